@@ -48,8 +48,8 @@ from tnplan.planner.common.errors import InputError as InputError
 from tnplan.planner.common.errors import WriteError as WriteError
 from tnplan.planner.hardware.profile import Profile as Profile
 from tnplan.planner.hardware.profile import load_profile as load_profile
-from tnplan.planner.networks.circuits.circuit import Circuit as Circuit
 from tnplan.planner.networks.circuits.circuit import Gate as Gate
+from tnplan.planner.networks.circuits.circuit import GateSequence as GateSequence
 from tnplan.planner.networks.circuits.load import load_circuit as load_circuit
 from tnplan.planner.networks.circuits.load import load_program as load_program
 from tnplan.planner.networks.circuits.parametric import ParametricCircuit as ParametricCircuit

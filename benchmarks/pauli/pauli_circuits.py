@@ -8,7 +8,7 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 Turn = tuple[str, tuple[int, ...], float]
@@ -47,7 +47,7 @@ def clifford_layer(n_qubits: int, first: str) -> list[Clifford]:
     """The seed's layer: H or S on all qubits, then CNOT on neighbours."""
     gates = [gate(first, (q,)) for q in range(n_qubits)]
     gates += [gate("cnot", (q, q + 1)) for q in range(n_qubits - 1)]
-    return circuit_steps(Circuit(n_qubits, tuple(gates)))  # type: ignore[return-value]
+    return circuit_steps(GateSequence(n_qubits, tuple(gates)))  # type: ignore[return-value]
 
 
 def mixed(n_qubits: int, n_gates: int, rotations: float, seed: int = 0) -> list[PauliStep]:
@@ -62,7 +62,7 @@ def mixed(n_qubits: int, n_gates: int, rotations: float, seed: int = 0) -> list[
         else:
             name = str(rng.choice(["h", "s", "cnot"]))
             gates.append(gate(name, (q, other) if name == "cnot" else (q,)))
-    return list(circuit_steps(Circuit(n_qubits, tuple(gates))))
+    return list(circuit_steps(GateSequence(n_qubits, tuple(gates))))
 
 
 def random_words(n_qubits: int, n_words: int, seed: int = 0) -> PauliSum:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
@@ -57,7 +57,7 @@ def edge_colours(geometry: str, rows: int, columns: int) -> list[list[tuple[int,
     return colours
 
 
-def lattice_circuit(geometry: str, rows: int, columns: int, layers: int, seed: int) -> Circuit:
+def lattice_circuit(geometry: str, rows: int, columns: int, layers: int, seed: int) -> GateSequence:
     """A circuit of `layers` layers on `rows` x `columns` qubits; layer i takes colour i modulo their number.
 
     Every edge of the layer's colour carries a gate of its own, drawn from the Haar measure on U(4).
@@ -69,12 +69,12 @@ def lattice_circuit(geometry: str, rows: int, columns: int, layers: int, seed: i
         for layer in range(layers)
         for pair in colours[layer % len(colours)]
     ]
-    return Circuit(rows * columns, tuple(gates))
+    return GateSequence(rows * columns, tuple(gates))
 
 
 def trotter_circuit(
     geometry: str, rows: int, columns: int, steps: int, seed: int, time_step: float
-) -> Circuit:
+) -> GateSequence:
     """`steps` Trotter steps of length t under H = - sum J_uv Z_u Z_v - sum h_v X_v, J and h random.
 
     A step is exp(i t/2 sum h X) exp(i t sum J Z Z) exp(i t/2 sum h X), of second order; the half turns
@@ -98,7 +98,7 @@ def trotter_circuit(
     gates = [*half, *interaction]
     for _ in range(steps - 1):
         gates += whole + interaction
-    return Circuit(rows * columns, (*gates, *half))
+    return GateSequence(rows * columns, (*gates, *half))
 
 
 def _check(geometry: str, rows: int, columns: int) -> None:

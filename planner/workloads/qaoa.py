@@ -16,7 +16,7 @@ import numpy as np
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.network import Network
 from tnplan.planner.workloads.mixed import regular_graph
@@ -64,7 +64,7 @@ def edge_network(
     number = {vertex: place for place, vertex in enumerate(sorted(distances))}
     ket = _ket(edges, distances, number, gammas, betas)
     observable = [gate("z", (number[vertex],)) for vertex in edges[edge]]
-    return circuit_network(Circuit(len(number), (*ket, *observable, *_inverse(ket))))
+    return circuit_network(GateSequence(len(number), (*ket, *observable, *_inverse(ket))))
 
 
 def cut_network(
@@ -81,7 +81,7 @@ def cut_network(
     number = {vertex: place for place, vertex in enumerate(sorted({v for pair in edges for v in pair}))}
     ket = _ket(edges, dict.fromkeys(number, 0), number, gammas, betas)
     places = [gate("id1", (qubit,)) for qubit in number.values()]
-    network, arrays = circuit_network(Circuit(len(number), (*ket, *places, *_inverse(ket))))
+    network, arrays = circuit_network(GateSequence(len(number), (*ket, *places, *_inverse(ket))))
     inputs = list(network.inputs)
     # circuit_network gives the tensors of the starting states first, then one a gate.
     first = len(number) + len(ket)

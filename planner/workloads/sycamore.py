@@ -12,7 +12,7 @@ from math import pi
 import numpy as np
 
 from tnplan.planner.common.checks import check_count
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.workloads.roots import root_layers
 
@@ -39,7 +39,7 @@ def couplers(pattern: str) -> list[tuple[int, int]]:
     ]
 
 
-def sycamore_circuit(cycles: int, seed: int) -> Circuit:
+def sycamore_circuit(cycles: int, seed: int) -> GateSequence:
     """A random circuit of `cycles` cycles and a last layer of single-qubit gates.
 
     A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then,
@@ -60,7 +60,7 @@ def sycamore_circuit(cycles: int, seed: int) -> Circuit:
         gates += _frame(pairs, before)
         gates += [gate("fs", pair, (float(theta[i]), float(phi[i]))) for i, pair in enumerate(pairs)]
         gates += _frame(pairs, after)
-    return Circuit(n_qubits, (*gates, *next(roots)))
+    return GateSequence(n_qubits, (*gates, *next(roots)))
 
 
 def _frame(pairs: list[tuple[int, int]], angles: np.ndarray) -> list[Gate]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.workloads.roots import root_layers
 
@@ -96,7 +96,7 @@ def couplers(n_qubits: int, pattern: str) -> list[tuple[int, int]]:
     ]
 
 
-def zuchongzhi_circuit(n_qubits: int, cycles: int, seed: int) -> Circuit:
+def zuchongzhi_circuit(n_qubits: int, cycles: int, seed: int) -> GateSequence:
     """A random circuit of `cycles` cycles and a last layer of single-qubit gates.
 
     A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then
@@ -116,7 +116,7 @@ def zuchongzhi_circuit(n_qubits: int, cycles: int, seed: int) -> Circuit:
     gates: list[Gate] = []
     for cycle, layer in enumerate(islice(roots, cycles)):
         gates += layer + layers[ORDER[cycle % len(ORDER)]]
-    return Circuit(n_qubits, (*gates, *next(roots)))
+    return GateSequence(n_qubits, (*gates, *next(roots)))
 
 
 def _chip(n_qubits: int) -> Chip:

@@ -100,8 +100,8 @@ def flip() -> tnplan.Gate:
     return tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
 
 
-def circuit() -> tnplan.Circuit:
-    return tnplan.Circuit(12, (flip(),) * 1000)
+def circuit() -> tnplan.GateSequence:
+    return tnplan.GateSequence(12, (flip(),) * 1000)
 
 
 def parametric() -> tnplan.ParametricCircuit:
@@ -129,7 +129,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Warmup": lambda: tnplan.Warmup(67, 24.1, None),
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
-    "Circuit": circuit,
+    "GateSequence": circuit,
     "CircuitProgram": lambda: tnplan.CircuitProgram(1, 1, (flip(),) * 1000),
     "CodecRow": lambda: tnplan.CodecRow("name", 1 << 30, 1 << 20, 1.5, 2.5, 1e-3),
     "CodecError": lambda: tnplan.compress.CodecError("place", "problem", "remedy"),

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import cotengra
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, gate
 from tnplan.planner.networks.network import Network
 
 
-def state_vector(circuit: Circuit) -> np.ndarray:
+def state_vector(circuit: GateSequence) -> np.ndarray:
     """The final state with one axis a qubit, by dense contraction of each gate."""
     state = np.zeros((2,) * circuit.n_qubits, dtype=np.complex128)
     state[(0,) * circuit.n_qubits] = 1
@@ -39,7 +39,7 @@ def contract(network: Network, arrays: list[np.ndarray]) -> np.ndarray:
     return np.asarray(cotengra.array_contract(arrays, network.inputs, network.output, optimize="greedy"))
 
 
-def random_circuit(n_qubits: int, n_gates: int, seed: int) -> Circuit:
+def random_circuit(n_qubits: int, n_gates: int, seed: int) -> GateSequence:
     """Every kind of gate, with random angles on random qubits."""
     generator = np.random.default_rng(seed)
     names = sorted(KINDS)
@@ -51,4 +51,4 @@ def random_circuit(n_qubits: int, n_gates: int, seed: int) -> Circuit:
         gates.append(
             gate(name, [int(q) for q in qubits], generator.uniform(-3, 3, size=kind.n_params).tolist())
         )
-    return Circuit(n_qubits, tuple(gates))
+    return GateSequence(n_qubits, tuple(gates))

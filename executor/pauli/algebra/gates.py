@@ -17,7 +17,7 @@ from tnplan.executor.observables.pauli_sum import masks
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
 
 EXACT = 1e-14
@@ -87,7 +87,7 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     return Rotation(*masks(list(zip(letters, acted, strict=True)), None, "rotation"), angle)
 
 
-def circuit_steps(circuit: Circuit, *, rotations: bool = False) -> tuple[PauliStep, ...]:
+def circuit_steps(circuit: GateSequence, *, rotations: bool = False) -> tuple[PauliStep, ...]:
     """The steps of a circuit in the order in which its gates act; `rotations` as in `gate_steps`."""
     return tuple(
         step

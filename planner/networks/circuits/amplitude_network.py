@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, check_qubits
+from tnplan.planner.networks.circuits.circuit import GateSequence, check_qubits
 from tnplan.planner.networks.network import Network
 
 ZERO = np.array([1, 0], dtype=np.complex128)
@@ -15,7 +15,7 @@ ONE = np.array([0, 1], dtype=np.complex128)
 
 
 def circuit_network(
-    circuit: Circuit, amplitude: str | None = None, open_qubits: Sequence[int] | None = None
+    circuit: GateSequence, amplitude: str | None = None, open_qubits: Sequence[int] | None = None
 ) -> tuple[Network, list[np.ndarray]]:
     """The network of <bits| circuit |0...0>, and its tensors in complex128.
 

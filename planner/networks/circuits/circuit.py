@@ -81,7 +81,7 @@ def global_phase(angle: float) -> GlobalPhase:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit:
+class GateSequence:
     """A quantum circuit on qubits that start in |0...0>.
 
     Parameters
@@ -98,8 +98,8 @@ class Circuit:
 
     Examples
     --------
-    >>> tnplan.Circuit(1, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128)),))
-    Circuit(1 qubits, 1 gates)
+    >>> tnplan.GateSequence(1, (tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128)),))
+    GateSequence(1 qubits, 1 gates)
     """
 
     n_qubits: int
@@ -118,7 +118,7 @@ class Circuit:
                 )
 
     def __repr__(self) -> str:
-        return f"Circuit({self.n_qubits} qubits, {len(self.gates)} gates)"
+        return f"GateSequence({self.n_qubits} qubits, {len(self.gates)} gates)"
 
 
 def check_qubits(qubits: Sequence[int], n_qubits: int, place: str) -> None:

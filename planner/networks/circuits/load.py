@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.parametric import ParametricCircuit, check_no_parameters
 from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
 
 
-def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Circuit:
+def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> GateSequence:
     """Read a circuit from an OpenQASM 2 or 3 file, a qsim file, or a circuit of another library.
 
     Parameters
@@ -24,7 +24,7 @@ def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Ci
 
     Returns
     -------
-    Circuit
+    GateSequence
         The gates. Measurements at the end are left out; others are refused: `load_program` reads them.
 
     Raises
@@ -36,9 +36,9 @@ def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Ci
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    if isinstance(source, Circuit | CircuitProgram):
+    if isinstance(source, GateSequence | CircuitProgram):
         check_no_parameters(parameters, "circuit")
-        return source if isinstance(source, Circuit) else as_circuit(source, "program")
+        return source if isinstance(source, GateSequence) else as_circuit(source, "program")
     return _parametric(source).bind(parameters or {})
 
 
@@ -66,9 +66,9 @@ def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> Ci
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    if isinstance(source, Circuit | CircuitProgram):
+    if isinstance(source, GateSequence | CircuitProgram):
         check_no_parameters(parameters, "circuit")
-        return circuit_program(source) if isinstance(source, Circuit) else source
+        return circuit_program(source) if isinstance(source, GateSequence) else source
     return _parametric(source).bind_program(parameters or {})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.libraries import parameter_names, place_of, read_object
 from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
 from tnplan.planner.networks.circuits.qasm.read import circuit_of, input_names, program_of
@@ -42,7 +42,7 @@ class ParametricCircuit:
     """
 
     def __init__(self, source: Any) -> None:
-        self._source: Source | Circuit | Any = source
+        self._source: Source | GateSequence | Any = source
         if not isinstance(source, str | os.PathLike):
             self._place = place_of(source)
         else:
@@ -54,7 +54,7 @@ class ParametricCircuit:
             )
         if isinstance(self._source, Source):
             self.names = input_names(self._source)
-        elif isinstance(self._source, Circuit):
+        elif isinstance(self._source, GateSequence):
             self.names = ()
         else:
             self.names = parameter_names(source)
@@ -63,7 +63,7 @@ class ParametricCircuit:
         names = ", ".join(self.names[:8]) + (", ..." if len(self.names) > 8 else "")
         return f"ParametricCircuit({Path(self._place).name}: {names or 'no parameters'})"
 
-    def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> Circuit:
+    def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> GateSequence:
         """The circuit for values of all parameters: by keyword, or a mapping where names are no keywords."""
         given = {**(parameters or {}), **values}
         if isinstance(self._source, Source):
@@ -75,7 +75,7 @@ class ParametricCircuit:
         given = {**(parameters or {}), **values}
         if isinstance(self._source, Source):
             return program_of(self._source, given)
-        if isinstance(self._source, Circuit):
+        if isinstance(self._source, GateSequence):
             check_no_parameters(given, self._place)
             return circuit_program(self._source)
         return read_object(self._source, given)

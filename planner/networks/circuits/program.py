@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate, check_qubits
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, check_qubits
 
 COMPLETE = 1e-9
 
@@ -232,7 +232,7 @@ class CircuitProgram:
     n_scratch: int = 0
 
     def __post_init__(self) -> None:
-        Circuit(self.n_qubits, ())
+        GateSequence(self.n_qubits, ())
         if len(self.start) > self.n_bits or not 0 <= self.n_scratch <= self.n_bits:
             raise InputError(
                 "program",
@@ -247,19 +247,19 @@ class CircuitProgram:
         )
 
 
-def circuit_program(circuit: Circuit) -> CircuitProgram:
+def circuit_program(circuit: GateSequence) -> CircuitProgram:
     """A circuit as a program."""
     return CircuitProgram(circuit.n_qubits, 0, circuit.gates)
 
 
-def as_circuit(program: CircuitProgram, place: str) -> Circuit:
+def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
     """The gates of a program whose measurements are all at its end; `place` names it in errors."""
     if final_measurements(program) is None:
         raise InputError(
             place, "measures, resets, branches or is noisy on its way",
             "use gates alone and measure at the end, or simulate it: tnplan.simulate",
         )  # fmt: skip
-    return Circuit(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
+    return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
 
 
 def inner_operations(operation: Operation) -> tuple[Operation, ...]:

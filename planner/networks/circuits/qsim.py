@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text, write_text
-from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT, Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT, Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 ALIASES = {"fsim": "fs", "swap": "sw", "id_1": "id1", "id_2": "id2", "id": "id1", "cx": "cnot", "iswap": "is"}
@@ -22,12 +22,12 @@ MEASUREMENT = "m"
 LONGEST_COUNT = 18
 
 
-def load_qsim(path: str | Path) -> Circuit:
+def load_qsim(path: str | Path) -> GateSequence:
     """Read a qsim file; errors name the file, the line and the gate."""
     return parse_qsim(read_text(path, "a qsim file"), str(path))
 
 
-def parse_qsim(text: str, place: str) -> Circuit:
+def parse_qsim(text: str, place: str) -> GateSequence:
     """Parse a qsim circuit; `place` names it in errors."""
     lines = _lines(text)
     number, words = next(lines, (1, [""]))
@@ -39,10 +39,10 @@ def parse_qsim(text: str, place: str) -> Circuit:
         )
     reader = _Reader(int(words[0]), place)
     gates = [read for number, words in lines for read in reader.read(number, words)]
-    return Circuit(reader.n_qubits, tuple(gates))
+    return GateSequence(reader.n_qubits, tuple(gates))
 
 
-def save_qsim(circuit: Circuit, path: str | Path) -> None:
+def save_qsim(circuit: GateSequence, path: str | Path) -> None:
     """Write a circuit whose gates all have names of qsim, to a temporary name first."""
     times = [0] * circuit.n_qubits
     lines = [str(circuit.n_qubits)]

@@ -32,7 +32,7 @@ from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 ROUNDING = 1e-11
@@ -187,7 +187,7 @@ def test_the_tape_of_gradients_counts_what_it_drops(
 @given(st.data())
 def test_reports_of_circuits_bound_their_errors(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 4))
-    circuit = Circuit(n, tuple(data.draw(st.lists(gates(n), max_size=8))))
+    circuit = GateSequence(n, tuple(data.draw(st.lists(gates(n), max_size=8))))
     terms, limits = data.draw(observables(n)), data.draw(truncations(n))
     bits, depolarize = (
         data.draw(st.text("01", min_size=n, max_size=n)),
@@ -221,7 +221,7 @@ def test_a_product_state_says_what_it_leaves_out(data: st.DataObject) -> None:
 
 
 def test_words_that_a_state_starts_without_are_counted() -> None:
-    circuit = Circuit(6, ())
+    circuit = GateSequence(6, ())
     for weight, terms, value in ((4, 7, 0), (5, 1, 1), (6, 0, 1)):
         limits = Truncation(max_weight=weight)
         found = tnplan.propagate(circuit, "Z0 Z1 Z2 Z3 Z4", limits, picture="schroedinger")
@@ -233,7 +233,7 @@ def test_words_that_a_state_starts_without_are_counted() -> None:
 @pytest.mark.parametrize("n_qubits", [40, 2000])
 def test_a_state_of_more_words_than_numbers_hold_has_a_bound(n_qubits: int) -> None:
     limits = Truncation(max_weight=1)
-    found = tnplan.propagate(Circuit(n_qubits, ()), "Z3", limits, picture="schroedinger")
+    found = tnplan.propagate(GateSequence(n_qubits, ()), "Z3", limits, picture="schroedinger")
     assert (found.value, found.report["error_bound"]) == (1.0, 2.0)
     assert found.propagation.dropped.terms == 2**n_qubits - n_qubits - 1
     assert (found.report["dropped"]["l1"] is None) == (n_qubits > 1024)

@@ -29,7 +29,7 @@ from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 CASES = {
@@ -361,7 +361,7 @@ def test_cliffords_move_no_word_to_another_shard() -> None:
         gate("cz", (0, 69)),
     ]
     before = sharding.of(start.keys)
-    steps = circuit_steps(Circuit(70, tuple(gates)))
+    steps = circuit_steps(GateSequence(70, tuple(gates)))
     end = start
     for step in reversed(steps):
         assert isinstance(step, Clifford)

@@ -25,7 +25,7 @@ from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, SHORT_BITS, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement, Reset
 from tnplan.planner.networks.circuits.qsim import save_qsim
@@ -80,7 +80,7 @@ def test_answers_are_the_same_on_every_rank(n_ranks: int) -> None:
     run_ranks(n_ranks, work)
 
 
-def exchanges(circuit: Circuit, n_inside: int) -> list[QubitExchange]:
+def exchanges(circuit: GateSequence, n_inside: int) -> list[QubitExchange]:
     n = circuit.n_qubits
     gates = [from_gate(item) for item in circuit.gates]
     before = first_places(gates, n, n_inside)
@@ -90,7 +90,7 @@ def exchanges(circuit: Circuit, n_inside: int) -> list[QubitExchange]:
 
 @pytest.mark.parametrize("rank_bits", [1, 2, 3])
 def test_one_exchange_is_enough_for_transforms(rank_bits: int) -> None:
-    for circuit in (hadamards(33), Circuit(33, qft(33).gates[:-16])):
+    for circuit in (hadamards(33), GateSequence(33, qft(33).gates[:-16])):
         (only,) = exchanges(circuit, 33 - rank_bits)
         assert len(only.pairs) == rank_bits
 
@@ -99,7 +99,7 @@ def test_one_exchange_is_enough_for_transforms(rank_bits: int) -> None:
 def test_an_exchange_takes_no_more_passes(n: int, rank_bits: int) -> None:
     """Passes before it that fill no tile with what comes after it do so after it."""
     tile = Tile(13, 3, 1, 5, True, 14)
-    for circuit in (hadamards(n), Circuit(n, qft(n).gates[: -(n // 2)])):
+    for circuit in (hadamards(n), GateSequence(n, qft(n).gates[: -(n // 2)])):
         gates = [from_gate(item) for item in circuit.gates]
         n_inside = n - rank_bits
         plan = compile_gates(gates, first_places(gates, n, n_inside), tile, "compiled", n_inside)
@@ -128,7 +128,7 @@ def test_exchanges_move_long_runs(seed: int) -> None:
 def test_diagonals_and_names_need_no_exchange() -> None:
     circuit = random_circuit(12, 40, 3)
     kept = [item for item in circuit.gates if item.is_diagonal or item.name in ("sw", "is")]
-    diagonal = Circuit(12, tuple(kept))
+    diagonal = GateSequence(12, tuple(kept))
     assert len(diagonal.gates) > 5
     assert exchanges(diagonal, 8) == []
 
@@ -146,7 +146,7 @@ def test_an_exchange_is_the_swap_of_its_bits() -> None:
 
 def test_a_state_saved_by_ranks_goes_on_with_others(tmp_path: Path) -> None:
     whole = random_circuit(7, 90, 5)
-    first, second = Circuit(7, whole.gates[:45]), Circuit(7, whole.gates[45:])
+    first, second = GateSequence(7, whole.gates[:45]), GateSequence(7, whole.gates[45:])
     saved = tmp_path / "half.json"
     tnplan.simulate(first, precision="fp64", save=saved, ranks=4)
     assert len(json.loads(saved.read_text())["parts"]) == 4

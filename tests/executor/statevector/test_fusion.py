@@ -36,7 +36,7 @@ from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, sw
 from tnplan.executor.statevector.scheduling.qubit_remapping import first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 TILES = (Tile(4, 1, 3), Tile(3, 0, 2), Tile(6, 2, 3), Tile(10, 2, 4))
@@ -162,8 +162,8 @@ def test_as_few_passes_as_the_bits_of_a_tile_allow(n: int, counts: tuple[int, ..
         assert expected == 1 + ceil((n - k) / (k - c))
         for circuit in (hadamards(n), qft(n)):
             assert len(plan_of(circuit, Tile(k, c, 3)).passes) == expected
-        reversed_order = Circuit(n, tuple(Gate(g.name, tuple(n - 1 - q for q in g.qubits), g.matrix, g.params)
-                                          for g in qft(n).gates))  # fmt: skip
+        gates = [Gate(g.name, tuple(n - 1 - q for q in g.qubits), g.matrix, g.params) for g in qft(n).gates]
+        reversed_order = GateSequence(n, tuple(gates))
         assert len(plan_of(reversed_order, Tile(k, c, 3)).passes) == expected
 
 
@@ -213,14 +213,14 @@ def test_blocks_are_counted_for_all_bits_at_once_as_for_each(seed: int) -> None:
 
 
 def test_stages_are_those_of_the_source() -> None:
-    for circuit in (hadamards(9), Circuit(9, qft(9).gates[:-4])):
+    for circuit in (hadamards(9), GateSequence(9, qft(9).gates[:-4])):
         assert len(plan_of(circuit, Tile(6, 2, 2), "stages").passes) == 9
     assert len(plan_of(qft(5), Tile(6, 2, 2), "gates").passes) == len(qft(5).gates)
 
 
 def test_diagonals_and_exchanges_take_no_pass_of_their_own() -> None:
     far = [gate("cz", (0, 11)), gate("sw", (0, 11)), gate("cp", (0, 5), (0.3,)), gate("h", (11,))]
-    assert len(plan_of(Circuit(12, tuple(far)), Tile(4, 1, 2)).passes) == 1
+    assert len(plan_of(GateSequence(12, tuple(far)), Tile(4, 1, 2)).passes) == 1
 
 
 @pytest.mark.parametrize(

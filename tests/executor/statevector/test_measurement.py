@@ -23,7 +23,7 @@ from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, gate
 from tnplan.planner.networks.circuits.noise import depolarized, depolarizing
 from tnplan.planner.networks.circuits.program import (
@@ -67,7 +67,7 @@ def test_probabilities_of_some_qubits(dtype: str) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_samples_follow_the_probabilities(threads: int) -> None:
-    circuit = Circuit(14, (*random_circuit(14, 150, 4).gates, *hadamards(3).gates))
+    circuit = GateSequence(14, (*random_circuit(14, 150, 4).gates, *hadamards(3).gates))
     simulator = simulator_of(circuit, threads=threads)
     found = simulator.sample(400_000)
     counts = np.bincount(found, minlength=2**14)
@@ -78,7 +78,7 @@ def test_samples_follow_the_probabilities(threads: int) -> None:
 
 
 def test_a_million_samples_of_one_outcome() -> None:
-    simulator = simulator_of(Circuit(15, (gate("x", (3,)),)), "complex64")
+    simulator = simulator_of(GateSequence(15, (gate("x", (3,)),)), "complex64")
     assert set(simulator.sample(1_000_000).tolist()) == {1 << 11}
 
 

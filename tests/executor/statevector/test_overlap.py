@@ -21,11 +21,11 @@ from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.scheduling.overlap import Overlap, with_overlaps
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, compile_gates
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 
-def layers(n: int, depth: int) -> Circuit:
+def layers(n: int, depth: int) -> GateSequence:
     """Random rotations on all qubits, and CZ between random pairs, in turn."""
     generator = np.random.default_rng(n + depth)
     gates = []
@@ -33,7 +33,7 @@ def layers(n: int, depth: int) -> Circuit:
         gates += [gate("ry", (q,), (generator.uniform(-3, 3),)) for q in range(n)]
         pairs = generator.permutation(n)[: n // 2 * 2].reshape(-1, 2)
         gates += [gate("cz", tuple(map(int, pair))) for pair in pairs]
-    return Circuit(n, tuple(gates))
+    return GateSequence(n, tuple(gates))
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4, 8])
@@ -86,10 +86,10 @@ def test_overlaps_take_the_steps_in_their_order() -> None:
     assert with_overlaps(steps, passes, 28, tile, 15) == list(steps)
 
 
-@pytest.mark.parametrize("make", [hadamards, lambda n: Circuit(n, qft(n).gates[: -(n // 2)])])
+@pytest.mark.parametrize("make", [hadamards, lambda n: GateSequence(n, qft(n).gates[: -(n // 2)])])
 @pytest.mark.parametrize(("n", "n_inside", "share", "wide"), [(31, 30, 1, False), (33, 31, 2, True)])
 def test_an_exchange_of_more_has_more_room(
-    make: Callable[[int], Circuit], n: int, n_inside: int, share: int, wide: bool
+    make: Callable[[int], GateSequence], n: int, n_inside: int, share: int, wide: bool
 ) -> None:
     """Pieces before the turn are beside the two passes before, with wide tiles at 33 qubits on four ranks."""
     tile = Tile(13, 3, 1, 5, True, 14)

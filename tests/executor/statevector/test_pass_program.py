@@ -20,7 +20,7 @@ from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_p
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 N_BITS = 12
@@ -65,7 +65,7 @@ RUNS = [
     ),
     pytest.param(on_gpu, id="gpu", marks=needs_gpus(1)),
 ]
-WALK = Circuit(N_BITS, tuple(
+WALK = GateSequence(N_BITS, tuple(
     item for layer in range(4) for item in (
         *(gate(("x_1_2", "y_1_2", "hz_1_2")[(q + layer) % 3], (q,)) for q in range(N_BITS)),
         *(gate("cz" if layer % 2 else "fs", (q, q + 1), () if layer % 2 else (0.9, 0.4))
@@ -73,7 +73,7 @@ WALK = Circuit(N_BITS, tuple(
     )
 ))  # fmt: skip
 GENERATOR = np.random.default_rng(5)
-LAYERS = Circuit(N_BITS, tuple(
+LAYERS = GateSequence(N_BITS, tuple(
     item for layer in range(5) for item in (
         *(Gate("u", (q,), random_unitary(1, GENERATOR)) for q in range(N_BITS)),
         *(gate("cz", tuple(map(int, pair))) for pair in GENERATOR.permutation(N_BITS).reshape(-1, 2)),
@@ -307,7 +307,7 @@ def test_threads_meet_all_whose_amplitudes_they_take(tile: Tile, seed: int) -> N
     gates = [gate("x_1_2", (int(q),)) if k % 3 else gate("cz", (int(q), (int(q) + 5) % 16))
              for k, q in enumerate(generator.integers(0, 16, 300))]  # fmt: skip
     kinds = set()
-    for item in plan_of(Circuit(16, tuple(gates)), tile).passes:
+    for item in plan_of(GateSequence(16, tuple(gates)), tile).passes:
         made = make_program(item, 16, tile.register_bits, 8)
         assert made is not None
         used: set[int] = set()
@@ -365,7 +365,7 @@ def test_the_same_structure_is_the_same_text() -> None:
     def texts(shift: float) -> list[str]:
         gates = [gate("rx", (q,), (0.4 + shift,)) for q in range(N_BITS)]
         gates += [gate("fs", (q, q + 1), (0.3 + shift, 0.2)) for q in range(0, N_BITS, 2)]
-        passes = plan_of(Circuit(N_BITS, tuple(gates)), Tile(10, 3, 1, 4)).passes
+        passes = plan_of(GateSequence(N_BITS, tuple(gates)), Tile(10, 3, 1, 4)).passes
         made = [make_program(item, N_BITS, 4, 8) for item in passes]
         return [one.steps for one in made if one is not None]
 

@@ -9,20 +9,20 @@ from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import dense_matrix, hadamards, many_kinds, qft, random_unitary
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_commutation import commute_phases, cost, is_rotation
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 N = 5
 
 
-def unitaries(depth: int) -> Circuit:
+def unitaries(depth: int) -> GateSequence:
     """Random unitaries on all qubits, and phases of neighbours between."""
     generator = np.random.default_rng(2)
     gates = []
     for layer in range(depth):
         gates += [Gate("u", (q,), random_unitary(1, generator)) for q in range(N)]
         gates += [gate("fs", (q, q + 1), (0.0, 0.7 + q)) for q in range(layer % 2, N - 1, 2)]
-    return Circuit(N, tuple(gates))
+    return GateSequence(N, tuple(gates))
 
 
 @pytest.mark.parametrize("rotations", [False, True])
@@ -31,7 +31,7 @@ def unitaries(depth: int) -> Circuit:
     [unitaries(4), qft(N), hadamards(N), random_circuit(N, 80, 1), many_kinds(N, 9, 4)],
     ids=["unitaries", "qft", "h", "every", "kinds"],
 )
-def test_the_product_is_the_same(circuit: Circuit, rotations: bool) -> None:
+def test_the_product_is_the_same(circuit: GateSequence, rotations: bool) -> None:
     gates = [from_gate(item) for item in circuit.gates]
     made = commute_phases(gates, N, rotations)
     np.testing.assert_allclose(dense_matrix(made, N), dense_matrix(gates, N), rtol=0, atol=1e-12)

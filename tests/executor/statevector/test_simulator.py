@@ -11,7 +11,7 @@ from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, simulator_of
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Tile
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement
 
@@ -20,7 +20,7 @@ DTYPES = ("complex64", "complex128")
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_circuits_of_every_gate(dtype: str) -> None:
-    one = Circuit(1, tuple(gate(name, (0,)) for name in ("h", "t", "x_1_2", "s", "hz_1_2", "y")))
+    one = GateSequence(1, tuple(gate(name, (0,)) for name in ("h", "t", "x_1_2", "s", "hz_1_2", "y")))
     for circuit in (one, *(random_circuit(n, 30 * n, n) for n in range(2, 13))):
         found = simulator_of(circuit, dtype).array()
         np.testing.assert_allclose(found, state_vector(circuit).reshape(-1), rtol=0, atol=TOLERANCE[dtype])
@@ -58,7 +58,7 @@ def test_circuits_without_a_pass(ranks: int) -> None:
     """Nothing but identities, or exchanges of qubits, which are changes of names."""
     flip, swap = gate("x", (0,)), gate("sw", (0, 5))
     for gates in ((gate("id1", (0,)),), (gate("rz", (1,), (0.0,)), gate("id2", (2, 0))), (swap,)):
-        done = tnplan.simulate(Circuit(6, gates), ranks=ranks)
+        done = tnplan.simulate(GateSequence(6, gates), ranks=ranks)
         assert (done.report["passes"], done.answer.norm) == (0, 1)
     between = CircuitProgram(6, 2, (flip, Measurement(0, 0), swap, Measurement(5, 1)))
     assert tnplan.simulate(between, ranks=ranks, shots=3).answer.counts == {"11": 3}
@@ -67,13 +67,13 @@ def test_circuits_without_a_pass(ranks: int) -> None:
 def test_the_transform_is_that_of_fourier() -> None:
     n, number = 13, 2741
     bits = [gate("x", (q,)) for q in range(n) if number >> (n - 1 - q) & 1]
-    found = simulator_of(Circuit(n, (*bits, *qft(n).gates))).array()
+    found = simulator_of(GateSequence(n, (*bits, *qft(n).gates))).array()
     expected = np.exp(2j * np.pi * number * np.arange(2**n) / 2**n) / np.sqrt(2**n)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 def test_tiles_beyond_one_and_threads_change_nothing() -> None:
-    circuit = Circuit(18, (*hadamards(18).gates, *qft(18).gates))
+    circuit = GateSequence(18, (*hadamards(18).gates, *qft(18).gates))
     tile = Tile(12, 4, 3)
     one, two = (simulator_of(circuit, "complex128", tile=tile, threads=threads) for threads in (1, 2))
     assert np.array_equal(one.state.to_host(), two.state.to_host())

@@ -29,7 +29,7 @@ from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.program import Channel, CircuitProgram
 
@@ -142,7 +142,7 @@ def check_with_bounds() -> None:
         apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, room)
     for dtype in DTYPES:
         test_controlled_gates_beside_gates_on_their_qubits(dtype, "compiled")
-        simulator = simulator_of(Circuit(7, tuple(gate("h", (q,)) for q in range(7))), dtype)
+        simulator = simulator_of(GateSequence(7, tuple(gate("h", (q,)) for q in range(7))), dtype)
         assert simulator.norm() == pytest.approx(1, abs=1e-5)
         assert len(simulator.sample(50)) == 50
         assert simulator.probabilities((1, 6)).sum() == pytest.approx(1, abs=1e-5)
@@ -164,12 +164,12 @@ def test_no_index_is_out_of_bounds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def hadamards_around(n: int, qubits: tuple[int, ...], corner: np.ndarray) -> Circuit:
+def hadamards_around(n: int, qubits: tuple[int, ...], corner: np.ndarray) -> GateSequence:
     """H on all, a gate that has `corner` in the corner of an identity, H on all."""
     matrix = np.eye(2 ** len(qubits), dtype=np.complex128)
     matrix[-len(corner) :, -len(corner) :] = corner
     layer = tuple(gate("h", (q,)) for q in range(n))
-    return Circuit(n, (*layer, Gate("controlled", qubits, matrix), *layer))
+    return GateSequence(n, (*layer, Gate("controlled", qubits, matrix), *layer))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

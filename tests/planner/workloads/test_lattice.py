@@ -17,7 +17,7 @@ from tests.support.workloads import closed_value
 from tnplan.cli.main import cli
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
@@ -80,7 +80,7 @@ def test_same_seed_same_circuit() -> None:
     assert not np.array_equal(first.gates[0].matrix, other.gates[0].matrix)
 
 
-def statevector(circuit: Circuit) -> np.ndarray:
+def statevector(circuit: GateSequence) -> np.ndarray:
     """The state after all gates, by applying them one by one; axes are the qubits."""
     state = np.zeros((2,) * circuit.n_qubits, complex)
     state[(0,) * circuit.n_qubits] = 1
@@ -168,7 +168,7 @@ def test_shipped_networks_are_the_generator_s(root: Path, name: str) -> None:
 
 
 def ising(
-    geometry: str, rows: int, columns: int, circuit: Circuit, time_step: float
+    geometry: str, rows: int, columns: int, circuit: GateSequence, time_step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The diagonal of - sum J Z Z and the matrix of - sum h X, dense, J and h read off the gates' angles."""
     size = 2**circuit.n_qubits

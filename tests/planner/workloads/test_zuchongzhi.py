@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tnplan.cli.main import cli
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.qsim import load_qsim
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
@@ -24,7 +24,7 @@ PUBLISHED = {"zuchongzhi_n60_m24": (60, 24), "zuchongzhi_n56_m20": (56, 20)}
 SIZES = {60: {"A": 25, "B": 24, "C": 27, "D": 23}, 56: {"A": 23, "B": 24, "C": 23, "D": 24}}
 
 
-def two_qubit_layers(circuit: Circuit) -> list[list[tuple[int, ...]]]:
+def two_qubit_layers(circuit: GateSequence) -> list[list[tuple[int, ...]]]:
     """The pairs of the layers of fs, told apart by the single-qubit gates between them; all ascending."""
     layers: list[list[tuple[int, ...]]] = [[]]
     for item in circuit.gates:
@@ -57,7 +57,7 @@ def test_layers_are_those_of_the_published_circuit(shared: Any, name: str) -> No
     ours = zuchongzhi_circuit(n_qubits, cycles, 0)
     assert two_qubit_layers(ours) == layers
 
-    def shape(circuit: Circuit) -> list[tuple[str, tuple[int, ...]]]:
+    def shape(circuit: GateSequence) -> list[tuple[str, tuple[int, ...]]]:
         return sorted(("root" if g.name in ROOTS else g.name, tuple(sorted(g.qubits))) for g in circuit.gates)
 
     assert shape(ours) == shape(published)

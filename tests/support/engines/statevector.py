@@ -16,26 +16,26 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS
 from tnplan.executor.statevector.scheduling.tiled_passes import PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 TOLERANCE = {"complex64": 1e-5, "complex128": 1e-12}
 NO_BITS = np.zeros(0, np.uint8)
 
 
-def qft(n_qubits: int) -> Circuit:
+def qft(n_qubits: int) -> GateSequence:
     """The Fourier transform exp(2 pi i j k / 2^n) / sqrt(2^n), its exchanges of qubits at the end."""
     gates = []
     for i in range(n_qubits):
         gates.append(gate("h", (i,)))
         gates += [gate("cp", (i, j), (-2 * math.pi / 2 ** (j - i + 1),)) for j in range(i + 1, n_qubits)]
     gates += [gate("sw", (i, n_qubits - 1 - i)) for i in range(n_qubits // 2)]
-    return Circuit(n_qubits, tuple(gates))
+    return GateSequence(n_qubits, tuple(gates))
 
 
-def hadamards(n_qubits: int) -> Circuit:
+def hadamards(n_qubits: int) -> GateSequence:
     """H on every qubit."""
-    return Circuit(n_qubits, tuple(gate("h", (q,)) for q in range(n_qubits)))
+    return GateSequence(n_qubits, tuple(gate("h", (q,)) for q in range(n_qubits)))
 
 
 def random_unitary(n_qubits: int, generator: np.random.Generator) -> np.ndarray:
@@ -45,7 +45,7 @@ def random_unitary(n_qubits: int, generator: np.random.Generator) -> np.ndarray:
     return np.asarray(np.linalg.qr(matrix)[0], np.complex128)
 
 
-def many_kinds(n_qubits: int, n_gates: int, seed: int) -> Circuit:
+def many_kinds(n_qubits: int, n_gates: int, seed: int) -> GateSequence:
     """Random unitaries on 1 to 5 qubits, some controlled, some diagonal, on random qubits."""
     generator = np.random.default_rng(seed)
     gates = []
@@ -61,7 +61,7 @@ def many_kinds(n_qubits: int, n_gates: int, seed: int) -> Circuit:
             matrix = np.eye(2**q, dtype=np.complex128)
             matrix[len(half) :, len(half) :] = np.linalg.qr(half)[0]
         gates.append(Gate("random", qubits, matrix.astype(np.complex128)))
-    return Circuit(n_qubits, tuple(gates))
+    return GateSequence(n_qubits, tuple(gates))
 
 
 def dense_matrix(gates: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
@@ -81,7 +81,9 @@ def dense_matrix(gates: Sequence[MultiplexedGate], n_bits: int) -> np.ndarray:
     return total
 
 
-def plan_of(circuit: Circuit, tile: Tile, mode: str = "compiled", n_inside: int | None = None) -> PassPlan:
+def plan_of(
+    circuit: GateSequence, tile: Tile, mode: str = "compiled", n_inside: int | None = None
+) -> PassPlan:
     """The plan of a circuit whose first qubit is the highest bit."""
     n = circuit.n_qubits
     gates = [from_gate(item) for item in circuit.gates]
@@ -89,7 +91,7 @@ def plan_of(circuit: Circuit, tile: Tile, mode: str = "compiled", n_inside: int 
 
 
 def simulator_of(
-    circuit: Circuit, dtype: str = "complex128", mode: str = "compiled", tile: Tile | None = None,
+    circuit: GateSequence, dtype: str = "complex128", mode: str = "compiled", tile: Tile | None = None,
     threads: int = 1, seed: int = 7,
 ) -> Simulator:  # fmt: skip
     """A simulator after a circuit."""
@@ -101,7 +103,7 @@ def simulator_of(
 
 
 def on_ranks(
-    circuit: Circuit, n_ranks: int, mode: str, tile: Tile, least_tile_bits: int = LEAST_TILE_BITS
+    circuit: GateSequence, n_ranks: int, mode: str, tile: Tile, least_tile_bits: int = LEAST_TILE_BITS
 ) -> list[Simulator]:  # fmt: skip
     """The simulators of all ranks after a circuit."""
 

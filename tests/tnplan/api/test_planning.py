@@ -102,7 +102,7 @@ def test_a_search_says_how_far_it_is() -> None:
 
 def test_a_circuit_becomes_a_network() -> None:
     gate = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
-    bell = tnplan.Circuit(2, (gate, tnplan.Gate("cx", (0, 1), np.eye(4, dtype=complex)[[0, 1, 3, 2]])))
+    bell = tnplan.GateSequence(2, (gate, tnplan.Gate("cx", (0, 1), np.eye(4, dtype=complex)[[0, 1, 3, 2]])))
     source = tnplan.network(bell, open_qubits=[1, 0], dtype="complex128", output="bell.json")
     assert source.meta["what"] == "circuit, amplitude of open qubits 1, 0, rank-simplified"
     path = tnplan.search("bell.json", unlimited=True, methods=["greedy"], time=0)

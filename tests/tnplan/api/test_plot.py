@@ -37,7 +37,7 @@ def test_projections(kind: str, tmp_path: Path) -> None:
         tnplan.plan(PATH),
         tnplan.show(tnplan.plan(PATH, devices=2, ranks_per_group=2, threshold=1)),
         [projection(), projection()],
-        tnplan.propagate(tnplan.Circuit(2, (HADAMARD,)), "Z0 Z1", device="cpu"),
+        tnplan.propagate(tnplan.GateSequence(2, (HADAMARD,)), "Z0 Z1", device="cpu"),
     ],
     ids=["schedule", "chain", "projections", "propagation"],
 )

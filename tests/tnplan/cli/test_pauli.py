@@ -19,7 +19,7 @@ from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.qsim import save_qsim
 
@@ -28,7 +28,7 @@ from tnplan.planner.networks.circuits.qsim import save_qsim
 def circuit(tmp_path: Path) -> Path:
     """H and CNOT, then RX on both qubits."""
     gates = (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)), gate("rx", (1,), (0.3,)))
-    save_qsim(Circuit(2, gates), tmp_path / "bell.qsim")
+    save_qsim(GateSequence(2, gates), tmp_path / "bell.qsim")
     return tmp_path / "bell.qsim"
 
 
@@ -140,7 +140,7 @@ def test_the_record_is_written_and_plotted(circuit: Path, tmp_path: Path) -> Non
 def test_a_full_memory_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gates = [gate("rx", (q,), (0.4,)) for q in range(8)]
     gates += [gate("rz", (q,), (0.4,)) for q in range(8)]
-    save_qsim(Circuit(8, tuple(gates * 2)), tmp_path / "many.qsim")
+    save_qsim(GateSequence(8, tuple(gates * 2)), tmp_path / "many.qsim")
     line = ["pauli", str(tmp_path / "many.qsim"), "--observable", "ZZZZZZZZ", "--memory", "40kB"]
     assert run(line) == 2
     assert "terms, and the memory holds" in capsys.readouterr().err
@@ -209,10 +209,10 @@ def test_a_record_replaces_no_result(
 def test_noise_on_a_large_gate_names_the_gate() -> None:
     gates = (gate("h", (0,)), Gate("large", (0, 1, 2, 3), np.eye(16, dtype=np.complex128)))
     with pytest.raises(InputError, match=r"gate 1 \(large\): acts on 4 qubits, and depolarizing noise on 3"):
-        tnplan.propagate(Circuit(4, gates), "Z0", depolarize=0.1)
+        tnplan.propagate(GateSequence(4, gates), "Z0", depolarize=0.1)
 
 
-PAIR = Circuit(2, (gate("cnot", (0, 1)),))
+PAIR = GateSequence(2, (gate("cnot", (0, 1)),))
 NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
 
 
@@ -226,7 +226,7 @@ NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
         ({"truncation": 5}, "truncation: is 5"), ({"device": "tpu"}, "--device: 'tpu' is unknown"),
         ({"state": 0}, "--state: '0' is no state"), ({"state": ["0", "0"]}, "is no state"),
         ({"depolarize": "x"}, "--depolarizing: probability is 'x'"),
-        ({"circuit": Circuit(2, ()), "depolarize": 2}, "--depolarizing: probability is 2"),
+        ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing: probability is 2"),
         ({"stop_above": "x"}, "stop_above: is 'x'"), ({"stop_above": 2.5}, "stop_above: is 2.5"),
     ],
 )  # fmt: skip

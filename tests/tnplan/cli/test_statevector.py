@@ -19,7 +19,7 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.executor.statevector.memory_estimate import check_answer_memory, predicted_bytes
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.program import (
     Channel,
@@ -37,7 +37,7 @@ from tnplan.planner.networks.circuits.qsim import save_qsim
 def circuit(tmp_path: Path) -> Path:
     """H and CNOT, then RX on both qubits."""
     gates = (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)), gate("rx", (1,), (0.3,)))
-    save_qsim(Circuit(2, gates), tmp_path / "bell.qsim")
+    save_qsim(GateSequence(2, gates), tmp_path / "bell.qsim")
     return tmp_path / "bell.qsim"
 
 
@@ -53,7 +53,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
     assert (printed["format"], printed["version"]) == ("tnplan.statevector", 1)
     assert printed["expectation"] == pytest.approx(math.cos(0.6), abs=1e-14)
     assert sum(printed["counts"].values()) == 1000
-    state = state_vector(Circuit(2, (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)),
+    state = state_vector(GateSequence(2, (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)),
                                      gate("rx", (1,), (0.3,)))))  # fmt: skip
     assert complex(*printed["amplitudes"]["01"]) == pytest.approx(state[0, 1], abs=1e-14)
     assert printed["marginal"]["probabilities"] == pytest.approx([0.5, 0.5], abs=1e-14)
@@ -67,7 +67,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_saved_state_goes_on(tmp_path: Path) -> None:
     whole = random_circuit(6, 90, 5)
-    first, second = Circuit(6, whole.gates[:45]), Circuit(6, whole.gates[45:])
+    first, second = GateSequence(6, whole.gates[:45]), GateSequence(6, whole.gates[45:])
     saved = tmp_path / "half.json"
     tnplan.simulate(first, precision="fp64", save=saved)
     done = tnplan.simulate(second, precision="fp64", start=saved)
@@ -98,14 +98,14 @@ def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:
     saved, part = tmp_path / "state.json", tmp_path / "state.1.npy"
     for output in (saved, part):
         with pytest.raises(InputError, match="is a file of the state too; give the result another name"):
-            tnplan.simulate(Circuit(6, ()), ranks=2, save=saved, output=output)
-    save_qsim(Circuit(6, ()), part)
+            tnplan.simulate(GateSequence(6, ()), ranks=2, save=saved, output=output)
+    save_qsim(GateSequence(6, ()), part)
     with pytest.raises(InputError, match="is an input and would be replaced"):
         tnplan.simulate(part, ranks=2, save=saved)
     part.unlink()
     part.mkdir()
     with pytest.raises(InputError, match=r"state\.1\.npy: is a folder"):
-        tnplan.simulate(Circuit(6, ()), ranks=2, save=saved)
+        tnplan.simulate(GateSequence(6, ()), ranks=2, save=saved)
     assert list(tmp_path.iterdir()) == [part]
 
 
@@ -122,7 +122,7 @@ def test_a_start_state_keeps_its_files(circuit: Path, capsys: pytest.CaptureFixt
 
 
 def test_what_is_written_is_named(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_qsim(Circuit(6, (gate("h", (0,)),)), circuit)
+    save_qsim(GateSequence(6, (gate("h", (0,)),)), circuit)
     for ranks, parts in ((1, "s.0.npy"), (2, "s.0.npy to s.1.npy")):
         saved = circuit.parent / "s.json"
         assert run(["statevector", str(circuit), "--save", str(saved), "--ranks", str(ranks)]) == 0
@@ -133,7 +133,7 @@ def test_what_is_written_is_named(circuit: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_state_not_saved_whole_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = tmp_path / "state.json"
-    tnplan.simulate(Circuit(6, ()), save=saved)
+    tnplan.simulate(GateSequence(6, ()), save=saved)
     save_part = tnplan.api.jobs.simulate.save_part
 
     def full(path: Path, rank: int, amplitudes: object) -> None:
@@ -143,7 +143,7 @@ def test_a_state_not_saved_whole_has_no_index(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(tnplan.api.jobs.simulate, "save_part", full)
     with pytest.raises(InputError, match="No space left"):
-        tnplan.simulate(Circuit(6, (gate("x", (5,)),)), ranks=2, save=saved)
+        tnplan.simulate(GateSequence(6, (gate("x", (5,)),)), ranks=2, save=saved)
     assert not saved.exists()
 
 
@@ -158,7 +158,7 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     with pytest.raises(
         InputError, match=r"16\.0 PiB are needed for a rank, .* free; use --precision fp32, more ranks"
     ):
-        tnplan.simulate(Circuit(50, ()))
+        tnplan.simulate(GateSequence(50, ()))
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
     capsys.readouterr()
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
@@ -277,11 +277,11 @@ def test_a_bit_written_again_hides_no_measurement(
 
 
 def test_a_state_of_ranks_that_have_ended_is_refused() -> None:
-    simulator = tnplan.simulate(Circuit(6, ()), ranks=2).simulator
+    simulator = tnplan.simulate(GateSequence(6, ()), ranks=2).simulator
     for ask in (simulator.array, simulator.norm, lambda: simulator.probabilities([0])):
         with pytest.raises(InputError, match="2 ranks in this process, which have ended; ask in the call"):
             ask()
-    assert tnplan.simulate(Circuit(6, ())).simulator.norm() == 1
+    assert tnplan.simulate(GateSequence(6, ())).simulator.norm() == 1
 
 
 def test_the_transform_of_a_basis_state_from_the_api() -> None:
@@ -342,22 +342,22 @@ def test_bad_options_are_one_line(
             lambda: CircuitProgram(1, 1, (Conditional((0,), 1, (Reset(3),)),)),
             "inner operation 0: names qubit 3",
         ),
-        (lambda: tnplan.simulate(Circuit(2, ()), precision="fp16"), "--precision: 'fp16' is unknown"),
-        (lambda: tnplan.simulate(Circuit(2, ()), mode="fast"), "--mode: 'fast' is unknown"),
-        (lambda: tnplan.simulate(Circuit(2, ()), threads=0), "--threads: is 0"),
-        (lambda: tnplan.simulate(Circuit(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
-        (lambda: tnplan.simulate(Circuit(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(2, ()), memory=math.nan), "--memory: is nan"),
-        (lambda: tnplan.simulate(Circuit(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
-        (lambda: tnplan.simulate(Circuit(2, ()), amplitudes=5), "--amplitudes: is 5; give a list"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(1, ()), amplitudes="01"), "--amplitudes: is '01'; give a list"),
-        (lambda: tnplan.simulate(Circuit(2, ()), marginal=5), "--marginal: is 5; give a list"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(2, ()), observable=INFINITE), "magnitudes sum to inf"),
-        (lambda: tnplan.simulate(Circuit(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), precision="fp16"), "--precision: 'fp16' is unknown"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), mode="fast"), "--mode: 'fast' is unknown"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), threads=0), "--threads: is 0"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), memory=math.nan), "--memory: is nan"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
+        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=5), "--amplitudes: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(1, ()), amplitudes="01"), "--amplitudes: is '01'; give a list"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=5), "--marginal: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), observable=INFINITE), "magnitudes sum to inf"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
         (lambda: tnplan.simulate(5), "circuit: is of type int; give a file"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(Circuit(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),
     ],
 )

@@ -42,7 +42,7 @@ from tnplan.planner.common.checks import check_choice, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
 from tnplan.planner.common.units import size_text
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate, GlobalPhase
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.planner.networks.circuits.load import load_circuit
 
 FORMAT = "tnplan.pauli"
@@ -71,7 +71,7 @@ class Expectation:
 
     Examples
     --------
-    >>> expectation = tnplan.propagate(tnplan.Circuit(2, ()), "Z0 Z1", device="cpu")
+    >>> expectation = tnplan.propagate(tnplan.GateSequence(2, ()), "Z0 Z1", device="cpu")
     >>> expectation.value
     1.0
     """
@@ -89,7 +89,7 @@ class Expectation:
 class _Problem:
     """A circuit's steps with the gate that each belongs to, an observable, and a state."""
 
-    circuit: Circuit
+    circuit: GateSequence
     steps: list[PauliStep]
     gates: list[int]
     terms: PauliSum
@@ -142,7 +142,7 @@ def propagate(
 
     Parameters
     ----------
-    circuit : Circuit, path or object
+    circuit : GateSequence, path or object
         A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
     observable : str, PauliSum or SparsePauliOp
         A sum of Pauli words O, such as "0.5*X0 X1 - Z3", or Qiskit's object for one.
@@ -186,7 +186,8 @@ def propagate(
     Examples
     --------
     >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
-    >>> tnplan.propagate(tnplan.Circuit(1, (flip,)), "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
+    >>> circuit = tnplan.GateSequence(1, (flip,))
+    >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
     threads = 1 if gradient and threads is None else threads
@@ -205,9 +206,7 @@ def propagate(
     return run_job(job, options)
 
 
-def _prepare(
-    circuit: Any, observable: Any, asked: _Propagation, options: JobOptions
-) -> _Problem:
+def _prepare(circuit: Any, observable: Any, asked: _Propagation, options: JobOptions) -> _Problem:
     """Read and check all inputs, on rank 0."""
     if not isinstance(asked.truncation, Truncation):
         raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")

@@ -76,7 +76,7 @@ class Simulation:
 
     Examples
     --------
-    >>> tnplan.simulate(tnplan.Circuit(2, ()), observable="Z0", precision="fp32", device="cpu")
+    >>> tnplan.simulate(tnplan.GateSequence(2, ()), observable="Z0", precision="fp32", device="cpu")
     Simulation(2 qubits, complex64: expectation)
     """
 
@@ -139,7 +139,7 @@ def simulate(
 
     Parameters
     ----------
-    circuit : CircuitProgram, Circuit, path or object
+    circuit : CircuitProgram, GateSequence, path or object
         A program, a circuit, a qsim or OpenQASM file, or what else `load_program` reads.
     shots : int, optional
         Count the outcomes of so many runs.
@@ -178,7 +178,7 @@ def simulate(
     Examples
     --------
     >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
-    >>> tnplan.simulate(tnplan.Circuit(2, (flip,)), shots=3, device="cpu").answer.counts
+    >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)

@@ -32,7 +32,7 @@ def network(
 
     Parameters
     ----------
-    circuit : Circuit, path or object
+    circuit : GateSequence, path or object
         A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
@@ -61,7 +61,7 @@ def network(
     --------
     >>> import numpy as np
     >>> hadamard = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
-    >>> tnplan.network(tnplan.Circuit(1, (hadamard,)), simplify=False)
+    >>> tnplan.network(tnplan.GateSequence(1, (hadamard,)), simplify=False)
     TensorNetwork(circuit: 3 tensors, 2 indices, complex64)
     """
     check_choice("--dtype", dtype, COMPLEX)

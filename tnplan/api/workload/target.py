@@ -14,7 +14,7 @@ from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.files import check_writable
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.qsim import save_qsim
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import check_store
@@ -38,7 +38,9 @@ class Target:
             result.save(self.file)
         return result
 
-    def store_circuit(self, circuit: Circuit, amplitude: str | None, dtype: str, what: str) -> TensorNetwork:
+    def store_circuit(
+        self, circuit: GateSequence, amplitude: str | None, dtype: str, what: str
+    ) -> TensorNetwork:
         """The simplified network of an amplitude of a circuit."""
         check_choice("--dtype", dtype, COMPLEX)
         network, arrays = simplify(*circuit_network(circuit, amplitude))

@@ -60,6 +60,6 @@ def _adapter(source: object, name: str) -> Any:
     if library is None:
         raise InputError(
             "circuit", f"is of type {type(source).__name__}",
-            "give a file, a Circuit, or a circuit of Qiskit, Cirq, PennyLane or quimb",
+            "give a file, a GateSequence, or a circuit of Qiskit, Cirq, PennyLane or quimb",
         )  # fmt: skip
     return getattr(import_module(f"{__name__}.{ADAPTERS[library]}"), name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.program import BitAssignment, CircuitProgram, Measurement
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_GATE, LARGEST_OF_CIRCUIT
 from tnplan.planner.networks.circuits.qasm.interpreter import Interpreter
@@ -16,7 +16,7 @@ from tnplan.planner.networks.path_file import placed
 NO_PARAMETERS: Mapping[str, Any] = {}
 
 
-def parse_qasm(text: str, place: str, parameters: Mapping[str, Any] = NO_PARAMETERS) -> Circuit:
+def parse_qasm(text: str, place: str, parameters: Mapping[str, Any] = NO_PARAMETERS) -> GateSequence:
     """Parse an OpenQASM circuit; `place` names it in errors, and included files are looked for beside it.
 
     Measurements that nothing follows on their qubit are left out. Resets, and what measured bits decide, are
@@ -40,7 +40,7 @@ def program_of(source: Source, parameters: Mapping[str, Any]) -> CircuitProgram:
     return placed(source.place, lambda: CircuitProgram(n_qubits, n_bits, operations, start, n_scratch))
 
 
-def circuit_of(source: Source, parameters: Mapping[str, Any]) -> Circuit:
+def circuit_of(source: Source, parameters: Mapping[str, Any]) -> GateSequence:
     """The circuit of statements, with values for their inputs."""
     run = _run(source, parameters, LARGEST_OF_CIRCUIT)
     gates: list[Gate] = []
@@ -62,7 +62,7 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> Circuit:
                 f"{place} ({word})", "is no gate",
                 "use gates alone and measure at the end, or simulate it: tnplan statevector",
             )  # fmt: skip
-    return placed(source.place, lambda: Circuit(run.evaluator.n_qubits, tuple(gates)))
+    return placed(source.place, lambda: GateSequence(run.evaluator.n_qubits, tuple(gates)))
 
 
 def input_names(source: Source) -> tuple[str, ...]:

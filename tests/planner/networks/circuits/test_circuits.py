@@ -11,7 +11,7 @@ import pytest
 from tests.support.circuits import contract, random_circuit, state_vector
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Circuit, Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, fsim, gate
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.qsim import load_qsim, parse_qsim, save_qsim
@@ -65,7 +65,9 @@ def test_amplitudes_are_those_of_the_state_vector(seed: int, simplified: bool) -
 
 
 def test_diagonal_gates_make_hyper_indices() -> None:
-    circuit = Circuit(2, (gate("h", (0,)), gate("h", (1,)), gate("cz", (0, 1)), gate("rz", (0,), (0.3,))))
+    circuit = GateSequence(
+        2, (gate("h", (0,)), gate("h", (1,)), gate("cz", (0, 1)), gate("rz", (0,), (0.3,)))
+    )
     network, arrays = circuit_network(circuit)
     assert network.inputs[4:6] == (("q0_1", "q1_1"), ("q0_1",))
     assert arrays[4].shape == (2, 2)
@@ -73,7 +75,7 @@ def test_diagonal_gates_make_hyper_indices() -> None:
 
 
 def test_idle_qubits_may_be_open_or_closed() -> None:
-    circuit = Circuit(2, (gate("x", (0,)),))
+    circuit = GateSequence(2, (gate("x", (0,)),))
     network, arrays = circuit_network(circuit, amplitude="1.")
     assert np.array_equal(contract(network, arrays), [1, 0])
     assert contract(*circuit_network(circuit, amplitude="01")) == 0
@@ -91,12 +93,12 @@ def test_idle_qubits_may_be_open_or_closed() -> None:
 )
 def test_wrong_ends_are_named(ends: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        circuit_network(Circuit(3, ()), **ends)
+        circuit_network(GateSequence(3, ()), **ends)
 
 
 def test_wrong_gates_are_named() -> None:
     with pytest.raises(InputError, match="acts on qubit 2"):
-        Circuit(2, (gate("x", (2,)),))
+        GateSequence(2, (gate("x", (2,)),))
     with pytest.raises(InputError, match=r"acts on qubits \(0, 0\)"):
         gate("cz", (0, 0))
     with pytest.raises(InputError, match=r"matrix of shape \(2, 2\)"):

@@ -83,9 +83,9 @@ def test_qiskit_parameters_are_bound_later() -> None:
     with pytest.raises(InputError, match=r"^parameter psi: is none of this Qiskit circuit; use one of phi"):
         bound.bind({**values, "psi": 1})
     with pytest.raises(InputError, match=r"^--observable: is a sum on 2 qubits; give one on 3"):
-        tnplan.propagate(tnplan.Circuit(3, ()), observable)
+        tnplan.propagate(tnplan.GateSequence(3, ()), observable)
     with pytest.raises(InputError, match=r"^--observable: is 5; give its text or a PauliSum$"):
-        tnplan.propagate(tnplan.Circuit(3, ()), 5)
+        tnplan.propagate(tnplan.GateSequence(3, ()), 5)
 
 
 def test_qiskit_measures_and_branches() -> None:
@@ -111,7 +111,7 @@ def test_qiskit_measures_and_branches() -> None:
 def test_quimb(seed: int) -> None:
     quimb = pytest.importorskip("quimb.tensor")
     generator = np.random.default_rng(seed)
-    circuit = quimb.Circuit(4)
+    circuit = quimb.GateSequence(4)
     for _ in range(25):
         a, b, c = (int(q) for q in generator.permutation(4)[:3])
         angles = generator.normal(size=3)
@@ -183,7 +183,7 @@ def test_openqasm_is_bound_without_reading_it_again(tmp_path: Path) -> None:
 
 def test_what_is_no_circuit_is_refused() -> None:
     for ask in (tnplan.load_circuit, tnplan.ParametricCircuit, tnplan.simulate, tnplan.network):
-        with pytest.raises(InputError, match=r"^circuit: is of type int; give a file, a Circuit, or"):
+        with pytest.raises(InputError, match=r"^circuit: is of type int; give a file, a GateSequence, or"):
             ask(5)
     with pytest.raises(InputError, match=r"^parameter t: is none of circuit, which has no parameters"):
-        tnplan.load_circuit(tnplan.Circuit(1, ()), {"t": 1})
+        tnplan.load_circuit(tnplan.GateSequence(1, ()), {"t": 1})

@@ -23,7 +23,7 @@ CHAIN = "ab,bc,cd,de,ef->af"
 
 def circuit(n: int) -> Any:
     """Layers of rotations and controlled phases."""
-    made = qtn.Circuit(n)
+    made = qtn.GateSequence(n)
     for layer in range(4):
         for qubit in range(n):
             made.apply_gate("RX", 0.3 * qubit + layer, qubit)
