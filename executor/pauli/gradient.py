@@ -65,7 +65,7 @@ def gradient(
         todo, start = absorbed.rotations, absorbed.observable
         origins, signs = absorbed.origins, absorbed.signs
     terms = TapedTerms(start)
-    Propagator(terms, limits, None, None, "stop").run(todo)
+    Propagator(terms, limits).run(todo)
     final = terms.terms.rows()
     weights = state_values(final, state)
     slopes = np.zeros(terms.n_numbers, final.coefficients.dtype)

@@ -29,6 +29,7 @@ from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import Resampler, TermCap
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
@@ -225,18 +226,24 @@ class Propagator:
     """What is done to the terms at each step."""
 
     def __init__(
-        self, terms: Terms, limits: Truncation, stop_above: int | None, room: int | None, when_full: str
-    ) -> None:
+        self, terms: Terms, limits: Truncation, stop_above: int | None = None, room: int | None = None,
+        when_full: str = "stop", resampler: Resampler | None = None,
+    ) -> None:  # fmt: skip
         self.terms = terms
         self.limits = limits
         self.stop_above = stop_above
         self.room = None if room is None else terms.all_ranks(room)
         self.when_full = when_full
+        self.most = limits.max_terms or 0
         self.full = self.number = 0
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
-        self.is_batched = (stop_above, limits.max_terms) == (None, None)
+        most = limits.max_terms
+        is_capped = most is None or terms.cap(TermCap(most, limits.limits, resampler))
+        self.cuts = not is_capped
+        """Whether terms past `max_terms` are to be dropped here."""
+        self.is_batched = stop_above is None and is_capped
         """Whether rotations may be given to the terms several at once: nothing is looked at between them."""
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
@@ -268,6 +275,9 @@ class Propagator:
         self.since += len(batch) if isinstance(batch, list) else 1
         if last or self.since >= self.limits.every:
             self._truncate(last)
+        elif self.cuts and self.terms.all_ranks(self.terms.n) > self.most:
+            self.terms.sweep(self.limits.limits)
+            self.terms.keep_largest(self.most)
         self.terms.end_step()
         if self.stop_above is not None:
             left = self.terms.all_ranks(self.terms.n)
@@ -347,5 +357,5 @@ class Propagator:
         if self.sweeps or self.has_zeros or last:
             self.terms.sweep(self.limits.limits)
             self.has_zeros = False
-        if self.limits.max_terms is not None:
-            self.terms.keep_largest(self.limits.max_terms)
+        if self.cuts:
+            self.terms.keep_largest(self.most)
