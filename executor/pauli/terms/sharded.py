@@ -312,7 +312,9 @@ class ShardedTerms(Terms):
 
     def _resample(self, count: int, arrivals: Sequence[Arrivals]) -> list[Arrivals]:
         """Let the resampler leave `count` of terms and arrivals at most; returns the arrivals that stay."""
-        assert self.term_cap is not None and self.term_cap.resampler is not None and self.ranks is None
+        assert self.ranks is None
+        assert self.term_cap is not None
+        assert self.term_cap.resampler is not None
         sizes, _ = self._candidates(arrivals)
         chosen, magnitudes = self.term_cap.resampler.draw(np.concatenate(sizes), count)
         ends, stay = np.cumsum([len(size) for size in sizes]), []
