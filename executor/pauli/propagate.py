@@ -23,6 +23,7 @@ from tnplan.executor.pauli.algebra.gates import (
     quarter_turns,
     simple_steps,
 )
+from tnplan.executor.pauli.algebra.states import State, weighted_sum
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
@@ -61,7 +62,7 @@ class Propagation:
     """U^dagger O U as a sum of words, what was dropped on the way, and how much work it was.
 
     `result` has the terms of all ranks, of this one, or none, as was asked for; `n_terms` counts all, and
-    `value` is theirs in a computational state. Steps are those done on terms: where Cliffords could be
+    `value` is theirs in the state. Steps are those done on terms: where Cliffords could be
     absorbed, the rotations alone. `size_bytes` is the largest of this rank; `full` counts how often the
     memory was full and terms were dropped for it.
     """
@@ -99,7 +100,7 @@ def propagate(
     *,
     keep_cliffords: bool = False,
     stop_above: int | None = None,
-    state: str | None = None,
+    state: str | State | None = None,
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
 ) -> Propagation:
@@ -107,15 +108,15 @@ def propagate(
 
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
-    collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in the
-    computational `state`, a bit string, None for all 0. `progress` is called at most once a second.
+    collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
+    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second.
     """
     limits, use = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
 
     def check() -> int | None:
-        in_bits(observable, state)
+        value_in(observable, state)
         check_steps(steps, observable.n_qubits)
         check_room(observable, limits, stop_above)
         return use.room(use.converted(observable))
@@ -128,9 +129,12 @@ def propagate(
     try:
         work = Propagator(terms, limits, stop_above, room, use.when_full)
         work.run(todo, progress)
-        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
+        is_bits = state is None or isinstance(state, str)
+        local = start.none() if keep == "none" and is_bits else terms.local_terms()
+        own = terms.in_bits(state) if is_bits else weighted_sum(local, state)  # type: ignore[arg-type]
+        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(own)
         size_bytes = max(work.size_bytes, terms.size_bytes)
-        local = start.none() if keep == "none" else terms.local_terms()
+        local = start.none() if keep == "none" else local
     finally:
         terms.close()
     ledgers, parts = [terms.ledger], [local]
@@ -142,6 +146,13 @@ def propagate(
         joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
+
+
+def value_in(terms: PauliSum, state: str | State | None) -> complex:
+    """The value of a sum in a state: bits, None for all 0, or a `State`."""
+    if state is None or isinstance(state, str):
+        return in_bits(terms, state)
+    return weighted_sum(terms, state)
 
 
 def prepared(

@@ -29,10 +29,6 @@ ONE = np.uint64(1)
 class State(Protocol):
     """Gives words their values."""
 
-    name: str
-    bound: float
-    """The largest magnitude of the value of a word."""
-
     def values(self, terms: PauliSum) -> Array:
         """The value of every word, without its coefficient; float64 or complex128 [term]."""
 
@@ -42,8 +38,6 @@ class ProductState:
     """Every qubit by itself; `bloch` is float64 [qubit, 3]: <X>, <Y> and <Z>."""
 
     bloch: Array
-    name: str = "product state"
-    bound: float = 1.0
 
     def values(self, terms: PauliSum) -> Array:
         """The value of every word, without its coefficient."""
@@ -61,8 +55,6 @@ class StabilizerState:
     keys: Array
     signs: Array
     pivots: tuple[tuple[int, int], ...]
-    name: str = "stabilizer state"
-    bound: float = 1.0
 
     def values(self, terms: PauliSum) -> Array:
         """The value of every word: 1 or -1 in the group of the stabilizers up to its sign, else 0."""
@@ -83,12 +75,6 @@ class Overlap:
     """tr(B^dagger A) / 2^n with another sum B: the mean over inputs where B is what is fed in."""
 
     other: PauliSum
-    name: str = "overlap"
-
-    @property
-    def bound(self) -> float:
-        """The largest magnitude of a coefficient of B."""
-        return float(np.abs(self.other.coefficients).max(initial=0.0))
 
     def values(self, terms: PauliSum) -> Array:
         """The conjugate of B's coefficient of every word, 0 of others."""

@@ -56,7 +56,8 @@ def estimate_of(values: Sequence[float], kind: str) -> Estimate:
 def student_quantile(freedom: int) -> float:
     """The two-sided 95 % quantile of Student's distribution.
 
-    Solved by halving; the distribution function is the finite sum of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    Solved by halving; the distribution function is the finite sum of Abramowitz and Stegun, 26.7.3 and
+    26.7.4.
     """
     low, high = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), 13.0
     while high - low > 1e-12 * high:

@@ -1,4 +1,4 @@
-"""Independent repetitions of a propagation that resamples its terms. One thread a repetition; reads no file."""
+"""Independent repetitions of a propagation that resamples its terms. One thread each; reads no file."""
 
 from __future__ import annotations
 

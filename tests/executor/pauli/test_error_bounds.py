@@ -16,7 +16,8 @@ from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import Propagate, dense
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, dephasing, depolarizing
-from tnplan.executor.pauli.algebra.expectation import in_product, overlap, overlap_error, product_state
+from tnplan.executor.pauli.algebra.errors import error_of_state
+from tnplan.executor.pauli.algebra.expectation import in_product, overlap, product_state
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
@@ -171,7 +172,7 @@ def test_the_error_of_a_state_is_within_its_bound(
     done = run(forward(steps), start, limits)
     value, dropped = overlap(done.result, terms), left_out + done.dropped
     is_unital = all(not isinstance(step, TransferMatrix) or step.is_unital for step in steps)
-    bound = overlap_error(dropped, terms, value, is_unital=is_unital)
+    bound = error_of_state(dropped, terms, value, is_unital=is_unital).bound
     agrees(dropped, abs(value - exact_value(steps, terms, bloch)), bound)
 
 
