@@ -102,7 +102,8 @@ def command(
         _show(done.report, [path for path in (output, record) if path is not None], as_json)
     if done.report["empty"] and not allow_empty:
         if first:
-            click.echo("error: everything was cut, so that the value says nothing; cut less", err=True)
+            what = "every repetition gave 0" if "estimate" in done.report else "everything was cut"
+            click.echo(f"error: {what}, so that the value says nothing; allow more terms", err=True)
         context.exit(1)
 
 

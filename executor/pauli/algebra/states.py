@@ -71,7 +71,7 @@ class StabilizerState:
 
 
 @dataclass(frozen=True, eq=False)
-class Overlap:
+class OverlapWith:
     """tr(B^dagger A) / 2^n with another sum B: the mean over inputs where B is what is fed in."""
 
     other: PauliSum
@@ -155,6 +155,6 @@ def _reduced(rows: list[Word], n_qubits: int) -> StabilizerState:
     return StabilizerState(keys, signs, tuple((part * words + bit // 64, bit % 64) for part, bit in pivots))
 
 
-def given_overlap(other: Any, n_qubits: int) -> Overlap:
+def given_overlap(other: Any, n_qubits: int) -> OverlapWith:
     """The overlap with a sum in any form that an observable has."""
-    return Overlap(given_sum(other, n_qubits))
+    return OverlapWith(given_sum(other, n_qubits))

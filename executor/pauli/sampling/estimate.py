@@ -19,8 +19,8 @@ class Estimate:
     Parameters
     ----------
     kind : str
-        "exact" where nothing was resampled, "unbiased", or "without interference" of words that were
-        resampled apart.
+        "exact" where nothing was resampled, "unbiased", "without interference of words resampled apart", or
+        "unknown: every repetition gave 0".
     value, standard_error, low, high : float
         The mean, its standard error, and the ends of the interval, by Student's distribution.
     values : tuple of float
@@ -28,8 +28,8 @@ class Estimate:
 
     Examples
     --------
-    >>> tnplan.Estimate("unbiased", 0.5, 0.1, 0.3, 0.7, (0.4, 0.6)).half_width
-    0.2
+    >>> tnplan.Estimate("unbiased", 0.5, 0.1, 0.25, 0.75, (0.4, 0.6)).half_width
+    0.25
     """
 
     kind: str
@@ -51,6 +51,12 @@ def estimate_of(values: Sequence[float], kind: str) -> Estimate:
     error = 0.0 if n == 1 else float(np.std(values, ddof=1)) / math.sqrt(n)
     half = 0.0 if n == 1 else student_quantile(n - 1) * error
     return Estimate(kind, mean, error, mean - half, mean + half, tuple(values))
+
+
+def nothing_met(repetitions: int, farthest: float) -> Estimate:
+    """The estimate where every repetition gave 0: they say nothing, and any possible value may be true."""
+    kind = "unknown: every repetition gave 0"
+    return Estimate(kind, 0.0, farthest, -farthest, farthest, (0.0,) * repetitions)
 
 
 def student_quantile(freedom: int) -> float:

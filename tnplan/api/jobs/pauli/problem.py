@@ -13,7 +13,7 @@ from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum, merge
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, gate_steps
-from tnplan.executor.pauli.algebra.states import Overlap, ProductState, State, given_overlap, given_state
+from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
 from tnplan.executor.pauli.propagate import value_in
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, check_sampling
@@ -136,7 +136,7 @@ def _united(parts: tuple[PauliSum, ...]) -> PauliSum:
 def _check_together(problem: PauliProblem, asked: PauliRequest) -> None:
     """Refuse options that cannot go together."""
     if asked.picture == "schroedinger" and not isinstance(problem.state, str | ProductState | None):
-        kind = "overlaps" if isinstance(problem.state, Overlap) else "stabilizer states"
+        kind = "overlaps" if isinstance(problem.state, OverlapWith) else "stabilizer states"
         raise InputError("--picture", f"schroedinger has no {kind}", "use heisenberg")
     if problem.parts and not asked.each_term:
         raise InputError("--observable", "is a list", "ask for the value of each term, or give their sum")

@@ -26,7 +26,7 @@ from tnplan.executor.pauli.algebra.errors import (
     error_of_state,
 )
 from tnplan.executor.pauli.algebra.gates import Rotation, TransferMatrix
-from tnplan.executor.pauli.algebra.states import Overlap
+from tnplan.executor.pauli.algebra.states import OverlapWith
 from tnplan.executor.pauli.gradient import Gradient
 from tnplan.executor.pauli.propagate import Propagation
 from tnplan.executor.pauli.resources import Resources
@@ -79,7 +79,7 @@ def estimate_report(
         "error_bound": 0.0 if estimate.kind == "exact" else None,
         "error_bound_is_vacuous": False,
         "error_estimate": {"kind": kind, "value": estimate.standard_error},
-        "empty": False,
+        "empty": estimate.kind.startswith("unknown"),
         "monte_carlo": asdict(asked.monte_carlo),
         "estimate": asdict(estimate),
         **_resources(use),
@@ -92,7 +92,7 @@ def error_of(problem: PauliProblem, asked: PauliRequest, done: Propagation, valu
     is_unital = not any(isinstance(step, TransferMatrix) and not step.is_unital for step in problem.steps)
     if asked.picture == "schroedinger":
         return error_of_state(done.dropped, problem.terms, value, is_unital=is_unital)
-    if isinstance(problem.state, Overlap):
+    if isinstance(problem.state, OverlapWith):
         return error_of_overlap(done.dropped, problem.terms, problem.state.other, value, is_unital=is_unital)
     return error_in_state(done.dropped, problem.terms, value)
 

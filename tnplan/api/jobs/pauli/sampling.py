@@ -17,11 +17,12 @@ from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
+from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
-from tnplan.executor.pauli.algebra.states import Overlap, State
+from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sampling.echo import echo_parts
-from tnplan.executor.pauli.sampling.estimate import Estimate, estimate_of
+from tnplan.executor.pauli.sampling.estimate import Estimate, estimate_of, nothing_met
 from tnplan.executor.pauli.sampling.repetitions import (
     EchoTask,
     LinearTask,
@@ -53,7 +54,7 @@ def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) ->
     start = use.converted(problem.terms)
     if asked.monte_carlo.by == "magnitude":
         return linear_task(problem.steps, start, problem.state)
-    other = problem.state.other if isinstance(problem.state, Overlap) else None
+    other = problem.state.other if isinstance(problem.state, OverlapWith) else None
     if other is None or other.lines() != problem.terms.lines():
         raise InputError(
             "--resample-by square", "is for the overlap of an echo with its own observable",
@@ -76,10 +77,15 @@ def sample(
     resampled = sum(each.resampled for each in done)
     kind = "without interference of words resampled apart" if plan.by == "square" else "unbiased"
     values = [each.value for each in done]
-    estimate = estimate_of(values, kind) if resampled else estimate_of(values[:1], "exact")
+    if not resampled:
+        estimate = estimate_of(values[:1], "exact")
+    elif not any(values):
+        estimate = nothing_met(len(values), farthest(problem))
+    else:
+        estimate = estimate_of(values, kind)
     work: dict[str, Any] = {
         "terms": most, "largest_terms": max(each.largest for each in done), "resampled": resampled,
-        "repetitions": len(done),
+        "repetitions": len(estimate.values),
     }  # fmt: skip
     if plan.by == "square" and resampled:
         fewer = max(problem.terms.n_terms, most // CHECK_SHARE, 1)
@@ -89,6 +95,12 @@ def sample(
             "terms": fewer, "value": check.value, "standard_error": check.standard_error,
         }  # fmt: skip
     return estimate, {**work, "time_s": perf_counter() - begin}
+
+
+def farthest(problem: PauliProblem) -> float:
+    """The largest magnitude that the value may have."""
+    largest, _ = norms(problem.terms)
+    return largest * (norms(problem.state.other)[1] if isinstance(problem.state, OverlapWith) else 1)
 
 
 def _in_batches(
@@ -173,6 +185,6 @@ def _step_text(step: PauliStep) -> str:
 def _state_text(state: str | State | None) -> str:
     if state is None or isinstance(state, str):
         return str(state)
-    if isinstance(state, Overlap):
+    if isinstance(state, OverlapWith):
         return repr(state.other.lines())
     return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(state).items()})
