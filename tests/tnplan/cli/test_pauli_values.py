@@ -77,7 +77,7 @@ def test_interrupted_repetitions_go_on(
 
     circuit, output, done = echo_file(tmp_path), tmp_path / "r.json", []
     arguments = ["pauli", str(circuit), "--observable", "Z4 Z5", "--max-terms", "300", "--threads", "1"]
-    arguments += ["--repetitions", "6", "--overlap", "Z4 Z5", "-o", str(output)]
+    arguments += ["--repetitions", "6", "-o", str(output)]
     whole = sampling.repetition
 
     def interrupted(task: Any, plan: Any, most: int, number: int) -> Any:
