@@ -12,7 +12,7 @@ import numpy as np
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """A mean of independent values, the standard error of the mean, and its 95 % interval.
 
@@ -38,6 +38,9 @@ class Estimate:
     low: float
     high: float
     values: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.value:.6g} +- {self.half_width:.2g}, {self.kind}, {len(self.values)} values)"
 
     @property
     def half_width(self) -> float:

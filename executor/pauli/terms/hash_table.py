@@ -15,7 +15,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_m
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.selection import Arrivals
-from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -29,6 +29,10 @@ MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 SLOTS_A_TERM = 2
 """Entries of the table for each term, at least."""
+
+
+ZEROS = Truncation().limits
+"""Drops what is 0 alone."""
 
 
 class ShardArrays(NamedTuple):
@@ -240,6 +244,12 @@ class HashTerms:
             array[: len(chosen)] = array[chosen]
         self.n, self.is_stale = len(chosen), True
         self._changed()
+
+    def weaken(self, factors: Array) -> None:
+        """Multiply the coefficients by factors, an element each; terms whose factor is 0 go."""
+        self.arrays.coefficients[: self.n] *= factors
+        self._changed()
+        self.sweep(ZEROS)
 
     def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""

@@ -67,8 +67,13 @@ def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
     return np.asarray(gone)
 
 
-def nth_largest(sizes: Sequence[Array], n: int, all_ranks: Callable[[int], int]) -> float:
+def nth_largest(
+    sizes: Sequence[Array], n: int, all_ranks: Callable[[int], int], *, is_alone: bool
+) -> float:  # fmt: skip
     """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
+    if is_alone:
+        together = np.concatenate(sizes)
+        return float(np.partition(together, len(together) - n)[len(together) - n])
     low, high = 0, int(np.array(np.inf).view(np.uint64))
     while high - low > 1:
         middle = (low + high) // 2

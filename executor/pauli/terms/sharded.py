@@ -275,7 +275,8 @@ class ShardedTerms(Terms):
                 choose = self._keep_largest if cap.resampler is None else self._resample
                 arrivals = choose(cap.n_terms, arrivals)
         for shard, part in zip(self.shards, arrivals, strict=True):
-            shard.join(*part)
+            if len(part.values):
+                shard.merge(unpacked(*part))
         return merged
 
     def _sweep_all(self, arrivals: Sequence[Arrivals], limits: TermLimits) -> list[Arrivals]:
@@ -293,7 +294,7 @@ class ShardedTerms(Terms):
         Returns the arrivals that are kept.
         """
         sizes, keys = self._candidates(arrivals)
-        least = nth_largest(sizes, count, self.all_ranks)
+        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
         ties = [np.flatnonzero(size == least) for size in sizes]
         room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
         tied = [rows(numbers) for rows, numbers in zip(keys, ties, strict=True)]
@@ -306,7 +307,7 @@ class ShardedTerms(Terms):
             lost.append(sizes[s][~kept])
             shard = self.shards[s]
             kept_arrivals.append(arrivals[s].chosen(kept[shard.n :]))
-            shard.keep(np.flatnonzero(kept[: shard.n]))
+            shard.weaken(kept[: shard.n].astype(np.float32))
         self.ledger.losses.append(loss_of(np.concatenate(lost)))
         return kept_arrivals
 
@@ -326,8 +327,9 @@ class ShardedTerms(Terms):
             old = np.searchsorted(numbers, shard.n)
             part = part.chosen(numbers[old:] - shard.n)
             stay.append(part._replace(values=(part.values * factors[old:]).astype(part.values.dtype)))
-            shard.keep(numbers[:old])
-            shard.arrays.coefficients[: shard.n] *= factors[:old]
+            every = np.zeros(shard.n)
+            every[numbers[:old]] = factors[:old]
+            shard.weaken(every)
         return stay
 
     def _candidates(self, arrivals: Sequence[Arrivals]) -> tuple[list[Array], list[Callable[[Array], Array]]]:
