@@ -75,6 +75,8 @@ class Expectation:
             return f"Expectation({self.value}, {error}, {self.report['repetitions']} repetitions)"
         bound = self.report["error_bound"]
         error = "error not bounded" if bound is None else f"error at most {bound:.3g}"
+        if self.report["error_bound_is_vacuous"]:
+            error += " (vacuous)"
         if self.report["empty"]:
             error = "everything was cut"
         return f"Expectation({self.value}, {error}, {self.report['terms']} terms)"
