@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def main() -> None:
     rows = [row(circuit, options.terms, options.repetitions, seed) for seed in seeds]
     limits = [row(circuit, terms, repetitions, seeds[0]) for terms, repetitions in OTHER_LIMITS]
     report = {
-        "environment": environment("cpu"), "published": PUBLISHED, "seeds": rows, "other_limits": limits,
+        "date": date.today().isoformat(), "environment": environment("cpu"), "published": PUBLISHED,
+        "seeds": rows, "other_limits": limits,
     }  # fmt: skip
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=1) + "\n")
