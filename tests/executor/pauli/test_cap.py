@@ -28,7 +28,7 @@ def steps_with(noise: bool) -> list[PauliStep]:
 
 
 @pytest.mark.parametrize(("threads", "n_ranks"), [(1, 1), (2, 1), (1, 2), (2, 2)])
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     most=st.integers(2, 60), every=st.sampled_from([1, 3, 20, 1000]), noise=st.booleans(),
     weight=st.sampled_from([None, 3]),

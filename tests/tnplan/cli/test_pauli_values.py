@@ -36,7 +36,7 @@ def test_repetitions_are_those_of_the_seed_on_any_threads_and_ranks(tmp_path: Pa
     circuit, limit = echo_file(tmp_path), Truncation(max_terms=300)
     same = {"truncation": limit, "overlap": "Z4 Z5", "device": "cpu"}
     found = [
-        tnplan.propagate(circuit, "Z4 Z5", monte_carlo=tnplan.MonteCarlo(5, 3, by), **same, **more)
+        tnplan.propagate(circuit, "Z4 Z5", monte_carlo=tnplan.MonteCarlo(4, 3, by), **same, **more)
         for by in ("magnitude", "square")
         for more in ({"threads": 1}, {"threads": 2}, {"ranks": 2, "threads": 1}, {"ranks": 3, "threads": 1})
     ]
