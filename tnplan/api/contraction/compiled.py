@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log10
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.contraction.arrays import ArrayKind, as_library, common_kind, host_array, stated_dtype
+from tnplan.api.contraction.arrays import (
+    ArrayKind,
+    as_library,
+    common_kind,
+    host_array,
+    requires_grad,
+    stated_dtype,
+)
 from tnplan.api.contraction.gradients import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.ranks import OneRank, Ranks, open_ranks
@@ -85,7 +92,8 @@ class CompiledContraction:
         ----------
         *arrays : array_like
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
-            of one other library. Those of a batch have one axis more, the first, all of one length.
+            of one other library. Those of a batch have one axis more, the first, all of one length. torch's
+            autograd goes back through a call with tensors that require gradients.
 
         Returns
         -------
@@ -98,6 +106,10 @@ class CompiledContraction:
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
+        if any(requires_grad(array) for array in arrays):
+            from tnplan.api.contraction.torch_gradient import differentiable_call
+
+            return differentiable_call(self, arrays)
         with self._open().together():
             return self._contract(self._by_number(arrays))
 
@@ -200,6 +212,33 @@ class CompiledContraction:
             schedule = self._gradient_plan.schedule(self._options, wrt)
             self._differentiated[wrt] = GradientCalls(schedule, self._options, self._constants)
         return self._differentiated[wrt]
+
+    def as_jax(self) -> Callable[..., Any]:
+        """The contraction as a function of JAX, for `jax.grad`, `jax.vjp` and `jax.jit`.
+
+        Returns
+        -------
+        callable
+            Takes JAX arrays as a call does. It runs on the host, by a callback. Of real arrays in a complex
+            contraction the gradients are the real parts, as in JAX.
+
+        Raises
+        ------
+        InputError
+            Where JAX would round the dtype, or as of `value_and_grad` when it is differentiated.
+
+        Examples
+        --------
+        >>> function = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu").as_jax()  # doctest: +SKIP
+        """
+        from tnplan.api.contraction.jax_gradient import jax_function
+
+        return jax_function(self)
+
+    @property
+    def changing(self) -> tuple[int, ...]:
+        """The numbers of the tensors that a call takes."""
+        return tuple(self._given)
 
     def update(self, arrays: Mapping[int, Any]) -> Any:
         """Contract again with some new arrays; the others are those of the last call.
