@@ -77,3 +77,17 @@ def pauli(others: Any, amplitudes: Any, x: int, z: int, first: int, last: int) -
         re += sign * (p * s - q * t)
         im += sign * (p * t + q * s)
     return re, im
+
+
+@jit
+def add_word(
+    out: Any, amplitudes: Any, x: int, z: int, factor_re: float, factor_im: float, first: int, last: int
+) -> None:
+    """out[i] += factor (-1)^|z & (i ^ x)| amplitudes[i ^ x] for i in first .. last-1, in double precision."""
+    for i in range(first, last):
+        b = amplitudes[i ^ x]
+        s, t = np.float64(b.real), np.float64(b.imag)
+        sign = 1.0 - 2.0 * (count_bits(np.uint64(z & (i ^ x))) & 1)
+        re, im = sign * factor_re, sign * factor_im
+        a = out[i]
+        out[i] = complex(np.float64(a.real) + re * s - im * t, np.float64(a.imag) + re * t + im * s)

@@ -147,6 +147,47 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
+    def twin(self) -> HostState:
+        """Another state of the same size, all of whose amplitudes are zero."""
+        found = HostState(self.n_bits, self.amplitudes.dtype.name, self.threads, self.rank)
+        found.amplitudes.fill(0)
+        return found
+
+    def add_word(self, source: HostState, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
+        self.add_word_of(source.amplitudes, 0, x, z, factor)
+
+    def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
+        """The same for others[i] at first + (i ^ x)."""
+        from tnplan.executor.statevector.cpu.measure_kernel import add_word
+
+        local = self.amplitudes[first : first + len(others)]
+
+        def work(first: int, last: int) -> None:
+            add_word(local, others, x, z, factor.real, factor.imag, first, last)
+
+        over_chunks(len(local), self.threads, work)
+
+    def between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
+        """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b the other's amplitudes.
+
+        Part by part, so that a part is in the cache for all words.
+        """
+        from tnplan.executor.statevector.cpu.measure_kernel import pauli
+
+        others, n_parts = other.amplitudes, min(PARTS, len(self.amplitudes))
+        size = len(others) // n_parts
+        parts = np.zeros((n_parts, len(words)), np.complex128)
+
+        def work(first: int, last: int) -> None:
+            for part in range(first, last):
+                start, stop = part * size, (part + 1) * size
+                for number, (x, z) in enumerate(words):
+                    parts[part, number] = complex(*pauli(others, self.amplitudes, x, z, start, stop))
+
+        over_chunks(n_parts, self.threads, work)
+        return np.asarray(parts.sum(axis=0))
+
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
         return np.asarray(self.amplitudes[indices])
