@@ -38,6 +38,7 @@ def of_measures(dtype: str) -> list[Sample]:
     return [
         (measure_kernel.draw, (state, 2, places, sums, 0, 0, places)),
         (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
+        (measure_kernel.pauli_words, (state, state, np.zeros((1, 2), np.int64), 0, 0, np.zeros((1, 2)))),
         (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),

@@ -26,6 +26,10 @@ CHUNKS_A_THREAD = 8
 """Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
+WORD_PART = 1 << 12
+"""Amplitudes that stay in the cache while the sums of many Pauli words run over them."""
+LEAST_WORD_BITS = 3
+"""Words are summed over 8 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
 ALIGNMENT_BYTES = 64
@@ -173,20 +177,21 @@ class HostState:
 
         Part by part, so that a part is in the cache for all words.
         """
-        from tnplan.executor.statevector.cpu.measure_kernel import pauli
+        from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
 
-        others, n_parts = other.amplitudes, min(PARTS, len(self.amplitudes))
-        size = len(others) // n_parts
-        parts = np.zeros((n_parts, len(words)), np.complex128)
+        if self.n_bits < LEAST_WORD_BITS:
+            return np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
+        size = min(WORD_PART, len(self.amplitudes))
+        masks = np.array(words, np.int64).reshape(-1, 2)
+        parts = np.zeros((len(self.amplitudes) // size, len(words), 2))
 
         def work(first: int, last: int) -> None:
             for part in range(first, last):
-                start, stop = part * size, (part + 1) * size
-                for number, (x, z) in enumerate(words):
-                    parts[part, number] = complex(*pauli(others, self.amplitudes, x, z, start, stop))
+                stop = (part + 1) * size
+                pauli_words(other.amplitudes, self.amplitudes, masks, part * size, stop, parts[part])
 
-        over_chunks(n_parts, self.threads, work)
-        return np.asarray(parts.sum(axis=0))
+        over_chunks(len(parts), self.threads, work)
+        return np.asarray(parts.sum(axis=0) @ [1, 1j])
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
