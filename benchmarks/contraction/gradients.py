@@ -101,8 +101,15 @@ def main() -> None:
         for row in rows_of(name, options.calls):
             rows.append(row)
             print(json.dumps(row))
-    facts = {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "numpy": np.__version__}
-    write_text(options.output, json.dumps({**facts, "date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n")
+    facts = {
+        "machine": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "numpy": np.__version__,
+    }
+    write_text(
+        options.output,
+        json.dumps({**facts, "date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n",
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Adjoint gradient of a layered circuit on a CPU, beside that of PennyLane's lightning.qubit.
 
-    python benchmarks/statevector/gradients.py [--qubits 24] [--parameters 500] [--rival PYTHON] [-o results.json]
+    python benchmarks/statevector/gradients.py [--qubits 24] [--parameters 500] [--rival PYTHON] [-o out.json]
 
-Goal: at most 1.0 times the processor time of lightning.qubit, where that can be imported by PYTHON, the Python
-of its own environment. One thread each. The circuit: layers of ry and rz on all qubits and a ring of cz.
+Goal: at most 1.0 times the processor time of lightning.qubit, which PYTHON imports, that of its own
+environment. One thread each. The circuit: layers of ry and rz on all qubits and a ring of cz.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class DistributedState:
         return DistributedState(self.local.twin(), self.ranks, None, self._least_tile_bits)
 
     def add_word(self, source: DistributedState, x: int, z: int, factor: complex) -> None:
-        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; a peer's amplitudes come piece by piece."""
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; those of a peer come piece by piece."""
         n, rank = self.n_bits, self.ranks.rank
         peer, inner_x, inner_z = rank ^ x >> n, x & ((1 << n) - 1), z & ((1 << n) - 1)
         factor *= -1 if (z >> n & peer).bit_count() & 1 else 1

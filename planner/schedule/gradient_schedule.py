@@ -9,8 +9,8 @@ from tnplan.planner.schedule.schedule import Instruction, LoopLevel, Schedule
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of input `tensor`, in `buffer` at the end. Along modes of the tensor that the buffer lacks it
-    is constant: no other tensor and not the output has them."""
+    """The gradient of input `tensor`, in `buffer` at the end. It is constant along the modes of the tensor that
+    the buffer lacks: no other tensor and not the output has them."""
 
     tensor: int
     buffer: int
@@ -21,9 +21,9 @@ class GradientSchedule(Schedule):
     """A contraction and the gradients of its inputs; the pass `reverse` makes it.
 
     The last of `leaves` is the cotangent of the result: it has the indices of `output`. `after` mirrors
-    `outer` and `once`: the first stands for the deepest of them, the last for `once`. A part of it is replayed
-    after the body wherever the one that it stands for has served its last slice. It takes up the sums that
-    slices have added to since that one was replayed. It has no file.
+    `outer` and `once`: the first stands for the deepest of them, the last for `once`. A part of it is
+    replayed after the body wherever the one that it stands for has served its last slice. It takes up the
+    sums that slices have added to since that one was replayed. It has no file.
 
     Parameters
     ----------

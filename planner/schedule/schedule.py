@@ -103,10 +103,11 @@ class Contract:
     """`c` = sum over the reduced modes of `a` times `b`, on this rank's shards alone.
 
     `a` is stored as [batch | m | k] or [batch | k | m] and `b` as [batch | n | k] or [batch | k | n], with
-    equal orders of the batch modes and of the k modes; `c` holds batch, m and n modes in any order. `workspace` is the tile in which a product is
-    formed before it is written in the order of `c`; None where it can be written directly. `step` is the
-    number of the annotation. `precision` says how values are multiplied (fp32, tf32, fp16x3, fp64), at
-    least; `engine` which library of a GPU does it: `gemm`, a matrix product, or `cutensor`, a tensor one.
+    equal orders of the batch modes and of the k modes; `c` holds batch, m and n modes in any order.
+    `workspace` is the tile in which a product is formed before it is written in the order of `c`; None where
+    it can be written directly. `step` is the number of the annotation. `precision` says how values are
+    multiplied (fp32, tf32, fp16x3, fp64), at least; `engine` which library of a GPU does it: `gemm`, a matrix
+    product, or `cutensor`, a tensor one, for operands with k last.
     """
 
     op: ClassVar[str] = "contract"
@@ -235,8 +236,8 @@ class Free:
 
 
 Instruction = (
-    Load | FixSlice | AddSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode | Decode
-    | Zero | Accumulate | Free
+    Load | FixSlice | AddSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode
+    | Decode | Zero | Accumulate | Free
 )  # fmt: skip
 KINDS = (
     Load, FixSlice, AddSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,

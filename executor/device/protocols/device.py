@@ -30,8 +30,8 @@ Mark = Any
 class ContractShape:
     """One local contraction: a as [batch | m | k], b as [batch | n | k], both row-major and contiguous.
 
-    `batch`, `m` and `n` hold (extent, stride in c) of each mode, in elements; `k` is the contracted extent. An
-    operand in `k_first`, which is "", "a", "b" or "ab", is stored as [batch | k | m] or [batch | k | n].
+    `batch`, `m` and `n` hold (extent, stride in c) of each mode, in elements; `k` is the contracted extent.
+    An operand in `k_first`, which is "", "a", "b" or "ab", is stored as [batch | k | m] or [batch | k | n].
 
     Examples
     --------

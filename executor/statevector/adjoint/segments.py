@@ -40,9 +40,10 @@ class DerivativeSegment:
 
 
 def derivative_segments(gates: Sequence[Gate]) -> list[DerivativeSegment]:
-    """The segments with derivatives, the last one first; raises InputError for gates without known derivatives.
+    """The segments with derivatives, the last one first.
 
-    Gates before the first that has angles are in none of them.
+    Gates before the first that has angles are in none of them. Raises InputError for a gate with angles whose
+    derivatives are not known.
     """
     found: list[DerivativeSegment] = []
     stop = len(gates)

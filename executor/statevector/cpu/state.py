@@ -173,7 +173,7 @@ class HostState:
         over_chunks(len(local), self.threads, work)
 
     def between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
-        """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b the other's amplitudes.
+        """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state.
 
         Part by part, so that a part is in the cache for all words.
         """

@@ -7,14 +7,15 @@ Eq. 26), exact up to rounding.
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from collections.abc import Sequence
+from functools import cache
 from math import cos, pi, sin
 
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import I2, KINDS, X, Y, Z, Kind
+from tnplan.planner.networks.circuits.gates import I2, KINDS, Kind, X, Y, Z
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
 
 ORDER = 3
@@ -57,7 +58,7 @@ def _kinds(gate: Gate) -> list[Kind]:
     found = [table[name] for table in tables if name in table]
     letters = name[1:]
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
-        word = reduce(np.kron, (LETTERS[letter] for letter in letters))
+        word = _product([LETTERS[letter] for letter in letters])
         found.append(Kind(n_qubits, 1, lambda angle: _turned(word, angle)))
     return [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
 
@@ -126,4 +127,12 @@ def pauli_words(matrix: np.ndarray) -> list[tuple[int, int, complex]]:
 def word_matrix(x: int, z: int, n_qubits: int) -> np.ndarray:
     """The Pauli word of masks x and z on qubits, bit j for qubit j, the first most significant in a row."""
     letters = [I2, X, Z, Y]
-    return reduce(np.kron, (letters[(x >> j & 1) + 2 * (z >> j & 1)] for j in range(n_qubits)))
+    return _product([letters[(x >> j & 1) + 2 * (z >> j & 1)] for j in range(n_qubits)])
+
+
+def _product(factors: Sequence[np.ndarray]) -> np.ndarray:
+    """The Kronecker product of matrices."""
+    result = np.eye(1, dtype=np.complex128)
+    for factor in factors:
+        result = np.kron(result, factor)
+    return result

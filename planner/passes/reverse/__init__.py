@@ -1,1 +1,1 @@
-"""From the schedule of a contraction to that of its gradients: reverse mode, with intermediates kept or made again."""
+"""From the schedule of a contraction to that of its gradients: reverse mode."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
@@ -146,7 +147,9 @@ class _Emitter:
             case Load():
                 self._gradients[item.tensor] = self._cotangents[out]
             case SumModes() | Accumulate():  # constant along what is summed; the seed is loaded
-                self._cotangents[item.source] = self._cotangents[out] if isinstance(item, SumModes) else self._seed
+                self._cotangents[item.source] = (
+                    self._cotangents[out] if isinstance(item, SumModes) else self._seed
+                )
             case FixSlice():
                 self._part.append(AddSlice(self._cotangents[out], self._cotangents[item.source]))
                 self._free_cotangent(out)
@@ -228,7 +231,7 @@ class _Emitter:
     def _make_again(self, item: Instruction, out: int, again: dict[int, int]) -> int:
         """Repeat an instruction into a new buffer; what was made for it alone is freed."""
         new = self._new(self._buffers[out])
-        names = {
+        names: dict[str, Any] = {
             name: again[getattr(item, name)]
             for name in ("source", "a", "b")
             if getattr(item, name, None) in again
@@ -258,7 +261,10 @@ class _Emitter:
             order = self._buffers[source].modes
             if isinstance(item, Contract):
                 a, b = self._buffers[item.a].modes, self._buffers[item.b].modes
-                order = (*(mode for mode in a if mode in order), *(mode for mode in b if mode in order and mode not in a))
+                order = (
+                    *(mode for mode in a if mode in order),
+                    *(mode for mode in b if mode in order and mode not in a),
+                )
             self._orders[tensor] = order
         return self._orders[tensor]
 
@@ -313,7 +319,7 @@ class _Emitter:
         return self._new(Buffer((), layout, 0, size_bytes, workspace=True))
 
     def _annotate(self, item: Contract, operand: int, other: int) -> int:
-        """The annotation of the product of a cotangent: the sizes change places, the time is about the same."""
+        """The annotation of a cotangent's product: the sizes change places, the time is about the same."""
         step = self._steps[item.step]
         m, n, k = (step.m, step.n, step.k) if operand == item.a else (step.n, step.m, step.k)
         self._steps.append(

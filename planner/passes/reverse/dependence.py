@@ -1,4 +1,4 @@
-"""What a gradient needs of a schedule: who makes and reads each buffer, and which depend on the inputs asked for.
+"""What gradients need of a schedule: who makes and reads each buffer, and what depends on which inputs.
 
 Knows instructions and parts; emits nothing.
 """

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from tnplan.planner.common.errors import InputError, OverLimitError
+from tnplan.planner.common.errors import OverLimitError
 from tnplan.planner.common.files import identity_of
 from tnplan.planner.common.units import size_text
 from tnplan.planner.passes.lowering.annotate import predict

@@ -1,4 +1,4 @@
-"""What is checked of the schedule of gradients beside what is checked of any: sums, and parts after the slices."""
+"""What is checked of a schedule of gradients alone: sums, and parts after the slices."""
 
 from __future__ import annotations
 

@@ -178,8 +178,8 @@ class CompiledContraction:
         value : array
             As of a call.
         gradients : tuple of array
-            For each tensor of `wrt` the sum over the result's entries r of cotangent[r] times the derivative of
-            r with respect to each entry of the tensor.
+            For each tensor of `wrt` the sum, over the entries of the result, of the cotangent times the
+            derivative of the entry with respect to each entry of the tensor.
 
         Raises
         ------
@@ -229,7 +229,8 @@ class CompiledContraction:
 
         Examples
         --------
-        >>> function = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu").as_jax()  # doctest: +SKIP
+        >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
+        >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
         """
         from tnplan.api.contraction.jax_gradient import jax_function
 

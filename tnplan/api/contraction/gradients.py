@@ -53,8 +53,8 @@ class GradientPlan:
         raise refusal
 
     def _plans(self, options: ContractionOptions) -> Iterator[Schedule]:
-        """Plans of the contraction without chains and early sums, which have no gradients: the fastest, the one
-        that shares nothing between slices, and those with more ranks a slice."""
+        """Plans of the contraction without chains and early sums, which have no gradients: the fastest, the
+        one that shares nothing between slices, and those with more ranks a slice."""
         profile = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
 
         def planned(share: bool, ranks: int | None = None) -> Schedule:
@@ -95,7 +95,7 @@ class GradientCalls:
     def call(
         self, values: Mapping[int, NDArray[Any]], cotangent: NDArray[Any]
     ) -> tuple[NDArray[Any], list[NDArray[Any]]] | None:
-        """The result and the gradients, with the shapes of the network; None where another process has them."""
+        """The result and the gradients, as the network shapes them; None where another process has them."""
         schedule = self.schedule
         found = self._ranks.contract({**values, schedule.cotangent: cotangent})
         if found is None:

@@ -1,4 +1,4 @@
-"""A compiled contraction as a function that JAX differentiates, and compiles into larger ones. Imports JAX."""
+"""A compiled contraction as a function that JAX differentiates and compiles. Imports JAX."""
 
 from __future__ import annotations
 

@@ -139,8 +139,9 @@ def bind_stored(
 ) -> Multiply:  # fmt: skip
     """c = a b^T for operands of which each is a part of a larger one, with k last or first.
 
-    `sizes` are batch, m, n and k of the part. Each operand says whether it is stored with k first, [batch | k |
-    kept], and how many elements of m or n the whole of it has. c is row-major and contiguous, [batch | m | n].
+    `sizes` are batch, m, n and k of the part. Each operand says whether it is stored with k first, as
+    [batch | k | kept], and how many elements of m or n the whole of it has. c is row-major and contiguous,
+    [batch | m | n].
     """
     n_batch, m, n, k = sizes
     (one, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)

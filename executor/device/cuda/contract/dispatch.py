@@ -21,9 +21,9 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
     tiles,
 )
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
+from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
-from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing

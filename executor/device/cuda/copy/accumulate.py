@@ -50,7 +50,8 @@ def bind_add_block(
     def run() -> None:
         first = start()
         if first not in bound:
-            bound[first] = bind_accumulate(target[first : first + source.size], source, stream, multiprocessors)
+            block = target[first : first + source.size]
+            bound[first] = bind_accumulate(block, source, stream, multiprocessors)
         bound[first]()
 
     return run
