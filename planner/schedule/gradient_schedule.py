@@ -9,7 +9,7 @@ from tnplan.planner.schedule.schedule import Instruction, LoopLevel, Schedule
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of input `tensor`, in `buffer` at the end. It is constant along the modes of the tensor that
+    """The gradient of input `tensor`, in `buffer` at the end. It is constant along modes of the tensor that
     the buffer lacks: no other tensor and not the output has them."""
 
     tensor: int

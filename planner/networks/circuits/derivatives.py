@@ -34,14 +34,16 @@ def generators(gate: Gate, place: str = "gate") -> tuple[np.ndarray, ...]:
     Raises
     ------
     InputError
-        For a gate with angles of which nothing is known.
+        For a gate with angles of which nothing is known, or which two file formats mean differently.
     """
-    for kind in _kinds(gate):
-        if _equal(kind.matrix(*gate.params), gate.matrix):
-            return tuple(
-                _derivative(kind, gate.params, number) @ kind.matrix(*gate.params).conj().T
-                for number in range(kind.n_params)
-            )
+    found = [_generators(kind, gate.params) for kind in _kinds(gate) if _is_of(kind, gate)]
+    if any(not np.allclose(one, found[0], rtol=0, atol=SAME) for one in found[1:]):
+        raise InputError(
+            place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn in opposite directions",
+            "use another angle, or gates that both have, such as rz and cz",
+        )  # fmt: skip
+    if found:
+        return found[0]
     axis = _axis(gate)
     if axis is None:
         raise InputError(
@@ -68,11 +70,19 @@ def _turned(axis: np.ndarray, angle: float) -> np.ndarray:
     return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
 
 
-def _equal(named: np.ndarray, given: np.ndarray) -> bool:
-    """Whether two matrices are equal up to a phase."""
-    overlap = np.vdot(named, given)
+def _is_of(kind: Kind, gate: Gate) -> bool:
+    """Whether a gate is of a kind, up to a phase."""
+    named = np.asarray(kind.matrix(*gate.params))
+    overlap = np.vdot(named, gate.matrix)
     phase = overlap / abs(overlap) if abs(overlap) > SAME else 1.0
-    return bool(np.allclose(phase * named, given, rtol=0, atol=SAME))
+    return bool(np.allclose(phase * named, gate.matrix, rtol=0, atol=SAME))
+
+
+def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Those of a gate of a kind, by the exact derivatives of its matrix, without a multiple of the identity."""
+    inverse = np.asarray(kind.matrix(*params)).conj().T
+    found = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
+    return tuple(one - np.trace(one) / len(one) * np.eye(len(one)) for one in found)
 
 
 def _derivative(kind: Kind, params: tuple[float, ...], number: int) -> np.ndarray:

@@ -18,8 +18,8 @@ def differentiable_call(contraction: CompiledContraction, arrays: Sequence[Any])
 
 
 class _Contract(torch.autograd.Function):
-    """torch's gradients are conjugates of the complex derivatives: that of a real L with respect to a complex x
-    is dL/dRe(x) + i dL/dIm(x)."""
+    """torch's gradients are conjugates of the complex derivatives: that of a real L with respect to a complex
+    x is dL/dRe(x) + i dL/dIm(x)."""
 
     @staticmethod
     def forward(ctx: Any, contraction: CompiledContraction, *arrays: Any) -> Any:
