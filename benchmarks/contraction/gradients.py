@@ -35,7 +35,7 @@ NAMES = (
     "sycamore_n53_m10_unsliced_flops", "sycamore_n53_m10_b22_flops",
     "peps_11x11_unsliced_flops", "peps_11x11_b21_flops",
 )  # fmt: skip
-SHARES = (1.0, 0.8, 0.65)
+SHARES = (1.0, 0.65)
 """Of the memory that keeping everything takes."""
 
 

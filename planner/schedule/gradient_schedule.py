@@ -8,7 +8,7 @@ from tnplan.planner.schedule.schedule import Instruction, LoopLevel, Schedule
 
 
 @dataclass(frozen=True)
-class Gradient:
+class TensorGradient:
     """The gradient of input `tensor`, in `buffer` at the end. It is constant along modes of the tensor that
     the buffer lacks: no other tensor and not the output has them."""
 
@@ -29,7 +29,7 @@ class GradientSchedule(Schedule):
     ----------
     after : tuple of LoopLevel
         The parts after the body, their depths falling to 0; none where no index is sliced.
-    gradients : tuple of Gradient
+    gradients : tuple of TensorGradient
         Where the gradients are at the end, in the order in which they were asked for.
 
     Examples
@@ -42,7 +42,7 @@ class GradientSchedule(Schedule):
     """
 
     after: tuple[LoopLevel, ...] = ()
-    gradients: tuple[Gradient, ...] = ()
+    gradients: tuple[TensorGradient, ...] = ()
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:

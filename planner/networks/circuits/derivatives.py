@@ -39,7 +39,7 @@ def generators(gate: Gate, place: str = "gate") -> tuple[np.ndarray, ...]:
     found = [_generators(kind, gate.params) for kind in _kinds(gate) if _is_of(kind, gate)]
     if any(not np.allclose(one, found[0], rtol=0, atol=SAME) for one in found[1:]):
         raise InputError(
-            place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn in opposite directions",
+            place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
             "use another angle, or gates that both have, such as rz and cz",
         )  # fmt: skip
     if found:
@@ -79,7 +79,7 @@ def _is_of(kind: Kind, gate: Gate) -> bool:
 
 
 def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Those of a gate of a kind, by the exact derivatives of its matrix, without a multiple of the identity."""
+    """Those of a gate of a kind, from the derivatives of its matrix, without multiples of the identity."""
     inverse = np.asarray(kind.matrix(*params)).conj().T
     found = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
     return tuple(one - np.trace(one) / len(one) * np.eye(len(one)) for one in found)

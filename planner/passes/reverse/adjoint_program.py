@@ -15,10 +15,10 @@ from typing import Any
 
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
-from tnplan.planner.passes.reverse.dependence import Dependence, made_by
+from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.gradient_schedule import Gradient
+from tnplan.planner.schedule.gradient_schedule import TensorGradient
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -49,18 +49,18 @@ class AdjointProgram:
     backward: tuple[tuple[Instruction, ...], ...]
     buffers: tuple[Buffer, ...]
     steps: tuple[StepAnnotation, ...]
-    gradients: tuple[Gradient, ...]
+    gradients: tuple[TensorGradient, ...]
 
 
 def adjoint_program(
-    schedule: Schedule, flow: Dependence, wrt: Collection[int], kept: Collection[int]
+    schedule: Schedule, flow: AdjointFlow, wrt: Collection[int], kept: Collection[int]
 ) -> AdjointProgram:
     """The program with the values of the buffers in `kept` kept from one half of a part to the other."""
     return _Emitter(schedule, flow, frozenset(kept)).run(wrt)
 
 
 class _Emitter:
-    def __init__(self, schedule: Schedule, flow: Dependence, kept: frozenset[int]) -> None:
+    def __init__(self, schedule: Schedule, flow: AdjointFlow, kept: frozenset[int]) -> None:
         self._schedule, self._flow = schedule, flow
         self._kept = kept & flow.needed
         self._buffers, self._steps = list(schedule.buffers), list(schedule.steps)
@@ -84,7 +84,7 @@ class _Emitter:
             tuple(map(tuple, backward)),
             tuple(self._buffers),
             tuple(self._steps),
-            tuple(Gradient(tensor, self._gradients[tensor]) for tensor in wrt),
+            tuple(TensorGradient(tensor, self._gradients[tensor]) for tensor in wrt),
         )
 
     def _begin(self, level: int) -> None:

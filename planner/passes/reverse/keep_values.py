@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from tnplan.planner.passes.reverse.dependence import Dependence, made_by
+from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.data_flow import reads
 from tnplan.planner.schedule.schedule import Contract, Instruction, Redistribute, ReduceScatter, Schedule
 
 
-def by_saving(schedule: Schedule, flow: Dependence) -> list[int]:
+def by_saving(schedule: Schedule, flow: AdjointFlow) -> list[int]:
     """The buffers that gradients need at the level that makes them, the most worth keeping first."""
     return _Greedy(schedule, flow).order()
 
@@ -22,7 +22,7 @@ class _Greedy:
     """`cost[b]`: the seconds to make b again from what is kept. `uses[b]`: how often that is done where b is
     not kept, for itself and for what is made from it."""
 
-    def __init__(self, schedule: Schedule, flow: Dependence) -> None:
+    def __init__(self, schedule: Schedule, flow: AdjointFlow) -> None:
         self._sizes = [max(buffer.size_bytes, 1) for buffer in schedule.buffers]
         self._needed = flow.needed
         self._above: dict[int, int] = {}
@@ -36,7 +36,7 @@ class _Greedy:
             self._add(schedule, flow, level, part, often)
 
     def _add(
-        self, schedule: Schedule, flow: Dependence, level: int, part: tuple[Instruction, ...], often: int
+        self, schedule: Schedule, flow: AdjointFlow, level: int, part: tuple[Instruction, ...], often: int
     ) -> None:
         """The buffers that one part makes."""
         made = [(made_by(item), item) for item in part if flow.maker.get(made_by(item)) is item]

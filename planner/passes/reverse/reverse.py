@@ -16,8 +16,8 @@ from tnplan.planner.common.files import identity_of
 from tnplan.planner.common.units import size_text
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
+from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow
 from tnplan.planner.passes.reverse.adjoint_program import AdjointProgram, adjoint_program
-from tnplan.planner.passes.reverse.dependence import Dependence, dependence
 from tnplan.planner.passes.reverse.keep_values import by_saving
 from tnplan.planner.schedule.data_flow import writes
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
@@ -49,7 +49,7 @@ def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -
     InputError
         Where an instruction has no adjoint, or the arena is too large even if nothing is kept.
     """
-    flow = dependence(schedule, wrt)
+    flow = adjoint_flow(schedule, wrt)
     best = _assigned(schedule, adjoint_program(schedule, flow, wrt, flow.needed))
     if best.predicted.peak_bytes > memory_bytes:
         best = _within(schedule, flow, wrt, memory_bytes)
@@ -59,7 +59,7 @@ def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -
 
 
 def _within(
-    schedule: Schedule, flow: Dependence, wrt: Collection[int], memory_bytes: float
+    schedule: Schedule, flow: AdjointFlow, wrt: Collection[int], memory_bytes: float
 ) -> GradientSchedule:
     """The schedule that keeps most of what fits."""
     order = by_saving(schedule, flow)

@@ -1,4 +1,4 @@
-"""Adjoint gradients against finite differences, on one rank and several; which derivatives share a segment."""
+"""Adjoint gradients against finite differences, on one rank and several; segments of derivatives."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
-from tnplan.planner.schedule.gradient_schedule import Gradient, GradientSchedule
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule, TensorGradient
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -111,7 +111,7 @@ class GradientCalls:
         self._ranks.close()
 
 
-def _with_shape(schedule: GradientSchedule, gradient: Gradient, flat: NDArray[Any]) -> NDArray[Any]:
+def _with_shape(schedule: GradientSchedule, gradient: TensorGradient, flat: NDArray[Any]) -> NDArray[Any]:
     """A gradient with the axes of its tensor: on the diagonal of repeated indices, equal values along those
     that only the tensor has."""
     leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes

@@ -1,4 +1,4 @@
-"""Schedules of gradients: what they keep under a limit, what they refuse, and what the verifier finds in them."""
+"""Schedules of gradients: what they keep under a limit, what they refuse, what the verifier finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.passes.reverse.dependence import dependence
+from tnplan.planner.passes.reverse.adjoint_flow import adjoint_flow
 from tnplan.planner.passes.reverse.keep_values import by_saving
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
@@ -80,7 +80,7 @@ def test_less_memory_makes_values_again_and_is_kept_to() -> None:
 
 def test_kept_tensors_of_a_stem_lie_apart() -> None:
     schedule = plan(window(32, 10), load_profile("cpu"), memory_bytes=inf)
-    flow = dependence(schedule, range(33))
+    flow = adjoint_flow(schedule, range(33))
     stem = [item.c for item in schedule.once if isinstance(item, Contract)]
     largest = [stem.index(buffer) for buffer in by_saving(schedule, flow) if buffer in stem][:3]
     assert min(np.diff([0, *sorted(largest), len(stem)])) >= 4, largest
@@ -112,7 +112,10 @@ def test_the_verifier_finds_what_is_wrong() -> None:
     last = schedule.after[-1]
     broken = [
         replace(schedule, once=tuple(item for item in schedule.once if item != zero)),
-        replace(schedule, body=tuple(replace(item, out=zero.out) if item == adds else item for item in schedule.body)),
+        replace(
+            schedule,
+            body=tuple(replace(item, out=zero.out) if item == adds else item for item in schedule.body),
+        ),
         replace(schedule, gradients=(replace(schedule.gradients[0], tensor=1), *schedule.gradients[1:])),
         replace(schedule, gradients=(replace(schedule.gradients[0], tensor=99), *schedule.gradients[1:])),
         replace(schedule, leaves=(*schedule.leaves[:-1], ("i1",))),

@@ -141,9 +141,12 @@ def test_refusals() -> None:
     ):
         with refused, pytest.raises(tnplan.InputError, match="gradients"):
             refused._gradient_calls((0,))
-    with tnplan.compile(TRACE, a.real, b.real, c.real, device="cpu") as real:
-        with pytest.raises(tnplan.InputError, match="rounded"):
-            real.vjp((a.real, b.real, c.real), np.asarray(1j))
+    parts = (a.real, b.real, c.real)
+    with (
+        tnplan.compile(TRACE, *parts, device="cpu") as real,
+        pytest.raises(tnplan.InputError, match="rounded"),
+    ):
+        real.vjp(parts, np.asarray(1j))
 
 
 @needs_torch

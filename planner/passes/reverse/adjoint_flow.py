@@ -28,7 +28,7 @@ DIFFERENTIABLE = Load | FixSlice | SumModes | Contract | Redistribute | ReduceSc
 
 
 @dataclass(frozen=True)
-class Dependence:
+class AdjointFlow:
     """The instructions of a schedule as a graph. A buffer is made once and read by one instruction.
 
     `parts` are the instructions of every loop level without `Free`, the body last; `maker` and `level` are
@@ -44,7 +44,7 @@ class Dependence:
     needed: frozenset[int]
 
 
-def dependence(schedule: Schedule, wrt: Collection[int]) -> Dependence:
+def adjoint_flow(schedule: Schedule, wrt: Collection[int]) -> AdjointFlow:
     """Raises InputError where the schedule has instructions that have no adjoint here."""
     parts = tuple(
         tuple(item for item in part.instructions if not isinstance(item, Free)) for part in schedule.parts
@@ -69,7 +69,7 @@ def dependence(schedule: Schedule, wrt: Collection[int]) -> Dependence:
         for operand, other in ((item.a, item.b), (item.b, item.a)):
             if operand in active and level[other] == reader[other]:
                 needed.add(other)
-    return Dependence(parts, maker, level, reader, frozenset(active), frozenset(needed))
+    return AdjointFlow(parts, maker, level, reader, frozenset(active), frozenset(needed))
 
 
 def made_by(item: Instruction) -> int:
