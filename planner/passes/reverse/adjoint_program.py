@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from tnplan.planner.common.memory import ITEM_BYTES
-from tnplan.planner.hardware.process_grid import Layout, largest_shard
+from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.data_flow import reads, writes
@@ -74,11 +74,10 @@ class _Emitter:
 
     def run(self, wrt: Collection[int]) -> AdjointProgram:
         """Both halves of every part."""
-        parts, last = self._schedule.parts, len(self._schedule.parts) - 1
+        last = len(self._schedule.parts) - 1
         forward = [self._forward(level) for level in range(last + 1)]
         backward = [self._backward(level) for level in range(last, -1, -1)]
         forward[last] += backward.pop(0)
-        assert len(parts) == len(forward)
         return AdjointProgram(
             tuple(map(tuple, forward)),
             tuple(map(tuple, backward)),
@@ -146,10 +145,10 @@ class _Emitter:
         match item:
             case Load():
                 self._gradients[item.tensor] = self._cotangents[out]
-            case SumModes() | Accumulate():  # constant along what is summed; the seed is loaded
-                self._cotangents[item.source] = (
-                    self._cotangents[out] if isinstance(item, SumModes) else self._seed
-                )
+            case Accumulate():
+                self._cotangents[item.source] = self._seed
+            case SumModes():  # constant along what is summed, which the gradient lacks
+                self._cotangents[item.source] = self._cotangents[out]
             case FixSlice():
                 self._part.append(AddSlice(self._cotangents[out], self._cotangents[item.source]))
                 self._free_cotangent(out)
@@ -292,7 +291,7 @@ class _Emitter:
 
     def _exchange(self, source: int, out: int, step: int) -> None:
         """From one layout to another, terms summed; on ranks that hold what they need, a copy."""
-        grid, extents = self._schedule.grid, self._schedule.extents
+        grid = self._schedule.grid
         before, after = self._buffers[source], self._buffers[out]
         peers = -1 + prod(
             digit.radix
@@ -312,7 +311,6 @@ class _Emitter:
         self._part.append(kind(source, out, workspace, step))
         if workspace is not None:
             self._part.append(Free(workspace))
-        assert largest_shard(after.modes, after.layout, extents, grid) > 0 or not after.size_bytes
 
     def _workspace(self, size_bytes: int) -> int:
         layout: Layout = (None,) * len(self._schedule.grid)

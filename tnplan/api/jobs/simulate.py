@@ -26,7 +26,7 @@ from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS, state_kernels
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS, gradient_kernels, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
@@ -239,7 +239,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = _open_state(rank, n, asked.dtype)
+        state = _open_state(rank, n, asked.dtype, question.gradient)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)
@@ -265,13 +265,13 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     return Simulation(given, simulator, report)
 
 
-def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
+def _open_state(rank: Rank, n_qubits: int, dtype: str, gradient: bool) -> StateVector:
     """The amplitudes of this rank on its device, connected with those of other ranks."""
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
         if rank.is_first:  # processes of every rank would only take each other's cores
-            compile_soon(state_kernels(dtype))
+            compile_soon(state_kernels(dtype) + (gradient_kernels(dtype) if gradient else []))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state
