@@ -83,5 +83,5 @@ def _check(item: Instruction) -> None:
     if not plain or (isinstance(item, Redistribute) and (item.parts > 1 or item.compressed)):
         raise InputError(
             f"schedule: {item.op}", "has no adjoint",
-            "plan without chains, without early sums (share=False) and without compression",
+            "plan without chains, early sums and compression",
         )  # fmt: skip

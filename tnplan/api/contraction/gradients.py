@@ -60,13 +60,13 @@ class GradientPlan:
         def planned(share: bool, ranks: int | None = None) -> Schedule:
             return plan(
                 self.path, profile, devices=options.devices, ranks_per_group=ranks,
-                memory_bytes=self.memory_bytes, precision=options.precision, share=share,
+                memory_bytes=self.memory_bytes, precision=options.precision, share=share, early_sums=False,
             )  # fmt: skip
 
         fastest = planned(share=True)
-        if not fastest.summed:
-            yield fastest
-        yield planned(share=False)
+        yield fastest
+        if fastest.outer:
+            yield planned(share=False)
         for ranks in group_sizes(options.devices, self.path.n_slices):
             if ranks > fastest.ranks_per_group:
                 yield planned(False, ranks)

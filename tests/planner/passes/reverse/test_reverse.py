@@ -42,7 +42,7 @@ def gradient(
 ) -> GradientSchedule:
     """The schedule of gradients on a CPU."""
     forward = plan(
-        path, load_profile("cpu"), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, share=False
+        path, load_profile("cpu"), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, early_sums=False
     )
     return reverse(forward, wrt, memory_bytes)
 
