@@ -25,7 +25,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "statevector"
 
 def layers(n_qubits: int, n_parameters: int) -> list[tuple[str, tuple[int, ...], float]]:
     """Gates by name, qubits and angle (0 for cz), with so many angles."""
-    generator, found, left = np.random.default_rng(0), [], n_parameters
+    generator, left = np.random.default_rng(0), n_parameters
+    found: list[tuple[str, tuple[int, ...], float]] = []
     while left:
         for name in ("ry", "rz"):
             for qubit in range(min(left, n_qubits)):
@@ -112,7 +113,7 @@ def main() -> None:
         row["largest_difference"] = float(np.abs(mine - row["lightning"].pop("derivatives")).max())
         row["ours_over_lightning_cpu"] = row["ours"]["cpu_s"] / row["lightning"]["cpu_s"]
     print(json.dumps(row, indent=1))
-    facts = {"machine": platform.machine(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d")}
+    facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d")}
     options.output.write_text(json.dumps({**facts, "rows": [row]}, indent=1) + "\n")
 
 
