@@ -113,7 +113,8 @@ def main() -> None:
         row["largest_difference"] = float(np.abs(mine - row["lightning"].pop("derivatives")).max())
         row["ours_over_lightning_cpu"] = row["ours"]["cpu_s"] / row["lightning"]["cpu_s"]
     print(json.dumps(row, indent=1))
-    facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d")}
+    facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
+    facts["date"] = time.strftime("%Y-%m-%d")
     options.output.write_text(json.dumps({**facts, "rows": [row]}, indent=1) + "\n")
 
 
