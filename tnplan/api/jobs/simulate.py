@@ -87,7 +87,7 @@ class Simulation:
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        names = ("counts", "expectation", "amplitudes", "probabilities")
+        names = ("counts", "expectation", "amplitudes", "probabilities", "gradient")
         given = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(given) or 'no question'})"
