@@ -21,6 +21,11 @@ def state_kernels(dtype: str) -> list[Samples]:
     return [Samples(__name__, "of_passes", (dtype,)), Samples(__name__, "of_measures", (dtype,))]
 
 
+def gradient_kernels(dtype: str) -> list[Samples]:
+    """What a gradient does besides."""
+    return [Samples(__name__, "of_gradients", (dtype,))]
+
+
 def of_passes(dtype: str) -> list[Sample]:
     """The kernel of a pass."""
     real = np.empty(0, dtype).real.dtype
@@ -40,6 +45,15 @@ def of_measures(dtype: str) -> list[Sample]:
         (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
+    ]
+
+
+def of_gradients(dtype: str) -> list[Sample]:
+    """The kernels of the sweep back."""
+    state, masks, sums = np.zeros(8, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 2))
+    return [
+        (measure_kernel.pauli_words, (state, state, masks, 0, 0, sums)),
+        (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
     ]
 
 
