@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import tnplan
-from tnplan.executor.device.cpu.compiled.ahead import Sample
-from tnplan.executor.device.cpu.compiled.kernel import argument_types
 from tnplan.executor.pauli.terms import kernel_samples as terms
 from tnplan.executor.statevector.cpu import kernel_samples as states
+from tnplan.planner.common.compiled.ahead import Sample
+from tnplan.planner.common.compiled.kernel import argument_types
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 
 

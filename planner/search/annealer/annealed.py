@@ -40,7 +40,7 @@ class Annealed:
 
     def __init__(self, task: Task, source: Found, number: int) -> None:
         from tnplan.planner.search.annealer import anneal_kernel
-        from tnplan.planner.search.annealer.waist_kernel import restore, settle
+        from tnplan.planner.search.annealer.waist_kernel import settle
 
         self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)
@@ -52,7 +52,7 @@ class Annealed:
         self.state = new_state(self.problem, n, (task.seed, number))
         kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
         self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
-        restore(self.problem, self.state, *self.best[:4])
+        self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
         settle(self.problem, self.state)
@@ -61,6 +61,12 @@ class Annealed:
         return math.log2(self.state.totals[COST]) + sum(
             math.log2(self.problem.extents[bit]) for bit in self.state.sliced[: self.state.counts[0]]
         )
+
+    def _restore(self) -> None:
+        """Make the state that of the best tree."""
+        from tnplan.planner.search.annealer.waist_kernel import restore
+
+        restore(self.problem, self.state, self.best, np.empty((2, *self.state.legs.shape), np.uint64))
 
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""
@@ -89,15 +95,13 @@ class Annealed:
 
     def tighten(self, limit: float) -> None:
         """Go on from the best tree with a limit, sliced until it is within that."""
-        from tnplan.planner.search.annealer.waist_kernel import restore
-
         kept = self.best.score[0] < math.inf
         tree = self.best[:4] if kept else (
             self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
         )  # fmt: skip
         self.problem = self.problem._replace(limit=float(limit))
         self.best = Best(*tree, np.full(1, math.inf))
-        restore(self.problem, self.state, *tree)
+        self._restore()
         self.kernel.slice_to_limit(self.problem, self.state)
         self.kernel.keep_best(self.problem, self.state, self.best)
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.progress import Listener, Progress
-from tnplan.executor.device.cpu.compiled.ahead import Samples
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.selection.select import check_device, sees_gpu
 from tnplan.planner.common.cache_folder import cache_folder
+from tnplan.planner.common.compiled.ahead import Samples
 from tnplan.planner.common.errors import InputError
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
@@ -121,7 +121,7 @@ def _files() -> set[Path]:
 
 
 def _compile(samples: Samples) -> None:
-    from tnplan.executor.device.cpu.compiled.worker import compile_missing
+    from tnplan.planner.common.compiled.worker import compile_missing
 
     compile_missing(samples)
 

@@ -15,8 +15,8 @@ from numba.core import event, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 
-from tnplan.executor.device.cpu.compiled.kernel import Kernel, Late, Types, c_types
-from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, keep_object, target_machine
+from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
+from tnplan.planner.common.compiled.object_cache import CompiledObject, keep_object, target_machine
 from tnplan.planner.common.numba_cache import cached_njit
 
 BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
