@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -12,8 +13,9 @@ import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba.core import event, types
-from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.cpu import CPUContext
 
 from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
 from tnplan.planner.common.compiled.object_cache import CompiledObject, keep_object, target_machine
@@ -30,6 +32,8 @@ NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 """What a kernel may return, as characters of `struct`."""
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
+UNUSED = (JITCodeLibrary, "_finalize_specific"), (JITCPUCodegen, "set_env")
+"""Steps of numba that make machine code in this process, to be run."""
 _globals: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
@@ -136,24 +140,43 @@ def entry_alone() -> Iterator[None]:
     other steps goes its own way.
     """
     depth = _Depth()
-    linked: Any = CPUCodeLibrary
-    ready: Any = JITCodeLibrary
-    if not (hasattr(linked, "_optimize_final_module") and hasattr(ready, "_finalize_specific")):
+    optimize: Any = getattr(CPUCodeLibrary, "_optimize_final_module", None)
+    if optimize is None or not all(hasattr(owner, name) for owner, name in UNUSED):
         yield
         return
-    optimize, finish = linked._optimize_final_module, ready._finalize_specific
 
     def optimize_entry(library: Any) -> None:
-        if depth.now <= 1:
-            optimize(library)
+        if depth.now > 1:
+            return
+        for function in library._final_module.functions:
+            if function.linkage == llvm.Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = "internal"  # as nobody else calls it, its caller may take it in
+        optimize(library)
 
-    linked._optimize_final_module = optimize_entry
-    ready._finalize_specific = lambda library: None
+    whole_name: Any = CPUContext.mangler
+
+    def short_name(*arguments: Any, **named: Any) -> str:
+        digest = hashlib.sha256(whole_name(*arguments, **named).encode()).hexdigest()
+        return f"_ZN33k{digest[:32]}Ev"
+
+    with ExitStack() as stack:
+        stack.enter_context(replaced(CPUContext, "mangler", short_name))
+        stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_entry))
+        for owner, name in UNUSED:
+            stack.enter_context(replaced(owner, name, lambda *_: None))
+        stack.enter_context(event.install_listener("numba:compile", depth))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """For a while, another value of an attribute."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        with event.install_listener("numba:compile", depth):
-            yield
+        yield
     finally:
-        linked._optimize_final_module, ready._finalize_specific = optimize, finish
+        setattr(owner, name, before)
 
 
 class _Depth(event.Listener):

@@ -162,12 +162,11 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
 @inline
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
     """The side on which all inputs of a bit are, or WAIST."""
-    first, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
-    side = state.side[problem.leaves[first]]
-    for q in range(first + 1, last):
-        if state.side[problem.leaves[q]] != side:
-            return WAIST
-    return side
+    q, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
+    side = state.side[problem.leaves[q]]
+    while q < last and state.side[problem.leaves[q]] == side:
+        q += 1
+    return side if q == last else WAIST
 
 
 @inline
