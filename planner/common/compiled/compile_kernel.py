@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from numba.core import event, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
+from numba.core.dispatcher import Dispatcher
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 
@@ -54,7 +55,7 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
         except numba.core.errors.NumbaError:
             return BY_NUMBA  # which says what is wrong, if it cannot do it either
         done = dispatcher.overloads[arguments]
-        module = llvm.parse_assembly(dispatcher.inspect_llvm(arguments))
+        module = dispatcher.overloads[arguments].library._final_module
     name: str = done.fndesc.llvm_func_name
     result: Any = done.signature.return_type
     is_tuple = isinstance(result, types.BaseTuple)
@@ -151,7 +152,8 @@ def entry_alone() -> Iterator[None]:
         for function in library._final_module.functions:
             if function.linkage == llvm.Linkage.linkonce_odr and not function.is_declaration:
                 function.linkage = "internal"  # as nobody else calls it, its caller may take it in
-        optimize(library)
+        passes, builder = library._codegen._module_pass_manager()
+        passes.run(library._final_module, builder)
 
     whole_name: Any = CPUContext.mangler
 
@@ -159,7 +161,14 @@ def entry_alone() -> Iterator[None]:
         digest = hashlib.sha256(whole_name(*arguments, **named).encode()).hexdigest()
         return f"_ZN33k{digest[:32]}Ev"
 
+    template: Any = Dispatcher.get_call_template
+
+    def of_plain_numbers(dispatcher: Any, given: Any, named: Any) -> Any:
+        # A number that stands in the code is a type of its own for numba, which would compile all it reaches.
+        return template(dispatcher, tuple(map(types.unliteral, given)), named)
+
     with ExitStack() as stack:
+        stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))
         stack.enter_context(replaced(CPUContext, "mangler", short_name))
         stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_entry))
         for owner, name in UNUSED:
