@@ -14,9 +14,9 @@ import numba
 import numpy as np
 from numba.core import event, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
-from numba.core.dispatcher import Dispatcher
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
+from numba.core.dispatcher import Dispatcher
 
 from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
 from tnplan.planner.common.compiled.object_cache import CompiledObject, keep_object, target_machine

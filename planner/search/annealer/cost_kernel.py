@@ -10,11 +10,9 @@ from tnplan.planner.search.annealer.anneal_state import LARGEST
 
 EXACT = 2.0**53
 jit = kernel(nogil=True, error_model="numpy")
-inline = kernel(nogil=True, error_model="numpy")
-"""Taken apart, the records have some 150 fields: handing them over takes longer than a move."""
 
 
-@inline
+@jit
 def size_of(problem: Any, kept: Any, a: Any, b: Any) -> float:
     """Elements over the union of two sets of legs, without sliced bits."""
     size = 1.0
@@ -26,13 +24,13 @@ def size_of(problem: Any, kept: Any, a: Any, b: Any) -> float:
     return min(size, LARGEST)
 
 
-@inline
+@jit
 def step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
     """What a step costs whose tensors have so many elements."""
     return max(span, weight * (a + b + c))
 
 
-@inline
+@jit
 def excess(limit: float, size: float) -> float:
     """What a tensor is over the limit, in limits."""
     return max(size / limit - 1.0, 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.annealer.cost_kernel import excess, inline, jit, ones_of, size_of, step_cost
+from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, size_of, step_cost
 
 LOWER = 1.0 - 1e-9
 BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3
@@ -51,7 +51,7 @@ def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
     add_up(problem, state)
 
 
-@inline
+@jit
 def _set_legs(problem: Any, state: Any, room: Any) -> None:
     """The root, and the legs of products: what is in a tensor below and in one outside, or open."""
     below, outside, order = room[0], room[1], state.reached
@@ -80,7 +80,7 @@ def _set_legs(problem: Any, state: Any, room: Any) -> None:
             state.legs[v, i] = below[v, i] & outside[v, i]
 
 
-@inline
+@jit
 def _root_of(state: Any) -> int:
     """The root of the tree."""
     v = 0
@@ -89,7 +89,7 @@ def _root_of(state: Any) -> int:
     return v
 
 
-@inline
+@jit
 def _put_in_order(state: Any, root: int) -> None:
     """All nodes in `reached`, each after its parent."""
     n = (state.left.size + 1) // 2
@@ -103,7 +103,7 @@ def _put_in_order(state: Any, root: int) -> None:
             filled += 2
 
 
-@inline
+@jit
 def add_up(problem: Any, state: Any) -> None:
     """The totals from the costs, sizes and sides of the nodes."""
     sum_up(problem, state)
@@ -111,7 +111,7 @@ def add_up(problem: Any, state: Any) -> None:
     set_cost(problem, state)
 
 
-@inline
+@jit
 def sum_up(problem: Any, state: Any) -> None:
     """The sums of the sides, and what is over the limit, from the costs, sizes and sides of the nodes."""
     n = (state.left.size + 1) // 2
@@ -127,7 +127,7 @@ def sum_up(problem: Any, state: Any) -> None:
     state.counts[1] = many
 
 
-@inline
+@jit
 def take_sides(problem: Any, state: Any, root: int) -> None:
     """The sides of all nodes from the tree, and their cost. While nothing is sliced all is side 0."""
     n = (state.left.size + 1) // 2
@@ -159,7 +159,7 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
     set_cost(problem, state)
 
 
-@inline
+@jit
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
     """The side on which all inputs of a bit are, or WAIST."""
     q, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
@@ -169,7 +169,7 @@ def side_of_bit(problem: Any, state: Any, j: int) -> int:
     return side if q == last else WAIST
 
 
-@inline
+@jit
 def count_inside(problem: Any, state: Any) -> None:
     """The products of the extents of the sliced bits inside of each side."""
     state.inside[0], state.inside[1] = 1.0, 1.0
@@ -180,7 +180,7 @@ def count_inside(problem: Any, state: Any) -> None:
             state.inside[side] = min(state.inside[side] * problem.extents[j], LARGEST)
 
 
-@inline
+@jit
 def set_cost(problem: Any, state: Any) -> None:
     """The cost from the sums of the sides and what is sliced inside of them, and what the waist is over."""
     share, sums = state.share, state.sums
@@ -192,7 +192,7 @@ def set_cost(problem: Any, state: Any) -> None:
         state.totals[HELD] = excess(problem.waist_limit, state.size[state.left[state.counts[3]]])
 
 
-@inline
+@jit
 def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     """p = (x c) with x = (a b) becomes p = (x b) with x = (a c); sizes and costs are left."""
     legs = state.legs
@@ -202,7 +202,7 @@ def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     state.left[p], state.right[p], state.parent[b] = x, b, p
 
 
-@inline
+@jit
 def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     """The product of the extents of sliced bits of a or b that v does not have."""
     legs, kept = state.legs, state.kept
@@ -261,7 +261,7 @@ def settle(problem: Any, state: Any) -> None:
         _root_above(problem, state, root, chosen)
 
 
-@inline
+@jit
 def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
     """Move the root of a tree without open indices to the edge above v."""
     path, size = state.reached, state.size
