@@ -25,6 +25,7 @@ from tnplan.planner.search.annealer.cost_kernel import (
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
     count_inside,
+    restore,
     set_cost,
     settle,
     side_of_bit,
@@ -47,6 +48,8 @@ WAIST_ODDS = 4
 SMALL = 3e-5
 CANCELLED = 1e-9
 """A sum that a move leaves with less than this share of what it was is taken afresh."""
+RESTORE, SETTLE, SLICE, ANNEAL = 0, 1, 2, 3
+"""What `work` does."""
 LN_2 = 0.6931471805599453
 
 
@@ -386,8 +389,9 @@ def keep_best(problem: Any, state: Any, best: Any) -> None:
 
 
 @jit
-def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int, blocks: int) -> None:
-    """Blocks first .. last-1 of a round of `blocks`. Temperatures fall geometrically."""
+def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
+    """Blocks `span[0]` .. `span[1]` - 1 of a round of `span[2]`. Temperatures fall geometrically."""
+    first, last, blocks = span
     slicing = SLICE_MOVES if problem.limit < np.inf else 0.0
     for block in range(first, last):
         done = block / blocks
@@ -407,3 +411,21 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int
         add_up(problem, state)
         settle(problem, state)
         keep_best(problem, state, best)
+
+
+@jit
+def work(what: int, problem: Any, state: Any, best: Any, heat: Any, span: Any, room: Any) -> None:
+    """All that is done with a state, as one piece of code: parts that several of these use are compiled once.
+
+    `best` is the tree that is restored, or takes the best one; `heat` and `span` are for annealing; `room` is
+    written over.
+    """
+    if what == RESTORE:
+        restore(problem, state, best, room)
+    elif what == SETTLE:
+        settle(problem, state)
+    elif what == SLICE:
+        slice_to_limit(problem, state)
+        keep_best(problem, state, best)
+    else:
+        anneal(problem, state, best, heat, span)

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.search.annealer import anneal_kernel as kernel
 from tnplan.planner.search.annealer.anneal_state import (
     COST,
     Best,
     Heat,
+    Words,
     bits_of,
     kept_words,
     make_problem,
@@ -32,6 +34,8 @@ CALL_MOVES = 800_000
 FREE_SHARE = 0.4
 STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
+COLD = Heat(0.0, 0.0, 0.0, 0.0)
+NO_ROOM = np.empty((2, 0, 0), np.uint64)
 Tell = Callable[[Found], None]
 
 
@@ -39,10 +43,6 @@ class Annealed:
     """The compiled state of a round, begun at a tree."""
 
     def __init__(self, task: Task, source: Found, number: int) -> None:
-        from tnplan.planner.search.annealer import anneal_kernel
-        from tnplan.planner.search.annealer.waist_kernel import settle
-
-        self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)
         self.problem = make_problem(
             task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
@@ -55,7 +55,7 @@ class Annealed:
         self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
-        settle(self.problem, self.state)
+        self._work(kernel.SETTLE)
 
     def _score(self) -> float:
         return math.log2(self.state.totals[COST]) + sum(
@@ -64,28 +64,30 @@ class Annealed:
 
     def _restore(self) -> None:
         """Make the state that of the best tree."""
-        from tnplan.planner.search.annealer.waist_kernel import restore
+        self._work(kernel.RESTORE, room=np.empty((2, *self.state.legs.shape), np.uint64))
 
-        restore(self.problem, self.state, self.best, np.empty((2, *self.state.legs.shape), np.uint64))
+    def _work(
+        self, what: int, heat: Heat = COLD, span: tuple[int, int, int] = (0, 0, 1), room: Words = NO_ROOM
+    ) -> None:  # fmt: skip
+        kernel.work(what, self.problem, self.state, self.best, heat, span, room)
 
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""
-        self.kernel.slice_to_limit(self.problem, self.state)
-        self.kernel.keep_best(self.problem, self.state, self.best)
+        self._work(kernel.SLICE)
         found = self.best_found()
         assert found is not None
         return found
 
     def run(self, heat: Heat, moves: float, ends: float, tell: Tell | None) -> int:
         """Make the moves, and tell of each better tree; how many were made."""
-        block = self.kernel.BLOCK
+        block = kernel.BLOCK
         blocks = max(1, round(moves / block))
         at_once = max(1, CALL_MOVES // block)
         done = 0
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
             last = min(blocks, done + at_once)
-            self.kernel.anneal(self.problem, self.state, self.best, heat, done, last, blocks)
+            self._work(kernel.ANNEAL, heat, (done, last, blocks))
             done = last
             if tell is not None and self.best.score[0] < score:
                 found = self.best_found()
@@ -102,8 +104,7 @@ class Annealed:
         self.problem = self.problem._replace(limit=float(limit))
         self.best = Best(*tree, np.full(1, math.inf))
         self._restore()
-        self.kernel.slice_to_limit(self.problem, self.state)
-        self.kernel.keep_best(self.problem, self.state, self.best)
+        self._work(kernel.SLICE)
 
     def descend(self, limit: float, heats: tuple[Heat, Heat], moves: float, ends: float) -> int:
         """Anneal without a limit, then under lower and lower ones, the last the one wanted; the moves made.
