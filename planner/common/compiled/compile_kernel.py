@@ -12,7 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core import event, types
+from numba.core import types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
@@ -33,6 +33,8 @@ NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 """What a kernel may return, as characters of `struct`."""
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
+PREFIX = "_ZN33k"
+"""What names of functions begin with."""
 UNUSED = (JITCodeLibrary, "_finalize_specific"), (JITCPUCodegen, "set_env")
 """Steps of numba that make machine code in this process, to be run."""
 _globals: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -55,8 +57,8 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
         except numba.core.errors.NumbaError:
             return BY_NUMBA  # which says what is wrong, if it cannot do it either
         done = dispatcher.overloads[arguments]
-        module = dispatcher.overloads[arguments].library._final_module
-    name: str = done.fndesc.llvm_func_name
+        name: str = done.fndesc.llvm_func_name
+        module = _optimized(done.library, name)
     result: Any = done.signature.return_type
     is_tuple = isinstance(result, types.BaseTuple)
     parts = tuple(result) if is_tuple else (result,)
@@ -125,6 +127,21 @@ def _is_as_called(function: Any, kinds: Types) -> bool:
     return given == ["ptr", "ptr", *(WIDTHS[one] for one in c_types(kinds))]
 
 
+def _optimized(library: Any, name: str) -> Any:
+    """The module of a function and of all that it calls."""
+    module = llvm.parse_bitcode(library._final_module.as_bitcode())
+    for number, function in enumerate(module.functions):
+        if function.is_declaration or function.name == name:
+            continue
+        # As nobody else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
+        # finds functions by name, those of other kernels too.
+        function.linkage = "internal"
+        function.name = f"{name}.{number}"
+    passes, builder = library._codegen._module_pass_manager()
+    passes.run(module, builder)
+    return module
+
+
 def _object_code(module: Any) -> bytes:
     machine = target_machine()
     module.data_layout = str(machine.target_data)
@@ -137,29 +154,23 @@ def entry_alone() -> Iterator[None]:
     """While a kernel is compiled: functions that it calls are optimized within it alone, and none is run.
 
     Numba optimizes each function called as a whole and makes machine code of it, though it is in its caller
-    then: with these steps left out the same kernel is compiled in two thirds of the time. A numba that has
-    other steps goes its own way.
+    then. Its names of functions have all types in them, thousands of characters for records of arrays, which
+    LLVM reads again and again. A numba that has other steps goes its own way.
     """
-    depth = _Depth()
     optimize: Any = getattr(CPUCodeLibrary, "_optimize_final_module", None)
     if optimize is None or not all(hasattr(owner, name) for owner, name in UNUSED):
         yield
         return
 
-    def optimize_entry(library: Any) -> None:
-        if depth.now > 1:
-            return
-        for function in library._final_module.functions:
-            if function.linkage == llvm.Linkage.linkonce_odr and not function.is_declaration:
-                function.linkage = "internal"  # as nobody else calls it, its caller may take it in
-        passes, builder = library._codegen._module_pass_manager()
-        passes.run(library._final_module, builder)
+    def optimize_others(library: Any) -> None:
+        if not any(one.name.startswith(PREFIX) for one in library._final_module.functions):
+            optimize(library)  # numba's own, for code that it runs itself
 
     whole_name: Any = CPUContext.mangler
 
     def short_name(*arguments: Any, **named: Any) -> str:
         digest = hashlib.sha256(whole_name(*arguments, **named).encode()).hexdigest()
-        return f"_ZN33k{digest[:32]}Ev"
+        return f"{PREFIX}{digest[:32]}Ev"
 
     template: Any = Dispatcher.get_call_template
 
@@ -170,10 +181,9 @@ def entry_alone() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))
         stack.enter_context(replaced(CPUContext, "mangler", short_name))
-        stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_entry))
+        stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_others))
         for owner, name in UNUSED:
             stack.enter_context(replaced(owner, name, lambda *_: None))
-        stack.enter_context(event.install_listener("numba:compile", depth))
         yield
 
 
@@ -186,18 +196,3 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-class _Depth(event.Listener):
-    """How many functions are being compiled, one for the sake of another."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def on_start(self, happened: Any) -> None:
-        """One begins."""
-        self.now += 1
-
-    def on_end(self, happened: Any) -> None:
-        """One ends."""
-        self.now -= 1

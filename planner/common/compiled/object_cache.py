@@ -22,7 +22,7 @@ from tnplan.planner.common.files import write_file
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-MAGIC = b"tnplan.object 1\n"
+MAGIC = b"tnplan.object 2\n"
 """What files begin with; a line of JSON and the object code follow."""
 
 

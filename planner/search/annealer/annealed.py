@@ -16,9 +16,10 @@ import numpy as np
 from tnplan.planner.search.annealer import anneal_kernel as kernel
 from tnplan.planner.search.annealer.anneal_state import (
     COST,
+    AnnealState,
     Best,
     Heat,
-    Words,
+    Problem,
     bits_of,
     kept_words,
     make_problem,
@@ -35,8 +36,17 @@ FREE_SHARE = 0.4
 STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
 COLD = Heat(0.0, 0.0, 0.0, 0.0)
-NO_ROOM = np.empty((2, 0, 0), np.uint64)
+NO_BLOCKS = 0, 0, 1
 Tell = Callable[[Found], None]
+
+
+def act(
+    what: int, problem: Problem, state: AnnealState, best: Best, heat: Heat = COLD,
+    span: tuple[int, int, int] = NO_BLOCKS,
+) -> None:  # fmt: skip
+    """What the kernel does with a state: see `work`."""
+    room = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
+    kernel.work(what, problem, state, best, heat, span, room)
 
 
 class Annealed:
@@ -55,7 +65,7 @@ class Annealed:
         self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
-        self._work(kernel.SETTLE)
+        act(kernel.SETTLE, self.problem, self.state, self.best)
 
     def _score(self) -> float:
         return math.log2(self.state.totals[COST]) + sum(
@@ -64,16 +74,11 @@ class Annealed:
 
     def _restore(self) -> None:
         """Make the state that of the best tree."""
-        self._work(kernel.RESTORE, room=np.empty((2, *self.state.legs.shape), np.uint64))
-
-    def _work(
-        self, what: int, heat: Heat = COLD, span: tuple[int, int, int] = (0, 0, 1), room: Words = NO_ROOM
-    ) -> None:  # fmt: skip
-        kernel.work(what, self.problem, self.state, self.best, heat, span, room)
+        act(kernel.RESTORE, self.problem, self.state, self.best)
 
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""
-        self._work(kernel.SLICE)
+        act(kernel.SLICE, self.problem, self.state, self.best)
         found = self.best_found()
         assert found is not None
         return found
@@ -87,7 +92,7 @@ class Annealed:
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
             last = min(blocks, done + at_once)
-            self._work(kernel.ANNEAL, heat, (done, last, blocks))
+            act(kernel.ANNEAL, self.problem, self.state, self.best, heat, (done, last, blocks))
             done = last
             if tell is not None and self.best.score[0] < score:
                 found = self.best_found()
@@ -104,7 +109,7 @@ class Annealed:
         self.problem = self.problem._replace(limit=float(limit))
         self.best = Best(*tree, np.full(1, math.inf))
         self._restore()
-        self._work(kernel.SLICE)
+        act(kernel.SLICE, self.problem, self.state, self.best)
 
     def descend(self, limit: float, heats: tuple[Heat, Heat], moves: float, ends: float) -> int:
         """Anneal without a limit, then under lower and lower ones, the last the one wanted; the moves made.
