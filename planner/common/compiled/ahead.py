@@ -66,6 +66,11 @@ def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
     return find_object(kernel, argument_types(*arguments)) is not None
 
 
+def still_compiling(several: Iterable[Samples]) -> bool:
+    """Whether a process that was started for one of these is at work."""
+    return any(one in _workers and _workers[one].process.poll() is None for one in several)
+
+
 def compiled_elsewhere(
     kernel: Any, find: Callable[[], CompiledObject | None]
 ) -> CompiledObject | None:  # fmt: skip

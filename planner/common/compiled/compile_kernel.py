@@ -19,7 +19,13 @@ from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
 
 from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
-from tnplan.planner.common.compiled.object_cache import CompiledObject, keep_object, target_machine
+from tnplan.planner.common.compiled.object_cache import (
+    CompiledObject,
+    alone,
+    find_object,
+    keep_object,
+    target_machine,
+)
 from tnplan.planner.common.numba_cache import cached_njit
 
 BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -41,9 +47,12 @@ _globals: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
 def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
-    """Compile a kernel for these types, and write it to the cache."""
-    made = compile_kernel(kernel, kinds)
-    keep_object(kernel, kinds, made)
+    """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
+    with alone(kernel, kinds):
+        made = find_object(kernel, kinds)
+        if made is None:
+            made = compile_kernel(kernel, kinds)
+            keep_object(kernel, kinds, made)
     return made
 
 

@@ -52,17 +52,22 @@ class Dissection(NamedTuple):
 
 def dissect(graph: Any, cuts: Cuts, seed: int) -> Ints:
     """The stage of each index: those that part the whole come last, those of parts of few tensors first."""
-    n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
-    parts = Dissection(
-        np.zeros(n_indices, np.int64), np.ones(n_indices, np.int64), np.full(n_indices, -1), np.arange(n),
-        np.ones(n), np.zeros(n, np.int64), np.zeros((n + 1, 3), np.int64),
-    )  # fmt: skip
-    _dissect(graph, cuts, parts, new_room(graph, seed))
+    parts = new_dissection(graph)
+    cut_all(graph, cuts, parts, new_room(graph, seed))
     return parts.stages
 
 
+def new_dissection(graph: Any) -> Dissection:
+    """All tensors as one part."""
+    n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
+    return Dissection(
+        np.zeros(n_indices, np.int64), np.ones(n_indices, np.int64), np.full(n_indices, -1), np.arange(n),
+        np.ones(n), np.zeros(n, np.int64), np.zeros((n + 1, 3), np.int64),
+    )  # fmt: skip
+
+
 @jit
-def _dissect(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
+def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
     """Set the stages."""
     todo = parts.todo
     todo[0, 0], todo[0, 1], todo[0, 2] = 0, parts.members.size, 0

@@ -75,9 +75,9 @@ def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
 
     `stages` (I) come one after the other, the lowest first.
     """
-    room = _new_elimination(graph, seed)
-    _begin(graph, stages, rule, room)
-    while need := _go_on(graph, stages, rule, room):
+    room = new_elimination(graph, seed)
+    begin(graph, stages, rule, room)
+    while need := go_on(graph, stages, rule, room):
         pool = np.empty(need, np.int64)
         pool[: room.at[USED]] = room.pool[: room.at[USED]]
         room = room._replace(pool=pool)
@@ -85,7 +85,8 @@ def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
     return room.pairs
 
 
-def _new_elimination(graph: Any, seed: int) -> Elimination:
+def new_elimination(graph: Any, seed: int) -> Elimination:
+    """The tensors of a graph before the first index is eliminated."""
     n_tensors, n_indices = graph.tensor_starts.size - 1, graph.weights.size
     most = max(2 * n_tensors - 1, 1)
     start, length, alive = (np.zeros(most, np.int64) for _ in range(3))
@@ -115,14 +116,14 @@ def _join_rest(room: Elimination) -> None:
 
 
 @jit
-def _begin(graph: Any, stages: Any, rule: Any, room: Any) -> None:
+def begin(graph: Any, stages: Any, rule: Any, room: Any) -> None:
     """Have all indices wait."""
     for v in range(stages.size):
         put(room.heap, room.place, room.key, v, stages[v] * STAGE + _key(graph, rule, v, room))
 
 
 @jit
-def _go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
+def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
     """Eliminate until no index is left; else the size of the pool that is needed to go on."""
     at, heap, place, key = room.at, room.heap, room.place, room.key
     while heap[-1] > 0:

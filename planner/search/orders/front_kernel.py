@@ -54,16 +54,21 @@ def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> An
     The two ends are as far from each other as tensors can be, or, with `sideways`, the other end is halfway
     beside: on a lattice the front is then parallel to a side, and else oblique.
     """
+    room = new_front(graph, seed)
+    run_front(graph, pull, sideways, noise, room)
+    return room.pairs
+
+
+def new_front(graph: Any, seed: int) -> Front:
+    """A front before its first step."""
     n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
     whole = np.diff(graph.index_starts)
     distance, beside, queue, done, order = (np.zeros(n, np.int64) for _ in range(5))
     pairs = np.zeros((2, max(n - 1, 0)), np.int64)
-    room = Front(
+    return Front(
         distance, beside, queue, np.zeros(n_indices, np.int64), whole.copy(), whole, done,
         np.full(n, -1, np.int64), *new_heap(n), order, pairs, generator(seed),
     )  # fmt: skip
-    _grow(graph, pull, sideways, noise, room)
-    return room.pairs
 
 
 @jit
@@ -115,7 +120,7 @@ def _set_potential(graph: Any, sideways: bool, room: Any) -> None:
 
 
 @jit
-def _grow(graph: Any, pull: float, sideways: bool, noise: float, room: Any) -> None:
+def run_front(graph: Any, pull: float, sideways: bool, noise: float, room: Any) -> None:
     """Make the pairs."""
     _set_potential(graph, sideways, room)
     shuffle(room.random, room.order)

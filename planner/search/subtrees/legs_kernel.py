@@ -107,14 +107,14 @@ def all_legs(graph: Any, weights: Floats, left: Ints, right: Ints, order: Ints) 
     """The legs of a tree whose products are made in this order."""
     legs = leaf_legs(graph, weights, (left.size + 1) // 2)
     done = 0
-    while (done := _join_all(legs, weights, left, right, order, done)) < order.size:
+    while (done := join_all(legs, weights, left, right, order, done)) < order.size:
         v = order[done]
         legs = with_room(legs, int(legs.length[left[v]] + legs.length[right[v]]))
     return legs
 
 
 @jit
-def _join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: int) -> int:
+def join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: int) -> int:
     """Make the products from number `done` on, as long as there is room; how many there are then."""
     while done < order.size:
         v = order[done]
@@ -157,12 +157,13 @@ def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
 def products_in_order(left: Ints, right: Ints, root: int) -> Ints:
     """All products, each after its children."""
     order = np.empty((left.size - 1) // 2, np.int64)
-    _put_in_order(left, right, root, order, np.empty(left.size, np.int64))
+    put_in_order(left, right, root, order, np.empty(left.size, np.int64))
     return order
 
 
 @jit
-def _put_in_order(left: Any, right: Any, root: int, order: Any, stack: Any) -> None:
+def put_in_order(left: Any, right: Any, root: int, order: Any, stack: Any) -> None:
+    """Fill `order`; `stack` (N) is written over."""
     n = (left.size + 1) // 2
     stack[0] = root
     many, at = 1, n - 1

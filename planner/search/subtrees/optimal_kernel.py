@@ -158,18 +158,23 @@ def sweep(
     """
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
-    lists = (np.zeros(most + 1, np.int64) for _ in range(3))
-    names = (np.zeros(weights.size, np.int64) for _ in range(3))
-    room = Sweep(
-        np.zeros(2, np.int64), np.zeros(1), *lists, *names, new_sets(most),
-    )  # fmt: skip
-    while need := _sweep(legs, weights, left, right, order, room, limit_bits, weight):
+    room = new_sweep(most, weights.size)
+    while need := run_sweep(legs, weights, left, right, order, room, limit_bits, weight):
         legs = with_room(legs, need)
     return int(room.at[1])
 
 
+def new_sweep(most: int, n_indices: int) -> Sweep:
+    """A sweep before its first part."""
+    lists = (np.zeros(most + 1, np.int64) for _ in range(3))
+    names = (np.zeros(n_indices, np.int64) for _ in range(3))
+    return Sweep(
+        np.zeros(2, np.int64), np.zeros(1), *lists, *names, new_sets(most),
+    )  # fmt: skip
+
+
 @jit
-def _sweep(
+def run_sweep(
     legs: Any, weights: Any, left: Any, right: Any, order: Any, room: Any, limit_bits: float, weight: float
 ) -> int:
     """Go on with a sweep until it is done; else the room for legs that is needed to go on."""

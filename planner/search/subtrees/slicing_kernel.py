@@ -28,17 +28,17 @@ def slice_to_bits(
         legs = all_legs(graph, weights, left, right, order)
         if legs.size.max() <= limit + SLACK:
             return True
-        _add_shares(legs, left, right, order, saved)
+        add_shares(legs, left, right, order, saved)
         free = (may & (weights > 0.0)).astype(np.int64)
         taken = np.zeros(weights.size, np.int64)
         over = np.flatnonzero(legs.size > limit + SLACK)
-        if not _take(legs, over[np.argsort(-legs.size[over])], limit, saved, free, taken):
+        if not take_indices(legs, over[np.argsort(-legs.size[over])], limit, saved, free, taken):
             return False
         weights[taken > 0] = 0.0
 
 
 @jit
-def _take(legs: Any, over: Any, limit: float, saved: Any, free: Any, taken: Any) -> int:
+def take_indices(legs: Any, over: Any, limit: float, saved: Any, free: Any, taken: Any) -> int:
     """Mark what each of the tensors over the limit gives; how many indices these are."""
     many = 0
     for v in over:
@@ -61,7 +61,7 @@ def _take(legs: Any, over: Any, limit: float, saved: Any, free: Any, taken: Any)
 
 
 @jit
-def _add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> None:
+def add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> None:
     """For each index, the cost of the steps that it is in, in units of the costliest step."""
     most = 0.0
     for u in range(saved.size):
