@@ -73,9 +73,7 @@ def search_path(
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
-        used_s = time.monotonic() - started
-        effort = replace(task.effort, time_s=max(task.effort.time_s - used_s, 0.0))
-        task = replace(task, inputs=core.inputs, sizes=sizes, effort=effort)
+        task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def tell(found: Found) -> None:
@@ -90,7 +88,9 @@ def search_path(
         if options.checkpoint is not None:
             kept = SearchCheckpoint(Path(options.checkpoint), described(task, target))
             kept.check(options.resume)
-        found = search_joint(task, n_workers=n_workers, target=target, checkpoint=kept, tell=tell)
+        found = search_joint(
+            task, began=started, n_workers=n_workers, target=target, checkpoint=kept, tell=tell
+        )  # fmt: skip
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
         with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
