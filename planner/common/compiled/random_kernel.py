@@ -14,7 +14,8 @@ jit = kernel(nogil=True, error_model="numpy")
 
 def generator(seed: int | tuple[int, ...]) -> NDArray[np.uint64]:
     """The state of a generator, two words that are not both 0."""
-    return np.random.SeedSequence(seed).generate_state(2, np.uint64)
+    state: NDArray[np.uint64] = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+    return state
 
 
 @jit

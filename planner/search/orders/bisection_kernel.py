@@ -90,11 +90,12 @@ def new_room(graph: Any, seed: int) -> Room:
     def ints(size: int) -> Ints:
         return np.zeros(size, np.int64)
 
+    heap, place, key = new_heap(n)
     return Room(
         ints(most), ints(most_items), np.zeros(most), ints(most), np.zeros((MOST_LEVELS, 3), np.int64),
         ints(n_nets), np.zeros(n_nets), ints(n_nets + 1), ints(n_items), ints(longest), ints(n + 1), ints(n),
         np.arange(n + 1), ints(n_nets), np.zeros(n), ints(n), ints(n), ints(n), ints(n), ints(n),
-        np.zeros((2, n_nets), np.int64), np.zeros(2), *new_heap(n), generator(seed),
+        np.zeros((2, n_nets), np.int64), np.zeros(2), heap, place, key, generator(seed),
     )  # fmt: skip
 
 

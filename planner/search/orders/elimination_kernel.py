@@ -52,8 +52,8 @@ class Elimination(NamedTuple):
     """(E): 1 for what is left, 0 for what is contracted or not yet made."""
     pool: Ints
     holders: Ints
-    """The tensors of each index, from `index_starts` of the graph on, `count` of them."""
-    count: Ints
+    """The tensors of each index, from `index_starts` of the graph on, `holding` of them."""
+    holding: Ints
     mark: Ints
     """(I): the last pass that came to an index; the number of passes is `at[PASSES]`."""
     heap: Ints
@@ -94,12 +94,13 @@ def new_elimination(graph: Any, seed: int) -> Elimination:
     length[:n_tensors] = np.diff(graph.tensor_starts)
     alive[:n_tensors] = 1
     owners = np.repeat(np.arange(n_tensors), length[:n_tensors])
-    size = np.bincount(owners, weights=graph.weights[graph.indices], minlength=most)
+    size = np.bincount(owners, weights=graph.weights[graph.indices], minlength=most).astype(np.float64)
     pool = np.empty(2 * graph.indices.size + 64, np.int64)
     pool[: graph.indices.size] = graph.indices
+    heap, place, key = new_heap(n_indices)
     return Elimination(
         start, length, size, alive, pool, graph.tensors.copy(), np.diff(graph.index_starts),
-        np.zeros(n_indices, np.int64), *new_heap(n_indices), np.zeros((2, max(n_tensors - 1, 0)), np.int64),
+        np.zeros(n_indices, np.int64), heap, place, key, np.zeros((2, max(n_tensors - 1, 0)), np.int64),
         np.empty(n_indices, np.int64), np.array([graph.indices.size, 0, -1, 0]), generator(seed),
     )  # fmt: skip
 
@@ -128,7 +129,7 @@ def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
     at, heap, place, key = room.at, room.heap, room.place, room.key
     while heap[-1] > 0:
         v = heap[0]
-        while room.count[v] > 1:
+        while room.holding[v] > 1:
             a, b = _pair(graph, room, v)
             need = room.length[a] + room.length[b]
             if at[USED] + need > room.pool.size:
@@ -163,8 +164,8 @@ def _contract(graph: Any, room: Any, a: int, b: int) -> int:
             if room.mark[u] == at[PASSES]:
                 continue
             room.mark[u] = at[PASSES]
-            _move(graph, room.holders, room.count, u, a, b, new)
-            if room.count[u] > 1:
+            _move(graph, room.holders, room.holding, u, a, b, new)
+            if room.holding[u] > 1:
                 pool[used] = u
                 used += 1
                 size[new] += graph.weights[u]
@@ -206,7 +207,7 @@ def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int
 @jit
 def _pair(graph: Any, room: Any, v: int) -> Any:
     """Two of an index's tensors, to be contracted next."""
-    first, k = graph.index_starts[v], room.count[v]
+    first, k = graph.index_starts[v], room.holding[v]
     bucket = room.holders[first : first + k]
     start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
     if k == 2:
@@ -244,7 +245,7 @@ def _pair(graph: Any, room: Any, v: int) -> Any:
 def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
     """What decides when an index is eliminated."""
     start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
-    holders, count, work = room.holders, room.count, room.work
+    holders, count, work = room.holders, room.holding, room.work
     at[PASSES] += 1
     mark[v] = at[PASSES]
     many, total, largest = 0, 0.0, 0.0

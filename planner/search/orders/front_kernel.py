@@ -65,9 +65,10 @@ def new_front(graph: Any, seed: int) -> Front:
     whole = np.diff(graph.index_starts)
     distance, beside, queue, done, order = (np.zeros(n, np.int64) for _ in range(5))
     pairs = np.zeros((2, max(n - 1, 0)), np.int64)
+    heap, place, key = new_heap(n)
     return Front(
         distance, beside, queue, np.zeros(n_indices, np.int64), whole.copy(), whole, done,
-        np.full(n, -1, np.int64), *new_heap(n), order, pairs, generator(seed),
+        np.full(n, -1, np.int64), heap, place, key, order, pairs, generator(seed),
     )  # fmt: skip
 
 

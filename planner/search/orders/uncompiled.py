@@ -14,6 +14,8 @@ from tnplan.planner.search.orders.kernel_samples import DIVISIONS, PLAIN_ORDERS
 KERNELS = MOVES, DIVISIONS, PLAIN_ORDERS
 PIECE_S = 0.5
 """Seconds of a search after which it is seen whether the kernels are there."""
+MOST_TENSORS = 1000
+"""Of a network that cotengra anneals in such a piece; larger ones wait for the kernels."""
 LATEST_S = 0.2
 """Seconds before the end at which no other search begins."""
 
@@ -26,11 +28,13 @@ def are_compiled() -> bool:
 def search_uncompiled(task: Task, ends: float, tell: Callable[[Found], None]) -> Found | None:
     """The best tree of the time in which processes compile the kernels, told when it is found.
 
-    None where the kernels are in the cache already.
+    None where the kernels are in the cache already, and for large networks.
     """
     if are_compiled():
         return None
     compile_soon(KERNELS)
+    if len(task.inputs) > MOST_TENSORS:
+        return None
     best: Found | None = None
     number = 0
     while best is None or (still_compiling(KERNELS) and time.monotonic() < ends - LATEST_S):

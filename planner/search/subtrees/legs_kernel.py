@@ -49,7 +49,7 @@ def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
     start, length = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     start[:n], length[:n] = graph.tensor_starts[:n], np.diff(graph.tensor_starts[: n + 1])
     owners = np.repeat(np.arange(n), length[:n])
-    size = np.bincount(owners, weights=weights[graph.indices[:entries]], minlength=nodes)
+    size = np.bincount(owners, weights=weights[graph.indices[:entries]], minlength=nodes).astype(np.float64)
     pool = np.ones((2, 4 * entries + 64), np.int64)
     pool[0, :entries] = graph.indices[:entries]
     total = np.diff(graph.index_starts)

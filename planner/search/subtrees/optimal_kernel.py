@@ -52,7 +52,8 @@ class Sets(NamedTuple):
 
 def new_sets(most: int) -> Sets:
     """Arrays for sets of up to `most` tensors."""
-    return Sets(*(np.zeros(1 << most) for _ in range(4)), np.zeros(1 << most, np.int64))
+    everywhere, closed, size, cost = np.zeros((4, 1 << most))
+    return Sets(everywhere, closed, size, cost, np.zeros(1 << most, np.int64))
 
 
 @jit
@@ -166,10 +167,10 @@ def sweep(
 
 def new_sweep(most: int, n_indices: int) -> Sweep:
     """A sweep before its first part."""
-    lists = (np.zeros(most + 1, np.int64) for _ in range(3))
-    names = (np.zeros(n_indices, np.int64) for _ in range(3))
+    tops, inner, parts = np.zeros((3, most + 1), np.int64)
+    seen, masks, counts = np.zeros((3, n_indices), np.int64)
     return Sweep(
-        np.zeros(2, np.int64), np.zeros(1), *lists, *names, new_sets(most),
+        np.zeros(2, np.int64), np.zeros(1), tops, inner, parts, seen, masks, counts, new_sets(most),
     )  # fmt: skip
 
 

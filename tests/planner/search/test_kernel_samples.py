@@ -86,6 +86,13 @@ def test_what_was_found_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -
     assert path.ssa_path == early[-1].ssa_path
 
 
+def test_a_large_network_waits_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cotengra would anneal it for longer than the time of the search."""
+    Compiling(monkeypatch, 1000.0)
+    monkeypatch.setattr(uncompiled, "MOST_TENSORS", 20)
+    assert uncompiled.search_uncompiled(task_of(NETWORK), time.monotonic() + 1.0, lambda _: None) is None
+
+
 def test_rounds_that_end_a_search_wait_for_kernels() -> None:
     """So that one seed gives one path, compiled kernels or not."""
     options = SearchOptions(effort=Effort(10.0, 2, 2), methods=("joint",))
