@@ -39,8 +39,8 @@ NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 """What a kernel may return, as characters of `struct`."""
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
-PREFIX = "_ZN33k"
-"""What names of functions begin with."""
+PREFIX = "tnplan_"
+"""What names of functions begin with, before a namespace and its length."""
 UNUSED = (JITCodeLibrary, "_finalize_specific"), (JITCPUCodegen, "set_env")
 """Steps of numba that make machine code in this process, to be run."""
 _globals: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -172,14 +172,16 @@ def entry_alone() -> Iterator[None]:
         return
 
     def optimize_others(library: Any) -> None:
-        if not any(one.name.startswith(PREFIX) for one in library._final_module.functions):
+        if not any(PREFIX in one.name for one in library._final_module.functions):
             optimize(library)  # numba's own, for code that it runs itself
 
     whole_name: Any = CPUContext.mangler
 
-    def short_name(*arguments: Any, **named: Any) -> str:
-        digest = hashlib.sha256(whole_name(*arguments, **named).encode()).hexdigest()
-        return f"{PREFIX}{digest[:32]}Ev"
+    def short_name(context: Any, name: str, *arguments: Any, **named: Any) -> str:
+        whole = whole_name(context, name, *arguments, **named)
+        readable = "".join(filter(str.isalnum, name.rsplit(".", 1)[-1]))
+        short = f"{PREFIX}{readable}_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+        return f"_ZN{len(short)}{short}Ev"
 
     template: Any = Dispatcher.get_call_template
 
