@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import Sample, Samples
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 COVERS = Samples(__name__, "of_covers")
 """What sorts gates into passes."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -49,6 +48,7 @@ from tnplan.executor.statevector.state_file import (
     save_part,
 )
 from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.networks.circuits.load import load_program
