@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__version__ = version("tnplan")
+from tnplan.planner.common.release import release
+
+__version__ = release()
 
 _MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.planner.common.array_file import ArrayHeader, map_array
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, read_json, write_file, write_text
@@ -104,13 +105,10 @@ def load_state(path: str | Path) -> SavedState:
 
 
 def _part(path: Path, size: int, dtype: str) -> Array:
-    try:
-        amplitudes: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(str(path), f"holds no amplitudes ({error})", "give the .npy of a state") from None
-    if amplitudes.shape != (size,) or str(amplitudes.dtype) != dtype:
-        raise InputError(
-            str(path), f"holds {amplitudes.dtype} of shape {amplitudes.shape}",
-            f"give {dtype} of shape ({size},)",
-        )  # fmt: skip
-    return amplitudes
+    def check(header: ArrayHeader) -> None:
+        if header.shape != (size,) or header.dtype != np.dtype(dtype):
+            raise InputError(
+                str(path), f"holds {header.dtype} of shape {header.shape}", f"give {dtype} of shape ({size},)"
+            )
+
+    return map_array(path, check)

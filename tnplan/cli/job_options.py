@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.cli.options import FILE, SIZE
+from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from tnplan.api.progress import Progress
@@ -81,11 +82,13 @@ class ProgressLines:
 
     def __enter__(self) -> ProgressLines:
         if self._terminal:
-            from rich.console import Console
             from rich.live import Live
 
-            console = Console(stderr=True)
-            self._live = Live("preparing ...", refresh_per_second=4, transient=True, console=console)
+            from tnplan.reporting.tables import console
+
+            self._live = Live(
+                "preparing ...", refresh_per_second=4, transient=True, console=console(stderr=True)
+            )
             self._live.__enter__()
         return self
 
@@ -124,7 +127,7 @@ class ProgressLines:
         if self._live is not None:
             self._live.console.print(line, highlight=False)
         else:
-            click.echo(line, err=True)
+            say(line, err=True)
 
 
 def _duration(time_s: float) -> str:

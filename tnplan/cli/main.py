@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 
 import click
 
+from tnplan.cli.terminal import allow_any_encoding, say
 from tnplan.executor.device.comm.launcher import launched_rank, launched_size
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.release import release
 
 COMMANDS = {
     "network": "Turn a circuit into a tensor network and its tensors.",
@@ -81,7 +82,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 @click.option(
     "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of a failure."
 )
-@click.version_option(version("tnplan"), prog_name="tnplan")
+@click.version_option(release(), prog_name="tnplan")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Plan tensor-network contractions for many devices, and carry them out.
@@ -100,6 +101,7 @@ def cli(context: click.Context) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on `arguments` (default: those of the process); return the exit status."""
     settings = Settings()
+    allow_any_encoding()
     try:
         with _only_first_prints():
             status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
@@ -163,4 +165,4 @@ def _print_error(message: str) -> None:
     text = " ".join(message.split())
     if len(text) > LONGEST_LINE:
         text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
-    click.echo(f"tnplan: error: {text}", err=True)
+    say(f"tnplan: error: {text}", err=True)

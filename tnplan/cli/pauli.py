@@ -11,6 +11,7 @@ import click
 
 from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
 from tnplan.cli.options import FILE, set_parameters
+from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -73,19 +74,19 @@ def command(
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     dropped = report["dropped"]["terms"]
-    click.echo(f"expectation value {report['expectation']!r}, error at most {report['error_bound']:.3g}")
-    click.echo(
+    say(f"expectation value {report['expectation']!r}, error at most {report['error_bound']:.3g}")
+    say(
         f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
         f"{report['steps']} steps in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
-        click.echo(f"the memory was full {report['memory_full']} times: the largest terms were kept")
+        say(f"the memory was full {report['memory_full']} times: the largest terms were kept")
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
-        click.echo(f"derivative at {where}: {entry['derivative']!r}")
+        say(f"derivative at {where}: {entry['derivative']!r}")
     for path in written:
-        click.echo(f"written: {path}")
+        say(f"written: {path}")

@@ -12,7 +12,6 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
@@ -51,6 +50,7 @@ from tnplan.executor.sbd.solver.solve import (
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def _hand_over(
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
         "environment": {
-            "tnplan": version("tnplan"), "numpy": np.__version__, "python": platform.python_version(),
+            "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "cores": os.cpu_count(),
         },
     }  # fmt: skip
