@@ -67,7 +67,7 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
         raise InputError(place, "cannot be read (it ends within its header)", remedy)
     (size,) = struct.unpack(form, length)
     if size > LONGEST_HEADER:
-        raise InputError(place, f"cannot be read (its header has {size} bytes, over {LONGEST_HEADER})", remedy)
+        raise InputError(place, f"cannot be read (a header of {size} bytes, over {LONGEST_HEADER})", remedy)
     text = stream.read(size)
     try:
         document = ast.literal_eval(text.decode("utf-8" if start[6] == 3 else "latin1").strip())

@@ -72,8 +72,11 @@ class SolveCheckpoint:
                 raise InputError("", f"{min(missing)} is missing", "")
             stated = {name: str(archive.read(name, short)) for name in STATED}
             vectors, parities = archive.read("vectors", of_states), archive.read("parities", short)
-        if parities.shape != vectors.shape[:1] or parities.dtype.kind != "i":
+        is_known = parities.dtype.kind == "i" and set(parities.reshape(-1).tolist()) <= {-1, 0, 1}
+        if parities.shape != vectors.shape[:1] or not is_known:
             raise InputError("", "each vector needs a parity", "")
+        if not len(vectors) or not np.isfinite(vectors).all():
+            raise InputError("", "vectors are missing, or not finite", "")
         return stated, vectors, parities
 
     def _refusal(self, problem: str, else_: str = "") -> InputError:

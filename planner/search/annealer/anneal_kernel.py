@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import log, log2
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
 from tnplan.planner.search.annealer.cost_kernel import (
     BARE,
@@ -51,7 +51,7 @@ CANCELLED = 1e-9
 LN_2 = 0.6931471805599453
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _draw(state: Any) -> Any:
     """64 random bits (xorshift128+)."""
     a, b = state[0], state[1]
@@ -61,23 +61,23 @@ def _draw(state: Any) -> Any:
     return state[1] + b
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _below(state: Any, n: int) -> Any:
     """A random integer from 0 to n - 1, of n below 2**31."""
     return np.int64(((_draw(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _uniform(state: Any) -> float:
     return np.float64(_draw(state) >> np.uint64(11)) * 2.0**-53
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _has(legs: Any, v: int, j: int) -> bool:
     return (legs[v, j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _restore_digits(problem: Any, state: Any, held: Any) -> None:
     """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
     sums, over = state.sums, state.totals[OVER]
@@ -87,7 +87,7 @@ def _restore_digits(problem: Any, state: Any, held: Any) -> None:
         sum_up(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
@@ -151,20 +151,20 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _note(state: Any) -> None:
     for i in range(state.totals.size):
         state.noted[i] = state.totals[i]
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _take_back(state: Any) -> None:
     """The totals that were noted, to the last bit."""
     for i in range(state.totals.size):
         state.totals[i] = state.noted[i]
 
 
-@numba.njit(**BARE)
+@cached_njit(**BARE)
 def slice_to_limit(problem: Any, state: Any) -> None:
     """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
 
@@ -192,7 +192,7 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     settle(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _busy_bit(problem: Any, state: Any) -> int:
     """A bit that may be sliced, of a tensor over the limit or else of a costly step; -1 if that has none."""
     random = state.random
@@ -218,7 +218,7 @@ def _busy_bit(problem: Any, state: Any) -> int:
     return _bit_of(problem, state, v)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
     ones = 0
@@ -238,7 +238,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
     return -1
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
@@ -279,7 +279,7 @@ def change_slices(problem: Any, state: Any, penalty: float, threshold: float) ->
         _take_back(state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _log2_of_change(change: float) -> float:
     """log2(1 + change), to 1e-13 where the change is small."""
     if abs(change) < SMALL:
@@ -287,7 +287,7 @@ def _log2_of_change(change: float) -> float:
     return log2(1.0 + change)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: float) -> None:
     """(a b) c becomes (a c) b at a random inner product, unless the energy rises over the threshold."""
     random, totals, legs, size = state.random, state.totals, state.legs, state.size
@@ -353,7 +353,7 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
         set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def move_waist(
     problem: Any, state: Any, x: int, p: int, a: int, b: int, c: int, new: Any, over: float, more: int,
     penalty: float, threshold: float,
@@ -391,7 +391,7 @@ def move_waist(
     _take_back(state)
 
 
-@numba.njit(**BARE)
+@cached_njit(**BARE)
 def keep_best(problem: Any, state: Any, best: Any) -> None:
     """Copy the state where it keeps both limits and costs less than the best. Its totals are fresh."""
     if state.counts[1] or state.totals[HELD] > 0.0:
@@ -407,7 +407,7 @@ def keep_best(problem: Any, state: Any, best: Any) -> None:
             best.kept[i] = state.kept[i]
 
 
-@numba.njit(**BARE)
+@cached_njit(**BARE)
 def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int, blocks: int) -> None:
     """Blocks first .. last-1 of a round of `blocks`. Temperatures fall geometrically."""
     slicing = SLICE_MOVES if problem.limit < np.inf else 0.0

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 from numba.core import types
 from numba.extending import intrinsic
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.annealer.anneal_state import LARGEST
 
 EXACT = 2.0**53
-BARE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+BARE: dict[str, Any] = {"nogil": True, "_nrt": False}
 """No counts of references to arrays, which would take four times as long as a move; nothing is allocated."""
 INLINE: dict[str, Any] = {**BARE, "forceinline": True}
 """Taken apart, the records have some 150 fields: handing them over takes longer than a move."""
@@ -34,7 +34,7 @@ def _set_bits(typing_context: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
 ones_of: Any = intrinsic(_set_bits)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def size_of(problem: Any, kept: Any, a: Any, b: Any) -> float:
     """Elements over the union of two sets of legs, without sliced bits."""
     size = 1.0
@@ -46,13 +46,13 @@ def size_of(problem: Any, kept: Any, a: Any, b: Any) -> float:
     return min(size, LARGEST)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def step_cost(weight: float, span: float, a: float, b: float, c: float) -> float:
     """What a step costs whose tensors have so many elements."""
     return max(span, weight * (a + b + c))
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def excess(limit: float, size: float) -> float:
     """What a tensor is over the limit, in limits."""
     return max(size / limit - 1.0, 0.0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
 from tnplan.planner.search.annealer.cost_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
 
@@ -19,7 +19,7 @@ LOWER = 1.0 - 1e-9
 BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: Any) -> None:
     """Make `state` that of a tree and its kept bits. The inputs' legs must stand in it."""
     nodes = state.left.size
@@ -62,7 +62,7 @@ def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: 
     add_up(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _root_of(state: Any) -> int:
     """The root of the tree."""
     v = 0
@@ -71,7 +71,7 @@ def _root_of(state: Any) -> int:
     return v
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _put_in_order(state: Any, root: int) -> None:
     """All nodes in `reached`, each after its parent."""
     n = (state.left.size + 1) // 2
@@ -85,7 +85,7 @@ def _put_in_order(state: Any, root: int) -> None:
             filled += 2
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def add_up(problem: Any, state: Any) -> None:
     """The totals from the costs, sizes and sides of the nodes."""
     sum_up(problem, state)
@@ -93,7 +93,7 @@ def add_up(problem: Any, state: Any) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def sum_up(problem: Any, state: Any) -> None:
     """The sums of the sides, and what is over the limit, from the costs, sizes and sides of the nodes."""
     n = (state.left.size + 1) // 2
@@ -109,7 +109,7 @@ def sum_up(problem: Any, state: Any) -> None:
     state.counts[1] = many
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def take_sides(problem: Any, state: Any, root: int) -> None:
     """The sides of all nodes from the tree, and their cost. While nothing is sliced all is side 0."""
     n = (state.left.size + 1) // 2
@@ -140,7 +140,7 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
     """The side on which all inputs of a bit are, or WAIST."""
     first, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
@@ -151,7 +151,7 @@ def side_of_bit(problem: Any, state: Any, j: int) -> int:
     return side
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def count_inside(problem: Any, state: Any) -> None:
     """The products of the extents of the sliced bits inside of each side."""
     state.inside[:] = 1.0
@@ -162,7 +162,7 @@ def count_inside(problem: Any, state: Any) -> None:
             state.inside[side] = min(state.inside[side] * problem.extents[j], LARGEST)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def set_cost(problem: Any, state: Any) -> None:
     """The cost from the sums of the sides and what is sliced inside of them, and what the waist is over."""
     share, sums = state.share, state.sums
@@ -174,7 +174,7 @@ def set_cost(problem: Any, state: Any) -> None:
         state.totals[HELD] = excess(problem.waist_limit, state.size[state.left[state.counts[3]]])
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     """p = (x c) with x = (a b) becomes p = (x b) with x = (a c); sizes and costs are left."""
     legs = state.legs
@@ -184,7 +184,7 @@ def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     state.left[p], state.right[p], state.parent[b] = x, b, p
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     """The product of the extents of sliced bits of a or b that v does not have."""
     legs, kept = state.legs, state.kept
@@ -197,7 +197,7 @@ def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     return min(product, LARGEST)
 
 
-@numba.njit(**BARE)
+@cached_njit(**BARE)
 def settle(problem: Any, state: Any) -> None:
     """Move the root to the edge at which all slices cost least, of all edges.
 
@@ -243,7 +243,7 @@ def settle(problem: Any, state: Any) -> None:
         _root_above(problem, state, root, chosen)
 
 
-@numba.njit(**INLINE)
+@cached_njit(**INLINE)
 def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
     """Move the root of a tree without open indices to the edge above v."""
     path, size = state.reached, state.size

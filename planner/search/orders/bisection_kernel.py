@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
 
 FEWEST = 40
@@ -43,7 +43,7 @@ class Cuts(NamedTuple):
     """What an index that is cut already adds to the mass of its tensors: more divides the boundary, too."""
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _transposed(starts: Any, items: Any, n: int) -> Any:
     """The rows of each item."""
     other = np.zeros(n + 1, np.int64)
@@ -60,7 +60,7 @@ def _transposed(starts: Any, items: Any, n: int) -> Any:
     return other, rows
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _matched(cells: Any, nets: Any, mass: Any, weights: Any, heaviest: float) -> Any:
     """The new number of each cell: pairs that share the most have one."""
     (starts, items), (net_starts, pins) = cells, nets
@@ -99,7 +99,7 @@ def _matched(cells: Any, nets: Any, mass: Any, weights: Any, heaviest: float) ->
     return names, count
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _coarse(starts: Any, items: Any, names: Any, count: int, n_nets: int) -> Any:
     """The cells of the new numbers, each with the nets of all its old ones once."""
     members, rows = _transposed(np.arange(names.size + 1), names, count)
@@ -119,7 +119,7 @@ def _coarse(starts: Any, items: Any, names: Any, count: int, n_nets: int) -> Any
     return new_starts, new_items[:used].copy()
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
     """How much less is cut when a cell is moved."""
     starts, items = cells
@@ -134,7 +134,7 @@ def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
     return gain
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) -> None:
     """Move a cell to the other part."""
     starts, items = cells
@@ -147,7 +147,7 @@ def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) ->
         inside[1 - here, items[q]] += 1
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _queued(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool) -> Any:
     """A heap of the cells on the border, by what moving them gains."""
     starts, items = cells
@@ -162,7 +162,7 @@ def _queued(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool)
     return heap, place, key
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, queue: Any, c: int) -> None:
     """The gains of the neighbours of a cell that was moved; a cell in no heap and not moved comes in."""
     (starts, items), (net_starts, pins) = cells, nets
@@ -182,7 +182,7 @@ def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, queue: 
                 put(heap, place, key, d, value)
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _pass(
     cells: Any, nets: Any, mass: Any, weights: Any, part: Any, most: float, cut: float
 ) -> float:  # fmt: skip
@@ -213,7 +213,7 @@ def _pass(
     return best
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _improve(cells: Any, nets: Any, mass: Any, weights: Any, side: Any, most: float) -> float:
     """Passes of moves; `side` becomes that of the least cut, which is returned. No part is above `most`."""
     starts, items = cells
@@ -235,7 +235,7 @@ def _improve(cells: Any, nets: Any, mass: Any, weights: Any, side: Any, most: fl
     return cut
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _grown(cells: Any, nets: Any, mass: Any, wanted: float) -> Any:
     """Parts of which one grows from a cell at random over shared nets until it has the mass wanted."""
     (starts, items), (net_starts, pins) = cells, nets
@@ -267,7 +267,7 @@ def _grown(cells: Any, nets: Any, mass: Any, wanted: float) -> Any:
     return side
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def bisect(starts: Any, items: Any, mass: Any, weights: Any, imbalance: float, seed: int) -> Any:
     """The part, 0 or 1, of each tensor, and the weight of the indices that are in both.
 
@@ -314,7 +314,7 @@ def bisect(starts: Any, items: Any, mass: Any, weights: Any, imbalance: float, s
     return best, least
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def dissect(graph: Any, cuts: Any, seed: int) -> Any:
     """The stage of each index: those that part the whole come last, those of parts of few tensors first."""
     fewest, depth = cuts.fewest, cuts.depth
@@ -360,7 +360,7 @@ def dissect(graph: Any, cuts: Any, seed: int) -> Any:
     return stages
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _part(graph: Any, tensors: Any, free: Any, names: Any) -> Any:
     """Some tensors as rows of their own numbers of free indices, and which these are."""
     starts = np.zeros(tensors.size + 1, np.int64)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import log2
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
 
 DEGREE, FILL, GROWTH = 0, 1, 2
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     """Of the keys, relative; ties are broken by it."""
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def eliminate(graph: Any, stages: Any, rule: Any, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA).
 
@@ -105,7 +105,7 @@ def eliminate(graph: Any, stages: Any, rule: Any, seed: int) -> Any:
     return _rest(pairs, made, n_tensors, alive, size)
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _compacted(pool: Any, need: int, start: Any, length: Any, alive: Any) -> Any:
     """A pool of what is alive with room for so much more, and how much of it is used."""
     live = need
@@ -121,7 +121,7 @@ def _compacted(pool: Any, need: int, start: Any, length: Any, alive: Any) -> Any
     return fresh, used
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int) -> None:
     """In the list of an index, put the new tensor in place of two."""
     first = graph.index_starts[u]
@@ -135,7 +135,7 @@ def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int
     count[u] = kept + 1
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _pair(
     graph: Any, bucket: Any, k: int, start: Any, length: Any, size: Any, pool: Any, mark: Any, stamp: Any
 ) -> Any:
@@ -171,7 +171,7 @@ def _pair(
     return a, b
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _key(
     graph: Any, rule: Any, v: int, start: Any, length: Any, size: Any, pool: Any, holders: Any, count: Any,
     mark: Any, stamp: Any, work: Any,
@@ -222,7 +222,7 @@ def _key(
     return value - spread * log2(1e-300 + np.random.random())
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _rest(pairs: Any, made: int, n_tensors: int, alive: Any, size: Any) -> Any:
     """The pairs, with what has no index in common contracted at the end, the two smallest first."""
     heap, place, key = new_heap(alive.size)

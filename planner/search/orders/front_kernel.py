@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
 
 AGE = 1e-5
 """Bits that a step waits less for each step since the front came to it."""
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _distances(graph: Any, first: int) -> Any:
     """Steps from a tensor to each, those of other components 0, and the last one that was reached."""
     n = graph.tensor_starts.size - 1
@@ -45,7 +45,7 @@ def _distances(graph: Any, first: int) -> Any:
     return np.maximum(distance, 0), queue[tail - 1]
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _potential(graph: Any, sideways: bool) -> Any:
     """How far each tensor is from the end to which the front goes."""
     _, end = _distances(graph, np.random.randint(graph.tensor_starts.size - 1))
@@ -57,7 +57,7 @@ def _potential(graph: Any, sideways: bool) -> Any:
     return distance
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA): each joins the one that grows.
 

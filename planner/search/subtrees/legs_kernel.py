@@ -10,9 +10,10 @@ from __future__ import annotations
 from math import exp2, log2
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tnplan.planner.common.numba_cache import cached_njit
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,7 +38,7 @@ class Legs(NamedTuple):
     """(I): a place in the list that is made."""
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def leaf_legs(graph: Any, weights: Any, n: int) -> Any:
     """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced.
 
@@ -60,7 +61,7 @@ def leaf_legs(graph: Any, weights: Any, n: int) -> Any:
     )
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def with_room(legs: Any, need: int) -> Any:
     """The same legs, with room for so many more; lists of all nodes are kept, one after the other."""
     if legs.used[0] + need <= legs.pool.shape[1]:
@@ -77,7 +78,7 @@ def with_room(legs: Any, need: int) -> Any:
     return Legs(legs.start, legs.length, pool, legs.used, legs.size, legs.span, legs.total, legs.mark)
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     """Make v the product of a and b. There must be room."""
     pool, mark = legs.pool, legs.mark
@@ -108,7 +109,7 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     legs.size[v], legs.span[v] = size, span
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def all_legs(graph: Any, weights: Any, left: Any, right: Any, order: Any) -> Any:
     """The legs of a tree whose products are made in this order."""
     n = (left.size + 1) // 2
@@ -120,7 +121,7 @@ def all_legs(graph: Any, weights: Any, left: Any, right: Any, order: Any) -> Any
     return legs
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float:
     """log2 of what a step costs whose tensors have so many elements: `weight` counts an element of any."""
     if weight == 0.0:
@@ -130,7 +131,7 @@ def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float
     return max(span, moved)
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
     """log2 of the cost of all steps, and of the largest tensor."""
     n = (left.size + 1) // 2
@@ -145,7 +146,7 @@ def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
     return most + log2(total) if total > 0.0 else 0.0, legs.size.max()
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def products_in_order(left: Any, right: Any, root: int) -> Any:
     """All products, each after its children."""
     n = (left.size + 1) // 2

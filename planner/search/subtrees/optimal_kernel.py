@@ -15,9 +15,9 @@ from __future__ import annotations
 from math import exp2, log2
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.subtrees.legs_kernel import all_legs, join, products_in_order, step_bits, with_room
 
 MOST_TENSORS = 12
@@ -28,7 +28,7 @@ least, and slices of products that are far apart multiply."""
 UNCUT = 1e-7
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: float, ref: float) -> Any:
     """The cheapest order of k tensors: the first part of each set (2^k), and the cost in 2^ref; inf for none.
 
@@ -77,7 +77,7 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
     return first, cost[full]
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
     """The products of a part below v and its tensors, at most `most`: the costliest are opened first."""
     n = (left.size + 1) // 2
@@ -98,7 +98,7 @@ def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any,
     return k, opened
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: float) -> float:
     """log2 of what a product costs, with what it costs for being over the limit."""
     a, b = left[v], right[v]
@@ -106,7 +106,7 @@ def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: f
     return bits + OVER * max(legs.size[v] - limit_bits, 0.0)
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def sweep(
     graph: Any, weights: Any, left: Any, right: Any, root: int, most: int, limit_bits: float, weight: float
 ) -> Any:
@@ -165,7 +165,7 @@ def sweep(
     return better
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _rebuilt(
     legs: Any, weights: Any, left: Any, right: Any, v: int, first: Any, leaves: Any, products: Any
 ) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import exp2
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.numba_cache import cached_njit
 from tnplan.planner.search.subtrees.legs_kernel import all_legs
 
 NEGLIGIBLE_BITS = 60.0
@@ -15,7 +15,7 @@ SLACK = 1e-9
 BITS_AT_ONCE = 6.0
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def slice_to_bits(
     graph: Any, weights: Any, may: Any, left: Any, right: Any, order: Any, limit: float
 ) -> bool:  # fmt: skip
@@ -59,7 +59,7 @@ def slice_to_bits(
                 weights[u] = 0.0
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def _add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> None:
     """For each index, the cost of the steps that it is in, in units of the costliest step."""
     saved[:] = 0.0

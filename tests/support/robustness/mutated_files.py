@@ -93,17 +93,23 @@ FORMATS = {
     ),
     "npz": Format("t.npz", "execute one.json --device cpu --threads 1 -o out.npy", (BYTES, ARCHIVE, ARCHIVE)),
     "npy": Format("a.npy", "compress a.npy -o out.tnz", (BYTES, ARRAY, ARRAY)),
-    "profile": Format("h.toml", "plan path.json --hardware h.toml --devices 2 -o out.json", (BYTES, TEXT, TEXT)),
+    "profile": Format(
+        "h.toml", "plan path.json --hardware h.toml --devices 2 -o out.json", (BYTES, TEXT, TEXT)
+    ),
     "fcidump": Format("h.fcidump", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT, TEXT)),
     "strings": Format("a.txt", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT)),
     "qsim": Format("c.qsim", "network c.qsim -o out.json", (BYTES, TEXT, TEXT)),
-    "qasm": Format("c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)),
+    "qasm": Format(
+        "c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)
+    ),
     "checkpoint": Format("kept.npy.ckpt/rank0.1.npy", RESUME, (BYTES, ARRAY)),
     "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES, JSON)),
     "solve": Format(
         "s.npz.ckpt", "sbd h.fcidump --alpha a.txt --threads 1 --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
     ),
-    "state": Format("v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)),
+    "state": Format(
+        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
+    ),
     "stream": Format("a.tnz", "decompress a.tnz -o out.npy", (BYTES, mutated_stream, mutated_stream)),
 }  # fmt: skip
 

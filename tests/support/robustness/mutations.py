@@ -19,8 +19,8 @@ WORDS = (
     "x", '"', "é", "\x1b[31m", "\0", "[", "]", "{", "}", "(", ")", ";", ",", "\n", "$", "99999", "a" * 3000,
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2, 7, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"), "", "x", "a", "\x1b[31m",
-    "$\\frac{$", "[/]", [], [0], [[]], [0, 0], {}, {"a": 1}, [None], "é" * 500,
+    None, True, -1, 0, 1, 2, 7, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, float("nan"), "", "x", "a",
+    "\x1b[31m", "$\\frac{$", "[/]", [], [0], [[]], [0, 0], {}, {"a": 1}, [None], "é" * 500,
 )  # fmt: skip
 DTYPES = ("<f4", ">f4", "<f2", "<c8", "<c16", "<i8", "|b1", "<U3", "|O", "<M8[s]", "|V8", "|S1", "<f16")
 SHAPES = ((), (0,), (1,), (2**40,), (-1,), (8, 8), (8, 8, 1), (2**62, 8), (64,))
@@ -125,7 +125,8 @@ def mutated_array(content: bytes, random: Random) -> bytes:
     shape, descr = array.shape, array.dtype.str
     shape = random.choice(SHAPES) if kind in (2, 4) else shape
     descr = random.choice(DTYPES) if kind in (3, 4) else descr
-    header = f"{{'descr': {descr!r}, 'fortran_order': {random.random() < 0.3}, 'shape': {shape}, }}\n".encode()
+    order = random.random() < 0.3
+    header = f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
     if kind == 5:
         header = mutated_bytes(header, random)
     version = random.choice((1, 1, 2, 3, 9))
