@@ -42,6 +42,14 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "resume": click.option(
         "--resume", is_flag=True, help="Continue an interrupted job from its checkpoint, if any."
     ),
+    "timeout": click.option(
+        "--timeout", type=click.FloatRange(0), default=60.0, metavar="SECONDS",
+        help="A rank of mpirun that does not answer for so long ends the job; 0: none does."
+    ),
+    "allow_mixed_builds": click.option(
+        "--allow-mixed-builds", is_flag=True,
+        help="Let ranks of mpirun run other versions, libraries or processors than rank 0."
+    ),
 }  # fmt: skip
 CHECKPOINTS = ("checkpoint", "resume")
 """Options of engines that keep checkpoints."""

@@ -19,7 +19,7 @@ from importlib import import_module
 import click
 
 from tnplan.cli.terminal import allow_any_encoding, say
-from tnplan.executor.device.comm.launcher import launched_rank, launched_size
+from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.release import release
 
@@ -139,6 +139,8 @@ def _only_first_prints() -> Iterator[None]:
 
 def main() -> None:
     """The entry point of `tnplan`."""
+    if launched_size() > 1:
+        interrupt_ends_process()
     sys.exit(run())
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum
@@ -134,6 +134,8 @@ def propagate(
     memory: float | str | None = None,
     output: str | Path | None = None,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
@@ -169,7 +171,7 @@ def propagate(
         A file for the number of terms at every step: .json, or a plot, .svg.
     precision : {"fp64", "fp32"}
         That of coefficients.
-    device, ranks, threads, memory, output, progress
+    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
         of them. `output` is a JSON file.
 
@@ -191,7 +193,10 @@ def propagate(
     Expectation(-1.0, error at most 0, 1 terms)
     """
     threads = 1 if gradient and threads is None else threads
-    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     limits = Truncation() if truncation is None else truncation
     asked = _Propagation(
         limits, parameters, state, depolarize, picture, gradient, keep, stop_above, precision, when_full,

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.output_checks import Writes
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
@@ -131,6 +132,8 @@ def simulate(
     memory: float | str | None = None,
     output: str | Path | None = None,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
@@ -161,7 +164,7 @@ def simulate(
         A saved state to begin with; where to save the final one (.json, and an .npy a rank).
     precision : {"fp64", "fp32"}
         That of amplitudes: complex128 or complex64.
-    device, ranks, threads, memory, output, progress
+    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. Ranks share the state: a power of two
         of them. `output` is a JSON file. `progress` hears of shots.
 
@@ -181,7 +184,10 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
-    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     check_choice("--precision", precision, DTYPES)
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
 
@@ -203,7 +209,11 @@ def simulate(
         rank_bits(n_ranks, request.program.n_qubits, LARGEST_TARGETS)
         _check_outputs(asked, options.output, n_ranks, circuit)
 
+    def writes(request: Any, n_ranks: int) -> Writes | None:
+        return None if asked.save is None else Writes(Path(asked.save), by_all=True)
+
     job = Job(
+        writes=writes,
         prepare=prepare,
         work=lambda rank, request: _work(rank, request, asked, options.output),
         check_ranks=check_ranks,
