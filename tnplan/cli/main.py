@@ -2,7 +2,8 @@
 
 Imports nothing heavy: a sub-command's file is imported when that command runs or is asked for its help.
 
-Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted.
+Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted,
+143 stopped by a signal with a checkpoint.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import click
 
 from tnplan.cli.terminal import allow_any_encoding, say
 from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
+from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.release import release
 
@@ -122,6 +124,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         _print_error("interrupted")
         return 130
+    except StoppedRunError as error:
+        _refuse(str(error))
+        return STATUS
     except Exception as error:
         return _complain(error, settings, 1)
     return status if isinstance(status, int) else 0

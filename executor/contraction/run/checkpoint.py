@@ -31,6 +31,7 @@ from tnplan.compress.cpu.codec import allocate, decode, encode
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.protocols.stop_signal import asked
 from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, open_input, read_json, write_file, write_text
@@ -165,10 +166,15 @@ class RunCheckpoint:
         paths = [self._folder / f"rank{self._world.rank}.{count}.{form}" for form in FORMS]
         return next((path for path in paths if path.exists()), paths[0])
 
-    def due(self) -> bool:
-        """Whether this slice is to be kept; the group's first rank decides for all."""
-        waited = perf_counter() - self._last
-        return bool(self._group.broadcast_object(not self._kept or waited >= INTERVAL * self._cost_s, 0))
+    def due(self) -> tuple[bool, str]:
+        """Whether this slice is to be kept, and the signal for which the run is to stop then, if any.
+
+        The group's first rank decides for all.
+        """
+        waited, stop = perf_counter() - self._last, asked()
+        is_due = not self._kept or waited >= INTERVAL * self._cost_s or bool(stop)
+        is_due, stop = self._group.broadcast_object((is_due, stop), 0)
+        return is_due, stop
 
     def write(self, count: int, partial: NDArray[Any]) -> None:
         """Keep the partial sum after `count` slices of the group; collective over the group.

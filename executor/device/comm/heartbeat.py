@@ -16,16 +16,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from socket import gethostname
 from time import monotonic, sleep
 
-from tnplan.executor.device.protocols.communicator import AgreedError, Communicator
+from tnplan.executor.device.protocols.communicator import AgreedError, World
 
 EVERY_S = 1.0
 FIRST_WITHIN_S = 10.0
 """How long a rank may take to be heard for the first time."""
 REPEATS, APART_S = 5, 0.1
 """How often and how far apart the end of a job is told."""
+END_S = 4.0
+"""How long the end of all processes is left to MPI."""
 TOKEN_BYTES = 16
 BEAT, END, BYE = 0, 1, 2
 _HEAD = struct.Struct(f"!{TOKEN_BYTES}sBI")
@@ -176,23 +179,26 @@ class Heartbeat:
         self._end(text, self._rank == self._first_here)
 
 
-def end_process(text: str, prints: bool) -> None:
-    """Print the line, where this rank is to, and end this process, which may wait in MPI for ever."""
-    if prints:
-        sys.stderr.write(f"tnplan: error: {' '.join(text.split())}\n")
-        sys.stderr.flush()
-    else:
-        sleep(REPEATS * APART_S)  # the rank that prints is heard first
-    os._exit(STATUS)
+def end_job(world: World, text: str, prints: bool) -> None:
+    """Print the line, where this rank is to, and end all processes, which may wait in MPI for ever.
+
+    The launcher is told by MPI's own abort; where that waits too, this process ends all the same.
+    """
+    line = f"tnplan: error: {text}"
+    if not prints:
+        sleep(END_S)  # the rank that prints ends this one
+        os._exit(STATUS)
+    threading.Timer(END_S, os._exit, (STATUS,)).start()
+    world.abort(line, STATUS)
 
 
 @contextmanager
-def watched(world: Communicator, timeout_s: float) -> Iterator[Heartbeat]:
+def watched(world: World, timeout_s: float) -> Iterator[Heartbeat]:
     """Watch the ranks of a job while they work; collective. A timeout of 0 watches none."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.bind(("", 0))
     mine = Peer(gethostname(), sender.getsockname()[1], addresses(), secrets.token_bytes(TOKEN_BYTES))
-    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, end_process)
+    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, partial(end_job, world))
     if timeout_s > 0:
         beat.start()
     refusal = None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.output_checks import Writes
+from tnplan.api.jobs.topology import topology_note
 from tnplan.api.planning.load import load_schedule
 from tnplan.api.progress import Listener
 from tnplan.executor.contraction.bind.binder import bind
@@ -40,6 +43,7 @@ from tnplan.executor.contraction.run.run_report import result_document
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
+from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
@@ -196,7 +200,8 @@ def execute(
         writes=lambda request, n: _writes(request, options.output, n),
     )
     try:
-        return run_job(job, options)
+        with listening() if options.output is not None and checkpoint else nullcontext():
+            return run_job(job, options)
     except _AgreedWriteError as error:
         raise WriteError(str(error)) from None
     except AgreedError as error:
@@ -346,6 +351,9 @@ def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
 def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult:
     """Run this rank's slices, and hand over the result."""
     outcome = None
+    note = topology_note(request.run.schedule, rank.world.gather_objects(gethostname()))
+    if note:
+        rank.say(0, 0, note)
 
     def heard(done: int, n_slices: int) -> None:
         rank.say(done, n_slices, f"slice {done} of {n_slices}")
