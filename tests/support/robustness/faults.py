@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -31,6 +33,7 @@ from tnplan.planner.schedule.file import save_schedule
 TIMEOUT_S, GRACE_S, PAUSE_S = 6.0, 10.0, 0.1
 LINK_DOWN_S = 5.0
 RANK = "slow_slices.py"
+DISK_BYTES = 1 << 20
 WORST_S = 60.0
 """What a job without a fault takes at most."""
 
@@ -70,8 +73,9 @@ def lose_host(made: Cluster, random: Random) -> None:
 
 
 def fill_disk(made: Cluster, random: Random) -> None:
-    """The disk of all is full."""
+    """The disk of all, which is a small one, is full."""
     filled = made.folder / "disk" / "filled"
+    assert shutil.disk_usage(filled.parent).total <= DISK_BYTES
     with filled.open("wb") as stream:
         try:
             while stream.write(bytes(1 << 16)):
@@ -156,8 +160,24 @@ def make_problem(folder: Path) -> np.ndarray:
 
 def trial(number: int, folder: Path, expected: np.ndarray) -> Outcome:
     """One fault, the end of the job, and the job resumed on hosts that are whole."""
-    fault, random = FAULTS[number % len(FAULTS)], Random(number)
     output = folder / "disk" / "result.npy"
+    with small_disk(folder / "disk"):
+        return _on_disk(number, folder, output, expected)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of 1 MiB in memory, which hosts made inside share."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "disk", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def _on_disk(number: int, folder: Path, output: Path, expected: np.ndarray) -> Outcome:
+    fault, random = FAULTS[number % len(FAULTS)], Random(number)
     with cluster(2, folder) as made:
         command = [SCRIPTS / RANK, folder / "schedule.json", output, PAUSE_S, fault.timeout_s]
         job = made.mpirun(2, command)
@@ -180,7 +200,6 @@ def trial(number: int, folder: Path, expected: np.ndarray) -> Outcome:
             folder / "schedule.json", device="cpu", ranks=4, threads=1, output=output, resume=True
         )
     is_equal = np.load(output).tobytes() == expected.tobytes()
-    shutil.rmtree(folder / "disk")
     line = next((line for line in lines if line.startswith("tnplan: error")), lines[-1] if lines else "")
     return Outcome(number, fault.name, status, line[:200], round(seconds, 2), left, is_equal)
 

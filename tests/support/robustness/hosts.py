@@ -113,7 +113,7 @@ def _hold(*more: str, script: str) -> subprocess.Popen[str]:
 
 @contextmanager
 def cluster(n_hosts: int, folder: Path, own_folders: bool = False) -> Iterator[Cluster]:
-    """So many hosts; with `own_folders` each has its own `folder`/disk, a small one, of the same name."""
+    """So many hosts; with `own_folders` each has its own `folder`/disk."""
     holders: list[subprocess.Popen[str]] = []
     names = folder / "names"
     names.write_text("127.0.0.1 localhost\n" + "".join(f"{SUBNET}{i + 1} h{i}\n" for i in range(n_hosts)))

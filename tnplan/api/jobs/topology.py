@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tnplan.planner.common.shown_text import shown_text
 from tnplan.planner.common.units import percent_text
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -22,11 +23,13 @@ def topology_note(schedule: Schedule, hosts: list[str]) -> str:
     if not split:
         return ""
     together = max(split[0].count(host) for host in split[0])
-    text = f"planned for {planned} ranks a host that exchange by {tiers[0]['name']}; here {together} are together"
+    near = shown_text(tiers[0]["name"], 40)
+    text = f"planned for {planned} ranks a host that exchange by {near}; here {together} are together"
     if len(tiers) < 2:
         return f"{text}: exchanges between hosts may take much longer than predicted"
     factor = tiers[0]["bytes_per_s"] / tiers[1]["bytes_per_s"]
     whole_s = sum(step.predicted_s for step in schedule.steps)
     exchange_s = sum(step.exchange_s for step in schedule.steps)
     more = exchange_s / whole_s * max(0.0, factor - 1) if whole_s else 0.0
-    return f"{text}: predicted to take up to {percent_text(more)} longer, exchanges by {tiers[1]['name']}"
+    far = shown_text(tiers[1]["name"], 40)
+    return f"{text}: predicted to take up to {percent_text(more)} longer, exchanges by {far}"
