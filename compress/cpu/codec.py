@@ -24,6 +24,7 @@ from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.reflection import fill_reflected, reflected, reflection_of
 from tnplan.compress.format.stream import FRAME_LOG2, Header
+from tnplan.compress.format.widening import widened
 
 MOST_FILLING_BYTES = 15
 """What a payload has beyond its values at most: its kind, and filling."""
@@ -148,7 +149,7 @@ def encode(
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
     options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
     with enough_memory():
-        return _encode(array, options)
+        return _encode(widened(array, bound), options)
 
 
 def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[bytes]]:

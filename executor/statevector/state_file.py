@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,6 +103,20 @@ def load_state(path: str | Path) -> SavedState:
     size = (1 << len(where)) // len(names)
     files = tuple(Path(path).parent / name for name in names)
     return SavedState(tuple(where), dtype, files, tuple(_part(file, size, dtype) for file in files))
+
+
+def state_of(amplitudes: Any, dtype: str) -> SavedState:
+    """A state in memory, whose qubit q is bit q of the index; raises InputError."""
+    try:
+        given = np.asarray(amplitudes)
+    except (TypeError, ValueError):
+        given = np.empty(0, object)
+    size = given.size
+    if given.ndim != 1 or given.dtype.kind not in "iufc" or size < 2 or size & (size - 1):
+        raise InputError(
+            "start", f"is an array of shape {given.shape} and dtype {given.dtype}", "give 2^n amplitudes"
+        )
+    return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (given.astype(dtype),))
 
 
 def _part(path: Path, size: int, dtype: str) -> Array:

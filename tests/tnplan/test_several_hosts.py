@@ -18,7 +18,7 @@ from tnplan.cli.main import run
 
 pytestmark = [needs_mpi, needs_hosts, pytest.mark.mpi]
 LIMIT_S = 100.0
-QSIM = "4\n0 h 0\n1 cz 0 1\n2 rz 1 0.5\n3 h 2\n4 cz 1 2\n5 h 3\n6 cz 3 0\n"
+QSIM = "8\n0 h 0\n1 cz 0 1\n2 rz 1 0.5\n3 h 2\n4 cz 1 2\n5 h 3\n6 cz 3 0\n7 h 0\n8 fs 6 7 0.3 0.2\n"
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def test_a_contraction_has_the_bits_of_one_host(folder: Path, hosts: Cluster) ->
 
 
 ENGINES: dict[str, Callable[[], object]] = {
-    "pauli c.qsim --observable Z0*Z1 --threads 1 --device cpu -o OUT.json": lambda: _report("expectation"),
-    "statevector c.qsim --observable Z0 --amplitudes 0000,0110 --threads 1 --device cpu -o OUT.json":
+    "pauli c.qsim --observable X0 --threads 1 --device cpu -o OUT.json": lambda: _report("expectation"),
+    "statevector c.qsim --observable Z0 --amplitudes 00000000,01100001 --threads 1 --device cpu -o OUT.json":
         lambda: _report("amplitudes"),
     "sbd h.fcidump --alpha a.txt --threads 1 --device cpu -o OUT.npz": lambda: _report("energies_hartree"),
 }  # fmt: skip

@@ -151,7 +151,7 @@ def cluster(n_hosts: int, folder: Path, own_folders: bool = False) -> Iterator[C
             host.lose()
         for holder in reversed(holders):
             holder.kill()
-            holder.wait()
+            holder.communicate()
 
 
 @cache
