@@ -12,10 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.release import release
-
-__version__ = release()
-
 _MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _ELSEWHERE = {
@@ -30,6 +26,10 @@ __all__ = sorted(_ELSEWHERE)
 
 def __getattr__(name: str) -> Any:
     """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
+    if name == "__version__":
+        from tnplan.planner.common.release import release
+
+        return release()
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in _ELSEWHERE:

@@ -16,13 +16,22 @@ from tests.support.robustness.mutated_files import make_files
 from tests.support.root import ROOT
 
 COMMANDS = (
-    "plan path.json --devices 4 -o o.json", "show o.json --plot o.svg",
+    "plan path.json --devices 4 -o o.json",
+    "show o.json --plot o.svg",
     "search net.json --unlimited --time 0.1 -o p.json",
-    "report path.json --devices 1,2 --hardware cpu --html o.html", "execute four.json --device cpu -o result.npy",
-    "pauli c.qsim --observable Z0 --device cpu", "statevector c.qsim --device cpu", "network c.qsim -o n.json",
-    "sbd h.fcidump --alpha a.txt --device cpu -o o.npz", "compress a.npy -o o.tnz", "decompress o.tnz -o back.npy",
-    "workload lattice --rows 3 --columns 3 --layers 4 -o w.json", "plan missing.json", "plan", "--version",
-)  # fmt: skip
+    "report path.json --devices 1,2 --hardware cpu --html o.html",
+    "execute four.json --device cpu -o result.npy",
+    "pauli c.qsim --observable Z0 --device cpu",
+    "statevector c.qsim --device cpu",
+    "network c.qsim -o n.json",
+    "sbd h.fcidump --alpha a.txt --device cpu -o o.npz",
+    "compress a.npy -o o.tnz",
+    "decompress o.tnz -o back.npy",
+    "workload lattice --rows 3 --columns 3 --layers 4 -o w.json",
+    "plan missing.json",
+    "plan",
+    "--version",
+)
 STATUSES = {"plan missing.json": 2, "plan": 2}
 
 

@@ -78,7 +78,8 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         ({"where": [0] * 6}, r"where: is \[0, 0"), ({"dtype": "object"}, "dtype: is 'object'"),
         ({"where": [0, 1, 2, 3, 4, 5.0]}, r"where: is \[0, 1"), ({"where": []}, r"where: is \[\]"),
         ({"where": list(range(9999))}, r"where: is \[0, 1"), ({"parts": ["a.npy"] * 3}, "names 3 files"),
-        ({"where": [0, 1]}, "holds complex128 of shape"), ({"parts": ["none.npy"]}, "none.npy: cannot be read"),
+        ({"where": [0, 1]}, "holds complex128 of shape"),
+        ({"parts": ["none.npy"]}, "none.npy: cannot be read"),
         ({"parts": []}, r"parts: is \[\]"),
         ({"version": 9}, "version: is 9"),
     ):  # fmt: skip
