@@ -12,7 +12,7 @@ a part are read once, however many there are.
 
 from __future__ import annotations
 
-from math import exp2, log2
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
                 span = touched - closed[a] - closed[b]
                 bits = step_bits(weight, span, size[a], size[b], size[s]) - ref + over
                 if bits <= 0.1:
-                    now = so_far + exp2(bits)
+                    now = so_far + np.exp2(bits)
                     if now < least:
                         least = now
                         first[s] = a
@@ -139,7 +139,7 @@ def sweep(
         for i in range(opened):
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
         for i in range(opened):
-            old += exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
+            old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
         everywhere, closed = np.zeros(1 << k), np.zeros(1 << k)
         many = 0
         for i in range(k):

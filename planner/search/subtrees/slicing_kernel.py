@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp2
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def _add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> Non
     for p in order:
         if legs.span[p] < most - NEGLIGIBLE_BITS:
             continue
-        share = exp2(legs.span[p] - most)
+        share = np.exp2(legs.span[p] - most)
         a, b = left[p], right[p]
         for q in range(legs.start[a], legs.start[a] + legs.length[a]):
             saved[legs.pool[0, q]] += share
