@@ -22,8 +22,9 @@ def compress(
     Parameters
     ----------
     array : array
-        Float32, float64, complex64 or complex128. An array of another library than NumPy is compressed where
-        it is, by the device that is known for its type.
+        Float32, float64, complex64 or complex128, in any byte order; float16 comes back as float32, and
+        integers, with the bound 0, as float32 (up to 16 bits) or float64. An array of another library than
+        NumPy is compressed where it is, by the device that is known for its type.
     bound : float
         The largest error; 0 is lossless.
     mode : {"range", "absolute", "pointwise"}

@@ -27,9 +27,9 @@ __all__ = sorted(_ELSEWHERE)
 def __getattr__(name: str) -> Any:
     """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
     if name == "__version__":
-        from importlib.metadata import version
+        from tnplan.planner.common.release import release
 
-        return version("tnplan")
+        return release()
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in _ELSEWHERE:

@@ -22,8 +22,9 @@ from tnplan.compress.format.bounds import extent
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.reflection import fill_reflected, reflection_of
+from tnplan.compress.format.reflection import fill_reflected, reflected, reflection_of
 from tnplan.compress.format.stream import FRAME_LOG2, Header
+from tnplan.compress.format.widening import widened
 
 MOST_FILLING_BYTES = 15
 """What a payload has beyond its values at most: its kind, and filling."""
@@ -148,7 +149,7 @@ def encode(
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
     options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
     with enough_memory():
-        return _encode(array, options)
+        return _encode(widened(array, bound), options)
 
 
 def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[bytes]]:
@@ -283,15 +284,54 @@ def decode(source: BinaryIO, allocate: Callable[[Header], Array], size_bytes: in
     array = allocate(header)
     values = array.reshape(-1).view(header.real_dtype)
     n = header.components
-    seed = stream.frame_seed(header)
     with enough_memory():
-        for number, (first, count) in enumerate(header.frames()):
-            payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
-            decode_frame(payload, header, values[n * first : n * (first + count)], f"frame {number}")
-        stream.check_ended(source)
+        _decode_frames(source, header, lambda first, count: values[n * first : n * (first + count)])
         if header.reflection != "none":
             fill_reflected(values, n, header.stored, header.reflection)
     return header, array
+
+
+def decode_to_file(
+    source: BinaryIO, target: BinaryIO, begin: Callable[[Header], object], size_bytes: int
+) -> Header:
+    """The same with the memory of one frame: the values, in C order, to a file behind what `begin` writes.
+
+    `target` is open for writing and reading; a mirrored half is read again from what was written.
+    """
+    header = stream.read_header(source)
+    check_length(header, size_bytes)
+    n, item_bytes = header.components, header.components * header.real_dtype.itemsize
+    most = min(header.stored, 1 << header.frame_log2)
+    with enough_memory():
+        buffer = np.empty(n * most, header.real_dtype)
+        begin(header)
+        start = target.tell()
+        _decode_frames(
+            source, header, lambda first, count: buffer[: n * count], lambda values: target.write(values.data)
+        )
+        first, end = header.stored, start + header.stored * item_bytes
+        while first < header.size:
+            count = min(most, header.size - first)
+            target.seek(start + (header.size - first - count) * item_bytes)
+            values = np.frombuffer(target.read(count * item_bytes), header.real_dtype)
+            target.seek(end)
+            target.write(reflected(values, n, header.reflection).data)
+            first, end = first + count, end + count * item_bytes
+    return header
+
+
+def _decode_frames(
+    source: BinaryIO, header: Header, place: Callable[[int, int], Array],
+    done: Callable[[Array], object] = lambda values: None,
+) -> None:  # fmt: skip
+    """Decode each frame into the place for its first element and its count; refuse what follows the last."""
+    seed = stream.frame_seed(header)
+    for number, (first, count) in enumerate(header.frames()):
+        payload = stream.read_frame(source, number, seed, most_payload_bytes(count, header))
+        values = place(first, count)
+        decode_frame(payload, header, values, f"frame {number}")
+        done(values)
+    stream.check_ended(source)
 
 
 def check_length(header: Header, size_bytes: int) -> None:

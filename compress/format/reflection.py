@@ -31,6 +31,16 @@ def fill_reflected(values: NDArray[np.floating], components: int, stored: int, k
         words[stored:] ^= _sign(words)
 
 
+def reflected(values: NDArray[np.floating], components: int, kind: str) -> NDArray[np.floating]:
+    """A copy of flat real numbers in reverse order of elements, as a mirrored array repeats them."""
+    copied = values.copy()
+    words = _words(copied, components)
+    words[:] = words[::-1].copy()
+    if kind == "negated":
+        words ^= _sign(words)
+    return copied
+
+
 def _is_reflected(values: NDArray[np.floating], components: int, kind: str) -> bool:
     words = _words(values, components)
     half = words.shape[0] // 2

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.planner.common.array_file import ArrayHeader, map_array
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path, read_json, write_file, write_text
@@ -103,14 +105,25 @@ def load_state(path: str | Path) -> SavedState:
     return SavedState(tuple(where), dtype, files, tuple(_part(file, size, dtype) for file in files))
 
 
-def _part(path: Path, size: int, dtype: str) -> Array:
+def state_of(amplitudes: Any, dtype: str) -> SavedState:
+    """A state in memory, whose qubit q is bit q of the index; raises InputError."""
     try:
-        amplitudes: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(str(path), f"holds no amplitudes ({error})", "give the .npy of a state") from None
-    if amplitudes.shape != (size,) or str(amplitudes.dtype) != dtype:
+        given = np.asarray(amplitudes)
+    except (TypeError, ValueError):
+        given = np.empty(0, object)
+    size = given.size
+    if given.ndim != 1 or given.dtype.kind not in "iufc" or size < 2 or size & (size - 1):
         raise InputError(
-            str(path), f"holds {amplitudes.dtype} of shape {amplitudes.shape}",
-            f"give {dtype} of shape ({size},)",
-        )  # fmt: skip
-    return amplitudes
+            "start", f"is an array of shape {given.shape} and dtype {given.dtype}", "give 2^n amplitudes"
+        )
+    return SavedState(tuple(range(size.bit_length() - 1)), dtype, (), (given.astype(dtype),))
+
+
+def _part(path: Path, size: int, dtype: str) -> Array:
+    def check(header: ArrayHeader) -> None:
+        if header.shape != (size,) or header.dtype != np.dtype(dtype):
+            raise InputError(
+                str(path), f"holds {header.dtype} of shape {header.shape}", f"give {dtype} of shape ({size},)"
+            )
+
+    return map_array(path, check)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
 from tnplan.planner.common.errors import InputError
+
+DEEPEST = 100
+"""Objects and lists of a JSON file that may lie within each other."""
 
 
 def plain(value: Any) -> Any:
@@ -31,14 +36,28 @@ def identity_of(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@contextmanager
+def open_input(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to read from; InputError where it cannot be read, there or later, or is no regular file."""
+    place = file_path(path)
+    remedy = "check the name and its rights"
+    try:
+        mode = os.stat(place).st_mode
+        if stat.S_ISREG(mode):
+            with place.open("rb") as stream:
+                yield stream
+            return
+        problem = "is a directory" if stat.S_ISDIR(mode) else "is a device or a pipe"
+        raise InputError(str(path), f"cannot be read (it {problem})", "give the name of a file")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or error})", remedy) from None
+
+
 def read_text(path: str | Path, wanted: str) -> str:
     """The text of a file; `wanted` says in errors what kind of file to give."""
     try:
-        return file_path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
-        ) from None
+        with open_input(path) as stream:
+            return stream.read().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
 
@@ -47,15 +66,54 @@ def load_json(path: str | Path) -> Any:
     """Parse a JSON file; errors name the file and the place in it."""
     text = read_text(path, "a JSON file")
     try:
-        return json.loads(text)
+        document = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}: line {error.lineno} column {error.colno}", f"not JSON ({error.msg})", "mend the file"
         ) from None
     except RecursionError:
         raise InputError(str(path), "is nested too deeply to be read", "give a flatter file") from None
+    except _RepeatedKeyError as error:
+        raise InputError(f"{path}: {error}", "stands twice in one object", "give each key once") from None
     except ValueError:
         raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
+    if _is_deeper(document, DEEPEST):
+        raise InputError(
+            str(path), f"is nested too deeply to be read (over {DEEPEST} levels)", "give a flatter file"
+        )
+    return document
+
+
+class _RepeatedKeyError(ValueError):
+    """A key that stands twice in a JSON object."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+    return made
+
+
+def _is_deeper(document: Any, levels: int) -> bool:
+    """Whether more than so many lists and dicts of a document lie within each other."""
+    level = [document]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for one in level:
+            if type(one) is list:
+                # Lists of names and numbers are most of a file.
+                if one and type(one[0]) in (list, dict):
+                    inner += one
+                else:
+                    inner += [entry for entry in one if type(entry) in (list, dict)]
+            elif type(one) is dict:
+                inner += [entry for entry in one.values() if type(entry) in (list, dict)]
+        if not inner:
+            return False
+        level = inner
+    return any(type(one) in (list, dict) for one in level)
 
 
 def file_path(name: Any) -> Path:
@@ -117,7 +175,7 @@ class Staged:
         target = Path(path)
         temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except OSError as error:
             raise InputError(
                 str(target),
@@ -126,7 +184,7 @@ class Staged:
             ) from None
         self._files.append((temporary, target))
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with os.fdopen(handle, "w+b") as stream:
                 write(stream)
         except OSError as error:
             raise _not_written(target, error) from None

@@ -5,6 +5,7 @@ Changelog of the profile: the fields below are version 1 (2026-11-21).
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass, field, fields
 from importlib import resources
@@ -15,7 +16,7 @@ from typing import Any
 
 from tnplan.planner.common.convert import converted
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import file_path, plain
+from tnplan.planner.common.files import file_path, plain, read_text
 from tnplan.planner.common.units import size_text
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
@@ -260,7 +261,7 @@ def load_profile(name: str | Path) -> Profile:
         text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
     else:
         try:
-            text = file_path(name).read_text(encoding="utf-8")
+            os.stat(file_path(name))
         except OSError as error:
             known = ", ".join(shipped_profiles())
             raise InputError(
@@ -268,8 +269,7 @@ def load_profile(name: str | Path) -> Profile:
                 f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
                 f"choose from {known}, or a TOML file",
             ) from None
-        except UnicodeDecodeError:
-            raise InputError(str(name), "is not UTF-8 text", "give a TOML file") from None
+        text = read_text(name, "a TOML file")
     try:
         return profile_from_document(tomllib.loads(text), str(name))
     except InputError:

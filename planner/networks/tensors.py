@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 
+from tnplan.planner.common.array_file import Check, open_archive
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
 from tnplan.planner.networks.network import Network
@@ -24,7 +23,7 @@ def load_tensors(path: str | Path, network: Network, dtype: str) -> list[np.ndar
 
     Real values may become complex and the precision may change; complex values for a real dtype are refused.
     """
-    arrays = _read(path, len(network.inputs))
+    arrays = _read(path, network, dtype)
     return check_tensors(arrays, network, dtype, str(path))
 
 
@@ -72,39 +71,42 @@ def random_tensors(network: Network, dtype: str, seed: int) -> list[np.ndarray]:
     return arrays
 
 
-def _read(path: str | Path, n_tensors: int) -> list[np.ndarray]:
-    """The arrays t0, t1, ... of an .npz, no more and no fewer."""
-    try:
-        with Path(path).open("rb") as stream:
-            return _arrays(stream, [f"t{i}" for i in range(n_tensors)], str(path))
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror or error})", "check the name and its rights"
-        ) from None
-
-
-def _arrays(stream: BinaryIO, names: Sequence[str], place: str) -> list[np.ndarray]:
-    try:
-        archive = np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile):
-        raise InputError(place, "is not an .npz file", REMEDY) from None
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(place, "holds a single array", REMEDY)
-    with archive:
+def _read(path: str | Path, network: Network, dtype: str) -> list[np.ndarray]:
+    """The arrays t0, t1, ... of an .npz, no more and no fewer, each of the shape that the network says."""
+    names = [f"t{i}" for i in range(len(network.inputs))]
+    with open_archive(path, REMEDY) as archive:
+        there = set(archive.names)
         for name in names:
-            if name not in archive:
-                raise InputError(f"{place}: {name}", f"is missing ({len(archive)} arrays are there)", REMEDY)
-        extra = sorted(set(archive) - set(names))
+            if name not in there:
+                raise InputError(f"{path}: {name}", f"is missing ({len(there)} arrays are there)", REMEDY)
+        extra = sorted(there - set(names))
         if extra:
             problem = f"is no tensor of the network, which has {len(names)}"
-            raise InputError(f"{place}: {extra[0]}", problem, REMEDY)
-        arrays = []
-        for name in names:
-            try:
-                arrays.append(archive[name])
-            except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise InputError(f"{place}: {name}", f"cannot be read ({error})", REMEDY) from None
-    return arrays
+            raise InputError(f"{path}: {extra[0]}", problem, REMEDY)
+
+        def check(number: int) -> Check:
+            place = f"{path}: t{number}"
+            return lambda header: _check_kind(
+                header.shape, header.dtype, network.shape(number), dtype, place
+            )
+
+        return [archive.read(name, check(number)) for number, name in enumerate(names)]
+
+
+def _check_kind(
+    shape: tuple[int, ...], kind: np.dtype[Any], wanted: tuple[int, ...], dtype: str, place: str
+) -> None:
+    """Refuse an array of another shape, or one whose values are none that `dtype` can hold."""
+    if shape != wanted:
+        raise InputError(place, f"has shape {shape}, the network says {wanted}", REMEDY)
+    if kind.kind not in "iufc":
+        raise InputError(place, f"has dtype {kind}", "give real or complex numbers")
+    if kind.kind == "c" and not dtype.startswith("complex"):
+        raise InputError(
+            place,
+            f"has dtype {kind}, the path says {dtype}",
+            "give real values, or a path of complex dtype",
+        )
 
 
 def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> np.ndarray:
@@ -112,16 +114,7 @@ def _cast(array: np.ndarray, shape: tuple[int, ...], dtype: str, place: str) -> 
         array = np.asarray(array)
     except ValueError:
         raise InputError(place, "is no array of one shape", "give real or complex numbers") from None
-    if array.shape != shape:
-        raise InputError(place, f"has shape {array.shape}, the network says {shape}", REMEDY)
-    if array.dtype.kind not in "iufc":
-        raise InputError(place, f"has dtype {array.dtype}", "give real or complex numbers")
-    if array.dtype.kind == "c" and not dtype.startswith("complex"):
-        raise InputError(
-            place,
-            f"has dtype {array.dtype}, the path says {dtype}",
-            "give real values, or a path of complex dtype",
-        )
+    _check_kind(array.shape, array.dtype, shape, dtype, place)
     with np.errstate(over="ignore"):
         values = array.astype(dtype)
     if np.isfinite(array).all() and not np.isfinite(values).all():

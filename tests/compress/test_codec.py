@@ -196,7 +196,7 @@ def test_bad_options_are_refused(bound: float, options: dict[str, object], text:
         compress(np.ones(4), bound, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float16", "U3", "bool", ">f4", "longdouble", "object"])
+@pytest.mark.parametrize("dtype", ["U3", "bool", "longdouble", "object"])
 def test_wrong_dtypes_are_refused(dtype: str) -> None:
     with pytest.raises(CodecError, match="array: has dtype"):
         compress(np.zeros(4, dtype), 1e-3)

@@ -43,6 +43,12 @@ def test_no_path_of_a_machine_stands_in_the_repository() -> None:
     assert found == []
 
 
+def test_kernels_are_kept_where_tnplan_keeps_what_it_compiles() -> None:
+    """Numba's own places are none where installation and home are read-only."""
+    files = [path for path in rules.sources(ROOT) if path.name != "numba_cache.py"]
+    assert [str(path) for path in files if re.search(r"""cache=True|"cache": True""", path.read_text())] == []
+
+
 def test_no_rank_waits_for_a_whole_device() -> None:
     """CUDA's wait for a device waits for its neighbours in the process, which may wait for this rank."""
     wait = re.compile(r"deviceSynchronize|Device\([^)]*\)\.synchronize|cuCtxSynchronize")

@@ -9,6 +9,7 @@ import click
 
 from tnplan.cli.job_options import CHECKPOINTS, job_options
 from tnplan.cli.options import PROFILE, SizeType
+from tnplan.cli.terminal import say
 
 
 @click.command()
@@ -36,6 +37,6 @@ def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: 
 
     if dtypes:
         options["dtypes"] = dtypes
-    profile = calibrate(base, output=output, progress=lambda at: click.echo(at.text, err=True), **options)
+    profile = calibrate(base, output=output, progress=lambda at: say(at.text, err=True), **options)
     if launched_rank() == 0:
-        click.echo(profile_text(profile) if output is None else f"written: {output}")
+        say(profile_text(profile) if output is None else f"written: {output}")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tnplan.cli.options import FILE
+from tnplan.cli.terminal import say
 
 MODES = ("range", "absolute", "pointwise")
 SETTINGS = ("auto", "fast", "small")
@@ -60,15 +61,15 @@ def command(
 def show(report: dict[str, Any], as_json: bool) -> None:
     """Print what was done."""
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     kind = report["coder"] + ("" if report["mirror"] == "none" else ", half of a mirrored array")
     limit = "lossless" if report["mode"] == "lossless" else f"{report['mode']} bound {report['bound']:g}"
-    click.echo(
+    say(
         f"{report['array_bytes']} bytes of {report['dtype']}, {report['stream_bytes']} compressed: "
         f"ratio {report['ratio']:.2f} ({kind}; {limit}) in {report['time_s']:.3g} s"
     )
-    click.echo(f"written: {report['output']}")
+    say(f"written: {report['output']}")
 
 
 def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
@@ -88,10 +89,10 @@ def _compare(array: Path, bound: float, threshold: float | None, plot: Path | No
 
         write_text(plot, svg_of(codec_plot(rows)))
     if as_json:
-        click.echo(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=1))
+        say(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=1))
         return
     cut = bound if threshold is None else threshold
     title = f"{array}: bound {bound:g}, threshold {cut:g} of the range"
     tables.console().print(codecs.codec_table(rows, bound, title))
     if plot is not None:
-        click.echo(f"written: {plot}")
+        say(f"written: {plot}")

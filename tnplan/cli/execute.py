@@ -11,6 +11,7 @@ import click
 
 from tnplan.cli.job_options import ProgressLines, job_options
 from tnplan.cli.options import FILE
+from tnplan.cli.terminal import say
 
 SHOWN_VALUES = 4
 
@@ -59,11 +60,11 @@ def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) 
 
 def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:
     if report["not_finite"]:
-        click.echo(
+        say(
             f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True
         )
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     from tnplan.planner.common.units import count_text, size_text
 
@@ -78,22 +79,22 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if "codec_s" in kinds:
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
     n_slices = report["slices"]["stop"] - report["slices"]["first"]
-    click.echo(
+    say(
         f"{count_text(report['ranks'], 'rank', 'ranks')} in "
         f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
         f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
     )
-    click.echo(f"{'':<18}{'measured':>12}{'predicted':>12}")
+    say(f"{'':<18}{'measured':>12}{'predicted':>12}")
     for name, value, expected in rows:
-        click.echo(f"{name:<18}{value:>12.4g}{expected:>12.4g}")
+        say(f"{name:<18}{value:>12.4g}{expected:>12.4g}")
     peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
-    click.echo(f"{'peak a rank':<18}{peaks[0]:>12}{peaks[1]:>12}")
+    say(f"{'peak a rank':<18}{peaks[0]:>12}{peaks[1]:>12}")
     if report["compression"] is not None:
-        click.echo(_compression_line(report["compression"]))
+        say(_compression_line(report["compression"]))
     if array is not None and array.size <= SHOWN_VALUES:
-        click.echo(f"result: {array.tolist()}")
+        say(f"result: {array.tolist()}")
     if output is not None:
-        click.echo(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
+        say(f"written: {output if array is not None else output.with_suffix('.shards.json')}")
 
 
 def _compression_line(compression: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.cli.options import FILE, SIZE
+from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from tnplan.api.progress import Progress
@@ -40,6 +41,14 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "resume": click.option(
         "--resume", is_flag=True, help="Continue an interrupted job from its checkpoint, if any."
+    ),
+    "timeout": click.option(
+        "--timeout", type=click.FloatRange(0), default=60.0, metavar="SECONDS",
+        help="A rank of mpirun that does not answer for so long ends the job; 0: none does."
+    ),
+    "allow_mixed_builds": click.option(
+        "--allow-mixed-builds", is_flag=True,
+        help="Let ranks of mpirun run other versions, libraries or processors than rank 0."
     ),
 }  # fmt: skip
 CHECKPOINTS = ("checkpoint", "resume")
@@ -81,11 +90,13 @@ class ProgressLines:
 
     def __enter__(self) -> ProgressLines:
         if self._terminal:
-            from rich.console import Console
             from rich.live import Live
 
-            console = Console(stderr=True)
-            self._live = Live("preparing ...", refresh_per_second=4, transient=True, console=console)
+            from tnplan.reporting.tables import console
+
+            self._live = Live(
+                "preparing ...", refresh_per_second=4, transient=True, console=console(stderr=True)
+            )
             self._live.__enter__()
         return self
 
@@ -124,7 +135,7 @@ class ProgressLines:
         if self._live is not None:
             self._live.console.print(line, highlight=False)
         else:
-            click.echo(line, err=True)
+            say(line, err=True)
 
 
 def _duration(time_s: float) -> str:

@@ -2,7 +2,8 @@
 
 Imports nothing heavy: a sub-command's file is imported when that command runs or is asked for its help.
 
-Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted.
+Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted,
+143 stopped by a signal with a checkpoint.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 
 import click
 
-from tnplan.executor.device.comm.launcher import launched_rank, launched_size
+from tnplan.cli.terminal import allow_any_encoding, say
+from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
+from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.release import release
 
 COMMANDS = {
     "network": "Turn a circuit into a tensor network and its tensors.",
@@ -81,7 +84,7 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 @click.option(
     "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of a failure."
 )
-@click.version_option(version("tnplan"), prog_name="tnplan")
+@click.version_option(release(), prog_name="tnplan")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Plan tensor-network contractions for many devices, and carry them out.
@@ -100,6 +103,7 @@ def cli(context: click.Context) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on `arguments` (default: those of the process); return the exit status."""
     settings = Settings()
+    allow_any_encoding()
     try:
         with _only_first_prints():
             status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
@@ -120,6 +124,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         _print_error("interrupted")
         return 130
+    except StoppedRunError as error:
+        _refuse(str(error))
+        return STATUS
     except Exception as error:
         return _complain(error, settings, 1)
     return status if isinstance(status, int) else 0
@@ -137,6 +144,8 @@ def _only_first_prints() -> Iterator[None]:
 
 def main() -> None:
     """The entry point of `tnplan`."""
+    if launched_size() > 1:
+        interrupt_ends_process()
     sys.exit(run())
 
 
@@ -163,4 +172,4 @@ def _print_error(message: str) -> None:
     text = " ".join(message.split())
     if len(text) > LONGEST_LINE:
         text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 2 :]}"
-    click.echo(f"tnplan: error: {text}", err=True)
+    say(f"tnplan: error: {text}", err=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tnplan.cli.options import FILE, QUBITS, set_parameters
+from tnplan.cli.terminal import say
 
 
 @click.command()
@@ -39,4 +40,4 @@ def command(circuit: Path, output: Path | None, **options: Any) -> None:
     target = output or Path(f"{circuit.stem}.json")
     result = network(circuit, output=target, **options)
     counts = ", ".join([*result.notes, result.network.sizes])
-    click.echo(f"wrote {target} and {tensors_beside(target).name}: {counts}")
+    say(f"wrote {target} and {tensors_beside(target).name}: {counts}")

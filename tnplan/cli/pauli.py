@@ -11,6 +11,7 @@ import click
 
 from tnplan.cli.job_options import ProgressLines, job_options
 from tnplan.cli.options import FILE, set_parameters
+from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -103,25 +104,25 @@ def command(
     if done.report["empty"] and not allow_empty:
         if first:
             what = "every repetition gave 0" if "estimate" in done.report else "everything was cut"
-            click.echo(f"error: {what}, so that the value says nothing; allow more terms", err=True)
+            say(f"error: {what}, so that the value says nothing; allow more terms", err=True)
         context.exit(1)
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     show = _show_estimate if "estimate" in report else _show_value
     show(report)
     for entry in report.get("values", ()):
-        click.echo(f"value of {entry['word']}: {entry['value']!r}")
+        say(f"value of {entry['word']}: {entry['value']!r}")
     for number, entry in enumerate(report.get("observables", ())):
-        click.echo(f"value of observable {number}: {entry['value']!r}")
+        say(f"value of observable {number}: {entry['value']!r}")
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
-        click.echo(f"derivative at {where}: {entry['derivative']!r}")
+        say(f"derivative at {where}: {entry['derivative']!r}")
     for path in written:
-        click.echo(f"written: {path}")
+        say(f"written: {path}")
 
 
 def _show_value(report: dict[str, Any]) -> None:
@@ -129,35 +130,35 @@ def _show_value(report: dict[str, Any]) -> None:
     bound, estimate, dropped = report["error_bound"], report["error_estimate"], report["dropped"]["terms"]
     error = "no bound of the error" if bound is None else f"error at most {bound:.3g}"
     vacuous = " (vacuous: no possible value is farther away)" if report["error_bound_is_vacuous"] else ""
-    click.echo(f"expectation value {report['expectation']!r}, {error}{vacuous}")
+    say(f"expectation value {report['expectation']!r}, {error}{vacuous}")
     if estimate["value"] and estimate["kind"] != "exact":
-        click.echo(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
-    click.echo(
+        say(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
+    say(
         f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
         f"{report['steps']} steps in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
-        click.echo(f"the memory was full {report['memory_full']} times: the largest terms were kept")
+        say(f"the memory was full {report['memory_full']} times: the largest terms were kept")
 
 
 def _show_estimate(report: dict[str, Any]) -> None:
     """The mean of repetitions with its interval."""
     estimate = report["estimate"]
     if estimate["kind"] == "exact":
-        click.echo(f"expectation value {report['expectation']!r}, exact: no term was resampled")
+        say(f"expectation value {report['expectation']!r}, exact: no term was resampled")
     else:
-        click.echo(
+        say(
             f"expectation value {report['expectation']:.6g}, standard error "
             f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
             f"{estimate['high']:.6g} ({estimate['kind']})"
         )
     fewer = report.get("with_fewer_terms")
     if fewer:
-        click.echo(
+        say(
             f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
         )
-    click.echo(
+    say(
         f"{report['repetitions']} repetitions of at most {report['largest_terms']} terms in "
         f"{report['time_s']:.3g} s"
     )

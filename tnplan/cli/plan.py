@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.cli.terminal import say
 
 SHOWN_STEPS = 6
 
@@ -46,7 +47,6 @@ def command(path: Path, devices: int, output: Path | None, as_json: bool, **opti
     PATH is a path.json, or another file that holds a network with a path (docs/formats.md lists them).
     The schedule goes to --output, and with it the tensors where PATH itself carries values.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from tnplan.api.planning.plan import plan, seen_from
@@ -56,10 +56,10 @@ def command(path: Path, devices: int, output: Path | None, as_json: bool, **opti
 
     name = path.name.removesuffix(".json")
     target = output or Path(f"{name}.schedule.json")
-    with Console(stderr=True).status(Text(f"planning {name} for {devices} devices")):
+    with tables.console(stderr=True).status(Text(f"planning {name} for {devices} devices")):
         schedule = seen_from(target.parent, plan(path, devices=devices, output=target, **options))
     if as_json:
-        click.echo(json.dumps({**documents.schedule_document(schedule, devices), "schedule": str(target)}))
+        say(json.dumps({**documents.schedule_document(schedule, devices), "schedule": str(target)}))
         return
     console = tables.console()
     console.print(
@@ -71,4 +71,4 @@ def command(path: Path, devices: int, output: Path | None, as_json: bool, **opti
     if chain:
         console.print()
         console.print(tables.steps_table(schedule, chain, "The large steps that take longest"))
-    click.echo(f"wrote {target}")
+    say(f"wrote {target}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.cli.terminal import say
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def command(
     network by network; names of indices and the order of tensors do not matter. Where nothing fits on one of
     several profiles, or of one of several networks, the report says so and has the others.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tnplan.planner.common.errors import NothingFitsError
@@ -100,6 +100,7 @@ def command(
     from tnplan.planner.networks.importers import read_any
     from tnplan.planner.projection.projection import project
     from tnplan.reporting import json_documents as documents
+    from tnplan.reporting import tables
     from tnplan.reporting.page import report_page
 
     if html:
@@ -125,7 +126,7 @@ def command(
     )
     projections: list[Projection] = []
     refusals: list[tuple[str, NothingFitsError]] = []
-    terminal = Console(stderr=True)
+    terminal = tables.console(stderr=True)
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task("")
         for numbers in workloads.values():
@@ -156,11 +157,11 @@ def command(
         write_text(html, report_page(projections, left_out, values))
     if as_json:
         reports = [documents.projection_document(found) for found in projections]
-        click.echo(json.dumps({"reports": reports, "left_out": left_out}))
+        say(json.dumps({"reports": reports, "left_out": left_out}))
         return
     _print(projections, left_out, values)
     if html:
-        click.echo(f"wrote {html}")
+        say(f"wrote {html}")
 
 
 def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:

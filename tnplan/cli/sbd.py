@@ -10,6 +10,7 @@ import click
 
 from tnplan.cli.job_options import job_options
 from tnplan.cli.options import FILE
+from tnplan.cli.terminal import say
 
 
 @click.command()
@@ -72,7 +73,7 @@ def command(
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
         penalty=None if spin is None else penalty, start=start or (), carry=carry,
-        output=output, checkpoint=checkpoint, progress=lambda at: click.echo(at.text, err=True), **options,
+        output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
@@ -84,7 +85,7 @@ def command(
             if solution.steps < steps:
                 problem = f"and rounding errors keep them at {solution.residuals.max():.1e}"
                 remedy = "give a larger --residual"
-            click.echo(f"tnplan: error: residuals are above {residual:g} {problem}; {remedy}", err=True)
+            say(f"tnplan: error: residuals are above {residual:g} {problem}; {remedy}", err=True)
         return 1
     return 0
 
@@ -107,16 +108,16 @@ def _remedy(output: Path | None, checkpoint: bool) -> str:
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     measured = report["measured"]
-    click.echo(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
+    say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
     rows = zip(report["energies_hartree"], report["residuals"], report["spin_square"], strict=True)
     for number, (energy, residual, square) in enumerate(rows):
-        click.echo(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{square:>10.5f}")
-    click.echo(
+        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{square:>10.5f}")
+    say(
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     for path in written:
-        click.echo(f"written: {path}")
+        say(f"written: {path}")

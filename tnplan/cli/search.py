@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.cli.options import COUNT, FILE, PROFILE, SECONDS
+from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from tnplan.api.progress import Progress
@@ -106,11 +107,11 @@ def command(
     rows = {**others, named: path} if compare else {}
     if as_json:
         compared = {"compared": {name: one.meta for name, one in rows.items()}} if compare else {}
-        click.echo(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta, **compared}))
+        say(json.dumps({"path": str(target), "n_slices": figures.n_slices, **path.meta, **compared}))
         return
     if compare:
-        click.echo(_table(rows))
-    click.echo(
+        say(_table(rows))
+    say(
         f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, "
         f"10^{path.meta['log10_mnk_planned']:.3f} as slices share and sum them, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
@@ -171,16 +172,17 @@ class _Line:
 
     def __init__(self, time: float | str, name: str = "") -> None:
         from rich import progress
-        from rich.console import Console
 
-        self.console = Console(stderr=True)
+        from tnplan.reporting import tables
+
+        self.console = tables.console(stderr=True)
         self.said_s = -LOG_EVERY_S
         columns = (
-            progress.TextColumn(f"searching {name}".rstrip()),
+            progress.TextColumn(f"searching {name}".rstrip(), markup=False),
             progress.TimeElapsedColumn(),
             progress.TextColumn("" if isinstance(time, str) else f"of {time:.0f} s"),
             progress.BarColumn(pulse_style="bar.complete"),
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
         )
         self.bar = progress.Progress(
             *columns, console=self.console, transient=True, disable=not self.console.is_terminal

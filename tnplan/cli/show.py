@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tnplan.cli.options import FILE
+from tnplan.cli.terminal import say
 
 
 @click.command()
@@ -26,8 +27,8 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
 
     chain = show(schedule, top=top, plot=plot)
     if as_json:
-        click.echo(json.dumps(chain.document))
+        say(json.dumps(chain.document))
         return
     console().print(chain.view)
     if plot:
-        click.echo(f"wrote {plot}")
+        say(f"wrote {plot}")

@@ -10,6 +10,7 @@ import click
 
 from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
 from tnplan.cli.options import FILE, QUBITS, set_parameters
+from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -58,13 +59,13 @@ def command(
     if launched_rank() > 0:
         return
     if as_json:
-        click.echo(json.dumps(done.report, indent=1))
+        say(json.dumps(done.report, indent=1))
         return
     _show(done.report)
     if output is not None:
-        click.echo(f"written: {output} (result)")
+        say(f"written: {output} (result)")
     if save is not None:
-        click.echo(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
+        say(f"written: {save} (state), {_parts(save, done.report['ranks'])} (its amplitudes)")
 
 
 def _parts(save: Path, ranks: int) -> str:
@@ -78,7 +79,7 @@ def _parts(save: Path, ranks: int) -> str:
 def _show(report: dict[str, Any]) -> None:
     from tnplan.planner.common.units import count_text
 
-    click.echo(
+    say(
         f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "
         f"{count_text(report['operations'], 'operation', 'operations')} in "
         f"{count_text(report['passes'], 'pass', 'passes')} and "
@@ -88,12 +89,12 @@ def _show(report: dict[str, Any]) -> None:
     if "expectation" in report:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
-        click.echo(f"expectation value {report['expectation']!r}{more}")
+        say(f"expectation value {report['expectation']!r}{more}")
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
-        click.echo(f"derivative at {where}: {entry['derivative']!r}")
+        say(f"derivative at {where}: {entry['derivative']!r}")
     for bits, (real, imaginary) in report.get("amplitudes", {}).items():
-        click.echo(f"amplitude {bits} {real:+.9e} {imaginary:+.9e}i")
+        say(f"amplitude {bits} {real:+.9e} {imaginary:+.9e}i")
     if "marginal" in report:
         width = len(report["marginal"]["qubits"])
         rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
@@ -105,6 +106,6 @@ def _show(report: dict[str, Any]) -> None:
 def _table(name: str, rows: list[tuple[str, Any]]) -> None:
     """The largest values."""
     for bits, value in sorted(rows, key=lambda row: -row[1])[:SHOWN]:
-        click.echo(f"{name} {bits} {value:.9g}")
+        say(f"{name} {bits} {value:.9g}")
     if len(rows) > SHOWN:
-        click.echo(f"... and {len(rows) - SHOWN} more")
+        say(f"... and {len(rows) - SHOWN} more")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tnplan.cli.terminal import say
+
 
 @click.command()
 @click.option(
@@ -18,5 +20,5 @@ def command(device: str) -> None:
     """
     from tnplan.api.jobs.warmup import warmup
 
-    done = warmup(device=device, progress=lambda at: click.echo(at.text, err=True))
-    click.echo(f"{done.compiled} files compiled in {done.time_s:.1f} s, in {done.folder}")
+    done = warmup(device=device, progress=lambda at: say(at.text, err=True))
+    say(f"{done.compiled} files compiled in {done.time_s:.1f} s, in {done.folder}")

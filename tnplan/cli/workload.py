@@ -13,6 +13,7 @@ import click
 from tnplan.api import workload
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.cli.options import FILE
+from tnplan.cli.terminal import say
 
 COUNT, SIDE, NATURAL = click.IntRange(1), click.IntRange(2), click.IntRange(0)
 DTYPES = ["float32", "float64", "complex64", "complex128"]
@@ -46,11 +47,11 @@ def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
 
     def called(output: Path | None, **given: Any) -> None:
         result = make(output=output or Path(), **given)
-        click.echo(f"wrote {output or f'{result.name}.json'}: {result.network.sizes}")
+        say(f"wrote {output or f'{result.name}.json'}: {result.network.sizes}")
         for line in result.notes:
-            click.echo(line)
+            say(line)
         if given.get("qsim") is not None:
-            click.echo(f"wrote {given['qsim']}")
+            say(f"wrote {given['qsim']}")
 
     for decorate in (OUTPUT, *reversed(options)):
         called = decorate(called)

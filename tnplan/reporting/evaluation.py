@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tnplan.planner.common.shown_text import shown_text
 from tnplan.planner.common.units import figure_text, time_text
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection
@@ -23,7 +24,8 @@ COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "TFLOP/s a device", "T_P")
 
 def workload_name(projection: Projection) -> str:
     """What the paths of a projection are called, shortest first."""
-    names = sorted({path.name or "unnamed network" for path in projection.paths}, key=lambda n: (len(n), n))
+    given = {shown_text(path.name) or "unnamed network" for path in projection.paths}
+    names = sorted(given, key=lambda name: (len(name), name))
     return names[0]
 
 
@@ -82,8 +84,8 @@ def evaluation_notes(projection: Projection, published: Published | None = None)
         notes += _baseline_notes(projection, published.label, known)
     if not projection.profile.fused_bytes:
         notes.append(
-            f"{projection.profile.name} has no rates of fused chains: every step reads and writes its "
-            "tensors whole, so thin steps are bound by the memory's bandwidth."
+            f"{shown_text(projection.profile.name)} has no rates of fused chains: every step reads and "
+            "writes its tensors whole, so thin steps are bound by the memory's bandwidth."
         )
     return notes
 
@@ -97,7 +99,7 @@ def evaluation_tables(projection: Projection, published: Published | None) -> li
 def comparison_table(projections: Sequence[Projection], devices: int) -> Listing:
     """One row a projection at `devices` devices, as the paper's Tables II and III."""
     rows = [
-        (workload_name(projection), projection.profile.name, *figures(row, COMPARED))
+        (workload_name(projection), shown_text(projection.profile.name), *figures(row, COMPARED))
         for projection in projections
         for row in projection.rows
         if row.devices == devices

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from tnplan.planner.common.release import release
+from tnplan.planner.common.shown_text import shown_text
 from tnplan.planner.common.units import count_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
@@ -43,7 +44,7 @@ def report_page(
     else:
         title = f"{len(projections)} projections"
         folded = "\n".join(
-            f"<details><summary>{escape(_names(one))} on {escape(one.profile.name)}</summary>\n"
+            f"<details><summary>{escape(_names(one))} on {escape(shown_text(one.profile.name))}</summary>\n"
             f"{_projection(one, published)}</details>"
             for one in projections
         )
@@ -59,7 +60,8 @@ def report_page(
 
 
 def _names(projection: Projection) -> str:
-    return " and ".join(dict.fromkeys(path.name or "unnamed network" for path in projection.paths))
+    names = (shown_text(path.name) or "unnamed network" for path in projection.paths)
+    return " and ".join(dict.fromkeys(names))
 
 
 def _comparison(projections: Sequence[Projection]) -> str:
@@ -137,7 +139,8 @@ def _evaluation(projection: Projection, published: Published | None) -> list[str
 def _headline(projection: Projection) -> str:
     counts = [row.devices for row in projection.rows]
     span = f"{counts[0]} to {counts[-1]} devices" if len(counts) > 1 else f"{counts[0]} device"
-    return f"Projected contraction on {span} of {projection.profile.name}, before anything is run."
+    machine = shown_text(projection.profile.name)
+    return f"Projected contraction on {span} of {machine}, before anything is run."
 
 
 def _cards(projection: Projection) -> str:
@@ -226,14 +229,14 @@ def _assumptions(projection: Projection) -> str:
     large = sorted({size_text(row.schedule.threshold_bytes) for row in projection.rows})
     tiers = [
         (
-            tier.name,
+            shown_text(tier.name),
             f"{tier.bytes_per_s / 1e9:.4g} GB/s one way a device, {time_text(tier.latency_s)} a message"
             + (f", {tier.devices} devices" if tier.devices else ""),
         )
         for tier in profile.tiers
     ]
     facts = [
-        ("hardware", profile.name),
+        ("hardware", shown_text(profile.name)),
         ("arithmetic", rates),
         ("memory", memory),
         ("limit a rank", size_text(projection.memory_bytes)),
@@ -253,7 +256,7 @@ def _schedules(projection: Projection) -> str:
     return _section(
         "Schedules",
         _table(listed, code="identity"),
-        f"Written by tnplan {version('tnplan')}; the identity is the SHA-256 of everything that changes the "
+        f"Written by tnplan {release()}; the identity is the SHA-256 of everything that changes the "
         "result.",
     )
 

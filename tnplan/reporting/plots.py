@@ -17,6 +17,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tnplan.planner.common.shown_text import shown_text
 from tnplan.planner.common.units import count_text, figure_text, power_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
@@ -231,7 +232,7 @@ def comparison(axes: Axes, projections: Sequence[Projection]) -> None:
             [row.speedup for row in projection.rows],
             marker="osD^vX"[machines.index(machine) % 6],
             color=colours[workloads.index(workload) % len(colours)],
-            label=f"{workload}, {machine}" + (f", over {base} devices" if base > 1 else ""),
+            label=_name(f"{workload}, {machine}") + (f", over {base} devices" if base > 1 else ""),
             markersize=4,
             linewidth=1.1,
         )
@@ -287,10 +288,16 @@ def _domain_line(axes: Axes, projection: Projection) -> None:
     domain = projection.profile.tiers[0].devices
     if 0 < domain < projection.rows[-1].devices:
         axes.axvline(domain, color=GREY, linestyle=":", linewidth=1.2)
+        tier = _name(projection.profile.tiers[0].name)
         axes.annotate(
-            f"one {projection.profile.tiers[0].name} domain", (domain, 0), xycoords=("data", "axes fraction"),
+            f"one {tier} domain", (domain, 0), xycoords=("data", "axes fraction"),
             xytext=(4, 4), textcoords="offset points", color=GREY,
         )  # fmt: skip
+
+
+def _name(name: str) -> str:
+    """A name as text of a figure, in which it begins no formula."""
+    return shown_text(name, 80).replace("$", r"\$")
 
 
 def _log_labels(axes: Axes) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from tnplan.planner.common.shown_text import escaped, shown_text
 from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.annotation import StepAnnotation
@@ -26,17 +28,29 @@ TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
 GAP, EDGES = 3, 2
 """Characters between columns, and at both ends of a line less the last gap."""
+LONGEST_MODE = 40
 TEXT_WIDTH = 32
 """Columns of text are folded to no less."""
 
 
-def console() -> Console:
-    """A console on standard output: as wide as the terminal, or wide enough for every table.
+class NamesConsole(Console):
+    """A console on which names are text: neither markup nor orders to the terminal."""
 
-    Brackets in names of files and indices are no markup.
-    """
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return Console(width=None if on_terminal else WIDTH_IN_A_FILE, highlight=False, markup=False)
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces of text, with what is not printed escaped."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and not segment.text.isprintable():
+                yield Segment(escaped(segment.text, kept="\n"), segment.style)
+            else:
+                yield segment
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on standard output or error: as wide as the terminal, or wide enough for every table."""
+    stream = sys.stderr if stderr else sys.stdout
+    on_terminal = stream is not None and stream.isatty()
+    width = None if on_terminal else WIDTH_IN_A_FILE
+    return NamesConsole(width=width, highlight=False, markup=False, stderr=stderr)
 
 
 @dataclass(frozen=True)
@@ -110,14 +124,16 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         )
     compressed = [] if schedule.compression is None else [("compressed", _compressed_text(schedule))]
     ranks = f"{count_text(groups, 'group', 'groups')} of {schedule.ranks_per_group}, process grid {grid}"
+    machine = shown_text(schedule.profile["name"])
     limit = "unlimited" if schedule.memory_bytes is None else size_text(schedule.memory_bytes)
     return [
         (
             "network",
-            f"{schedule.name or 'unnamed'} ({count_text(len(schedule.leaves), 'tensor', 'tensors')}, "
+            f"{shown_text(schedule.name) or 'unnamed'} "
+            f"({count_text(len(schedule.leaves), 'tensor', 'tensors')}, "
             f"{schedule.dtype})",
         ),
-        ("hardware", f"{schedule.profile['name']}, {schedule.precision}, policy {schedule.policy}"),
+        ("hardware", f"{machine}, {schedule.precision}, policy {schedule.policy}"),
         (
             "slices",
             f"{figure_text(schedule.n_slices)} over {count_text(len(schedule.sliced), 'index', 'indices')}"
@@ -171,7 +187,8 @@ def _compressed_text(schedule: Schedule) -> str:
 def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     """Names and values in two columns."""
     made = Table(
-        title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+        title=shown_text(title), title_justify="left", title_style="bold", box=None, show_header=False,
+        pad_edge=False,
     )
     made.add_column(style="dim")
     made.add_column(overflow="fold")
@@ -188,7 +205,7 @@ def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listin
 
 def _step_cells(schedule: Schedule, link: Link) -> tuple[str, ...]:
     step = link.step
-    names = mode_names(schedule, step.c_modes, step.layout)
+    names = [shown_text(name, LONGEST_MODE) for name in mode_names(schedule, step.c_modes, step.layout)]
     chain = "" if step.fused is None else f" (chain {step.fused})"
     return (
         str(link.number),
@@ -206,7 +223,8 @@ def _step_cells(schedule: Schedule, link: Link) -> tuple[str, ...]:
 def projection_table(projection: Projection) -> Listing:
     """The metrics of the paper's section V-A, one row a number of devices."""
     precisions = sorted({row.schedule.precision for row in projection.rows})
-    title = ", ".join([f"Projected on {projection.profile.name}", *precisions, f"policy {projection.policy}"])
+    machine = shown_text(projection.profile.name)
+    title = ", ".join([f"Projected on {machine}", *precisions, f"policy {projection.policy}"])
     columns = (
         "P", "path", f"groups {TIMES} ranks", "slices", "T_P", "S_P", "E_P", "R_P", "E_P/R_P",
         "memory a rank", "exchange",

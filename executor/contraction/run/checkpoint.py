@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import allocate, decode, encode
+from tnplan.compress.format.errors import CodecError
+from tnplan.compress.format.stream import Header
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.device.protocols.stop_signal import asked
+from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import check_writable, read_json, write_file, write_text
+from tnplan.planner.common.files import check_writable, open_input, read_json, write_file, write_text
 
 FORMAT = "tnplan.checkpoint"
 VERSION = 3
@@ -143,14 +148,12 @@ class RunCheckpoint:
         path, remedy = self._path(count), "delete the folder to start again"
         if count > n_slices:
             raise InputError(str(path), f"is of {count} slices, the group has {n_slices}", remedy)
-        try:
-            array = _load(path)
-        except Exception as error:  # what a damaged header makes of NumPy's reader may be of many kinds
-            raise InputError(str(path), f"cannot be read ({error})", remedy) from None
-        if array.shape != (expected,) or array.dtype != np.dtype(self._run.dtype):
-            problem = f"holds {array.shape} of {array.dtype}, this run has ({expected},) of {self._run.dtype}"
-            raise InputError(str(path), problem, remedy)
-        return array
+        def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+            if shape != (expected,) or dtype != np.dtype(self._run.dtype):
+                problem = f"holds {shape} of {dtype}, this run has ({expected},) of {self._run.dtype}"
+                raise InputError(str(path), problem, remedy)
+
+        return _load(path, check)
 
     def _generations(self) -> set[int]:
         if not self._folder.exists():
@@ -163,10 +166,15 @@ class RunCheckpoint:
         paths = [self._folder / f"rank{self._world.rank}.{count}.{form}" for form in FORMS]
         return next((path for path in paths if path.exists()), paths[0])
 
-    def due(self) -> bool:
-        """Whether this slice is to be kept; the group's first rank decides for all."""
-        waited = perf_counter() - self._last
-        return bool(self._group.broadcast_object(not self._kept or waited >= INTERVAL * self._cost_s, 0))
+    def due(self) -> tuple[bool, str]:
+        """Whether this slice is to be kept, and the signal for which the run is to stop then, if any.
+
+        The group's first rank decides for all.
+        """
+        waited, stop = perf_counter() - self._last, asked()
+        is_due = not self._kept or waited >= INTERVAL * self._cost_s or bool(stop)
+        is_due, stop = self._group.broadcast_object((is_due, stop), 0)
+        return is_due, stop
 
     def write(self, count: int, partial: NDArray[Any]) -> None:
         """Keep the partial sum after `count` slices of the group; collective over the group.
@@ -224,9 +232,18 @@ class RunCheckpoint:
         self._world.barrier()
 
 
-def _load(path: Path) -> NDArray[Any]:
-    """The partial sum in a file of either form."""
-    with path.open("rb") as stream:
-        if path.suffix == ".npy":
-            return np.lib.format.read_array(stream, allow_pickle=False)
-        return decode(stream, allocate, path.stat().st_size)[1]
+def _load(path: Path, check: Callable[[tuple[int, ...], np.dtype[Any]], None]) -> NDArray[Any]:
+    """The partial sum in a file of either form, whose shape and dtype pass the check before it is read."""
+    if path.suffix == ".npy":
+        return read_array(path, lambda header: check(header.shape, header.dtype))
+
+    def checked(header: Header) -> NDArray[Any]:
+        check(header.shape, np.dtype(header.dtype))
+        return allocate(header)
+
+    with open_input(path) as stream:
+        try:
+            return decode(stream, checked, path.stat().st_size)[1]
+        except CodecError as error:
+            remedy = "delete the folder to start again"
+            raise InputError(str(path), f"cannot be read ({error})", remedy) from None

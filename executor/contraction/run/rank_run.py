@@ -20,6 +20,7 @@ from tnplan.executor.contraction.run.replay import Timings, new_timings, run_onc
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.planner.schedule.schedule import Schedule
 
 Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], BoundProgram]
@@ -136,8 +137,13 @@ def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progre
         done += 1
         # The result of a lone group is written right after its last slice.
         ended = alone and done == share.n_slices
-        if checkpoint is not None and not ended and checkpoint.due():
-            checkpoint.write(done, device.to_host(outcome.program.result))
+        stop = ""
+        if checkpoint is not None and not ended:
+            is_due, stop = checkpoint.due()
+            if is_due:
+                checkpoint.write(done, device.to_host(outcome.program.result))
+        if stop:
+            raise StoppedRunError(f"stopped for {stop}, with a checkpoint; continue with --resume")
         if progress is not None:
             progress(done, share.n_slices)
 

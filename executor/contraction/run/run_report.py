@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import check_precision, expected_error, supported
+from tnplan.planner.common.release import release
 from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
@@ -152,7 +152,7 @@ def step_error(schedule: Schedule, on_gpu: bool) -> float:
 def environment(world: Communicator, device: Device, communicator: str, hosts: list[str]) -> dict[str, Any]:
     """Hosts, versions and commit; `communicator` carried the device's buffers."""
     facts = {
-        "hosts": hosts, **host_facts(), "tnplan": version("tnplan"), "commit": commit(),
+        "hosts": hosts, **host_facts(), "tnplan": release(), "commit": commit(),
         "communicator": communicator, **device.facts(),
     }  # fmt: skip
     if world.name == "mpi":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 
@@ -33,6 +35,22 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     return next((int(environment[name]) for name in RANKS if environment.get(name, "").isdigit()), 0)
 
 
+def interrupt_ends_process() -> None:
+    """Let an interrupt (Ctrl-C) end this process at once, by its signal, until `interrupt_is_raised`.
+
+    MPI's start cannot be interrupted by an exception: ranks that get no further would be waited for. A
+    launcher ends the job when a process ends by a signal.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupt_is_raised() -> None:
+    """Let an interrupt raise KeyboardInterrupt, as Python does."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def world_communicator() -> World | None:
     """All ranks of the job, or None outside a launcher or with one rank."""
     size = launched_size()
@@ -44,9 +62,14 @@ def world_communicator() -> World | None:
             f"started {size} ranks, but mpi4py is not installed",
             "install it with: pip install 'tnplan[mpi]'",
         )
+    given = signal.getsignal(signal.SIGINT)
+    if given is signal.default_int_handler:
+        interrupt_ends_process()
     from tnplan.executor.device.comm import mpi
 
     world = mpi.world()
+    if given in (signal.default_int_handler, signal.SIG_DFL):
+        interrupt_is_raised()
     if world.size != size:
         raise InputError(
             "mpirun", f"started {size} ranks, but mpi4py's own MPI sees {world.size}",

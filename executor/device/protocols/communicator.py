@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
 from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
@@ -19,6 +20,8 @@ LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+STOPPED_WITHIN_S = 60.0
+"""How long a rank that was asked to stop waits for the others to keep what they have."""
 COMPARED_WITHIN_S = 5.0
 """How long a rank that refuses its input waits to hear that all others do; then it ends them."""
 
@@ -409,6 +412,11 @@ def ending_together(world: World) -> Iterator[None]:
             text, status = str(error), 2
         elif isinstance(error, KeyboardInterrupt):
             text, status = "interrupted", 130
+        elif isinstance(error, StoppedRunError):
+            # The signal comes to all ranks: each group keeps what it has.
+            if world.gather_within(str(error), STOPPED_WITHIN_S) is not None:
+                raise
+            text, status = str(error), STATUS
         LOG.debug("rank %d of %d:", world.rank, world.size, exc_info=error)
         world.abort(f"rank {world.rank}: {text}", status)
         raise

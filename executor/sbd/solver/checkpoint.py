@@ -8,8 +8,6 @@ Changelog of `tnplan.sbd.checkpoint`:
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -17,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.common.array_file import ArrayHeader, open_archive
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
 
 FORMAT = "tnplan.sbd.checkpoint"
 VERSION = 1
-DAMAGED = (
-    OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What reading arrays from a file raises that is no .npz, or a damaged one."""
+STATED = ("format", "version", "identity")
+SHORT_BYTES = 1 << 12
+"""Fields other than vectors take no more."""
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
 
@@ -47,17 +45,39 @@ class SolveCheckpoint:
         if not resume:
             raise self._refusal("is the checkpoint of an interrupted solve", "continue it with --resume, or ")
         try:
-            with self._path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                stated = {name: str(file[name]) for name in ("format", "version", "identity")}
-                vectors, parities = file["vectors"], file["parities"]
-        except DAMAGED:
-            raise self._refusal("is no checkpoint of a solve") from None
+            stated, vectors, parities = self._read(shape)
+        except InputError as error:
+            raise self._refusal(f"is no checkpoint of a solve ({error.problem})") from None
         if (stated["format"], stated["version"]) != (FORMAT, str(VERSION)):
             raise self._refusal(f"is {stated['format']} {stated['version']}, not {FORMAT} {VERSION}")
-        if stated["identity"] != self._identity or vectors.shape[1:] != shape:
+        if stated["identity"] != self._identity:
             problem = "belongs to a solve of other integrals, strings or options"
             raise self._refusal(problem, "resume with those of that solve, or ")
         return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
+
+    def _read(self, shape: tuple[int, ...]) -> tuple[dict[str, str], Array, Array]:
+        """What the file says of itself, vectors of the shape, and the parity of each."""
+
+        def of_states(header: ArrayHeader) -> None:
+            if header.shape[1:] != shape or not header.shape or header.dtype != np.float64:
+                raise InputError("vectors", f"they have the shape {header.shape} of {header.dtype}", "")
+
+        def short(header: ArrayHeader) -> None:
+            if header.size_bytes > SHORT_BYTES or header.dtype.kind not in "iU":
+                raise InputError("", "a field is too long", "")
+
+        with open_archive(self._path, "") as archive:
+            missing = {*STATED, "vectors", "parities"} - set(archive.names)
+            if missing:
+                raise InputError("", f"{min(missing)} is missing", "")
+            stated = {name: str(archive.read(name, short)) for name in STATED}
+            vectors, parities = archive.read("vectors", of_states), archive.read("parities", short)
+        is_known = parities.dtype.kind == "i" and set(parities.reshape(-1).tolist()) <= {-1, 0, 1}
+        if parities.shape != vectors.shape[:1] or not is_known:
+            raise InputError("", "each vector needs a parity", "")
+        if not len(vectors) or not np.isfinite(vectors).all():
+            raise InputError("", "vectors are missing, or not finite", "")
+        return stated, vectors, parities
 
     def _refusal(self, problem: str, else_: str = "") -> InputError:
         """What the file is, and what to do unless `else_` to start again."""

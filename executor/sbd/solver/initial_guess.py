@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, from_product
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
-from tnplan.executor.sbd.solver.checkpoint import DAMAGED
+from tnplan.planner.common.array_file import ArrayHeader, open_archive
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -159,12 +158,7 @@ def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) ->
     Raises InputError where they are none, or not of real numbers.
     """
     if isinstance(start, str | Path):
-        place, states = str(start), _read_states(start)
-        if any(state.shape != shape for state in states):
-            raise InputError(
-                place, f"holds states of shape {states[0].shape}, this space has {shape}",
-                "give the result of a solve over the same strings",
-            )  # fmt: skip
+        place, states = str(start), _read_states(start, shape)
     else:
         place = "start"
         try:
@@ -176,17 +170,29 @@ def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) ->
     return [np.asarray(state, np.float64) for state in states]
 
 
-def _read_states(path: str | Path) -> list[Array]:
+def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:
+    """The states of an earlier result's .npz, which have the shape."""
+    place, remedy = str(path), "give the .npz of an earlier result"
+
+    def check(header: ArrayHeader) -> None:
+        if not header.shape or not header.shape[0]:
+            raise InputError(place, "there is none in it", remedy)
+        if header.shape[1:] != shape:
+            raise _OtherSpaceError(
+                place, f"holds states of shape {header.shape[1:]}, this space has {shape}",
+                "give the result of a solve over the same strings",
+            )  # fmt: skip
+
     try:
-        with Path(path).open("rb") as stream:
-            file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, NpzFile):
-                raise TypeError("it is a single array")
-            states = list(file["states"])
-        if not states:
-            raise ValueError("there is none in it")
-        return states
-    except DAMAGED as error:
-        raise InputError(
-            str(path), f"holds no states ({error})", "give the .npz of an earlier result"
-        ) from None
+        with open_archive(path, remedy) as archive:
+            if "states" not in archive.names:
+                raise InputError(place, "an array named states is missing", remedy)
+            return list(archive.read("states", check))
+    except _OtherSpaceError:
+        raise
+    except InputError as error:
+        raise InputError(place, f"holds no states ({error.problem})", remedy) from None
+
+
+class _OtherSpaceError(InputError):
+    """States of another space than the one asked for."""

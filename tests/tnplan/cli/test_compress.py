@@ -87,7 +87,7 @@ def test_bad_input_is_refused_in_one_line(
         ([str(saved), "--bound", "x"], "Invalid value for '--bound'"),
         ([str(whole)], "whole.npy: has dtype int64; give float32"),
         ([str(spoilt), "--refuse-nonfinite"], "spoilt.npy: holds NaN or infinities"),
-        ([str(text)], "text.npy: is no .npy file"),
+        ([str(text)], "text.npy: cannot be read (it is no .npy file)"),
         ([str(objects)], "objects.npy: cannot be read"),
         ([str(cut)], "cut.npy: cannot be read"),
         ([str(tmp_path / "absent.npy")], "absent.npy: cannot be read (No such file"),

@@ -297,14 +297,14 @@ def saved(**arrays: np.ndarray) -> bytes:
 
 STATES = np.ones((1, 14, 14))
 BAD_STARTS = {
-    "File is not a zip file": saved(states=STATES)[:900],
+    "is not an .npz file": saved(states=STATES)[:900],
     "Bad CRC-32": saved(states=STATES).replace(STATES.tobytes(), (2 * STATES).tobytes()),
-    "it is a single array": saved(single=STATES),
+    "holds a single array": saved(single=STATES),
     "holds values that are no real numbers": saved(states=STATES + 0j),
     "holds values that are no real": saved(states=STATES.astype(str)),
     "there is none in it": saved(states=STATES[:0]),
     "states of shape (14,)": saved(states=STATES[0]),
-    "states is not a file in the archive": saved(other=STATES),
+    "an array named states is missing": saved(other=STATES),
 }
 
 

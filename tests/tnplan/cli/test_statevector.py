@@ -92,7 +92,8 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         ({"where": [0] * 6}, r"where: is \[0, 0"), ({"dtype": "object"}, "dtype: is 'object'"),
         ({"where": [0, 1, 2, 3, 4, 5.0]}, r"where: is \[0, 1"), ({"where": []}, r"where: is \[\]"),
         ({"where": list(range(9999))}, r"where: is \[0, 1"), ({"parts": ["a.npy"] * 3}, "names 3 files"),
-        ({"where": [0, 1]}, "holds complex128 of shape"), ({"parts": ["none.npy"]}, "holds no amplitudes"),
+        ({"where": [0, 1]}, "holds complex128 of shape"),
+        ({"parts": ["none.npy"]}, "none.npy: cannot be read"),
         ({"parts": []}, r"parts: is \[\]"),
         ({"version": 9}, "version: is 9"),
     ):  # fmt: skip
@@ -379,3 +380,22 @@ def test_bad_calls_are_one_line(call: object, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         call()  # type: ignore[operator]
     assert "\n" not in str(caught.value)
+
+
+def test_a_start_state_may_be_an_array(circuit: Path) -> None:
+    nothing = GateSequence(3, (gate("id1", (0,)),))
+    bits = [format(number, "03b") for number in range(8)]
+    amplitudes = np.arange(1, 9) * np.exp(1j * np.arange(8))
+    amplitudes /= np.linalg.norm(amplitudes)
+    for precision, error in (("fp64", 1e-15), ("fp32", 1e-7)):
+        done = tnplan.simulate(nothing, start=amplitudes, amplitudes=bits, precision=precision)
+        found = done.answer.amplitudes
+        assert found is not None
+        # Character k of the bits is qubit k, which is bit k of the index.
+        expected = [amplitudes[int(text[::-1], 2)] for text in bits]
+        np.testing.assert_allclose(found, expected, atol=error)
+    real = np.zeros(8)
+    real[1] = 1
+    for bad in (real[:-1], real.reshape(2, 4), 2 * real, real[:4], ["a", "b"], real > 0, real[:0]):
+        with pytest.raises(InputError, match="start"):
+            tnplan.simulate(nothing, start=bad)

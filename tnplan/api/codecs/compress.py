@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu import codec
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
+from tnplan.planner.common.array_file import map_array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path, write_file
+from tnplan.planner.common.files import check_writable, file_path, open_input, write_file
 
 SUFFIX = ".tnz"
 
@@ -103,36 +104,28 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
     check_writable(target, source)
     start_s = perf_counter()
     try:
-        with Path(name).open("rb") as stream:
+        with open_input(name) as stream:
             size_bytes = Path(name).stat().st_size
-            header, array = codec.decode(stream, codec.allocate, size_bytes)
-    except OSError as error:
-        raise InputError(
-            name, f"cannot be read ({error.strerror})", "check the name and its rights"
-        ) from None
+            headers: list[Header] = []
+
+            def fill(written: BinaryIO) -> None:
+                def begin(header: Header) -> None:
+                    fields = {"descr": np.dtype(header.dtype).str, "fortran_order": False}
+                    np.lib.format.write_array_header_1_0(written, {**fields, "shape": header.shape})
+
+                headers.append(codec.decode_to_file(stream, written, begin, size_bytes))
+
+            write_file(target, fill)
     except CodecError as error:
         raise in_file(source, error) from None
-    write_file(target, lambda stream: np.lib.format.write_array(stream, array, allow_pickle=False))
-    return _report(header, array.nbytes, size_bytes, target, perf_counter() - start_s)
+    header = headers[0]
+    array_bytes = header.size * np.dtype(header.dtype).itemsize
+    return _report(header, array_bytes, size_bytes, target, perf_counter() - start_s)
 
 
 def load_array(source: str | Path) -> NDArray[Any]:
     """The array of a .npy file, mapped into memory where that can be done."""
-    path = file_path(source)
-    try:
-        with path.open("rb") as stream:
-            if stream.read(6) != b"\x93NUMPY":
-                raise InputError(str(path), "is no .npy file", "give an array that numpy.save wrote")
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read ({error.strerror})", "check the name and its rights"
-        ) from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(str(path), f"cannot be read ({error})", "give an array of numbers, whole") from None
-    return array
+    return map_array(source)
 
 
 def in_file(source: str | Path, error: CodecError) -> InputError:

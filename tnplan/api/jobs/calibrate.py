@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, redistribution_rate
@@ -43,6 +43,8 @@ def calibrate(
     ranks: int | None = None,
     output: str | Path | None = None,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Profile:
     """Measure this machine and make its hardware profile.
 
@@ -61,7 +63,7 @@ def calibrate(
         Default: 2 GiB on a GPU, 64 MiB on a CPU.
     dtypes : sequence of str
         The dtypes that are measured.
-    device, ranks, output, progress
+    device, ranks, output, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. `output` is a TOML file. `progress`
         hears of every figure.
 
@@ -79,7 +81,10 @@ def calibrate(
     --------
     >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
     """
-    options = JobOptions.given(device, ranks, 1, None, output, progress=progress)
+    options = JobOptions.given(
+        device, ranks, 1, None, output, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     size_bytes = None
     if size is not None:
         size_bytes = check_count("--size", size_in_bytes(size, "--size", unlimited=False), LEAST_SWAP_BYTES)

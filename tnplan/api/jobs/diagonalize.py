@@ -12,7 +12,6 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +28,7 @@ from tnplan.api.jobs.diagonalization_result import (
     write_carry_over,
     write_result,
 )
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
@@ -51,6 +50,7 @@ from tnplan.executor.sbd.solver.solve import (
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def diagonalize(
     checkpoint: bool = True,
     resume: bool = False,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Diagonalization:
     """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
 
@@ -142,7 +144,7 @@ def diagonalize(
         Write the strings of most weight to files.
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
-    device, ranks, threads, memory, output, checkpoint, resume, progress
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. `output` is an .npz with a .json
         beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
 
@@ -163,7 +165,10 @@ def diagonalize(
     array([-2.])
     """
     begin_s = perf_counter()
-    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     check_choice("--precision", precision, PRECISIONS)
     _check_values(criteria, penalty, carry)
     asked = _Solve(
@@ -290,7 +295,7 @@ def _hand_over(
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
         "environment": {
-            "tnplan": version("tnplan"), "numpy": np.__version__, "python": platform.python_version(),
+            "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "cores": os.cpu_count(),
         },
     }  # fmt: skip

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.output_checks import Writes
+from tnplan.api.jobs.topology import topology_note
 from tnplan.api.planning.load import load_schedule
 from tnplan.api.progress import Listener
 from tnplan.executor.contraction.bind.binder import bind
@@ -38,6 +43,7 @@ from tnplan.executor.contraction.run.run_report import result_document
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
+from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
@@ -111,6 +117,8 @@ def execute(
     checkpoint: bool = True,
     resume: bool = False,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> ExecutionResult:
     """Contract the network of a schedule, or some of its slices.
 
@@ -151,6 +159,10 @@ def execute(
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
         the work begins, then for every slice of its group.
+    timeout : float
+        Under mpirun, a rank that does not answer for so many seconds ends the job; 0: none does.
+    allow_mixed_builds : bool
+        Under mpirun, let ranks run other versions, libraries or processors than rank 0.
 
     Returns
     -------
@@ -171,7 +183,10 @@ def execute(
     >>> tnplan.execute(schedule, [np.ones((4, 8)), np.ones((8, 2))], device="cpu").array[0, 0]
     np.complex64(8+0j)
     """
-    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     _check_engine(engine, options)
     check_choice("--result", result, RESULTS)
     if engine != "native" and device == "auto":
@@ -182,9 +197,11 @@ def execute(
         ranks=lambda request: request.run.schedule.ranks_per_group,
         check_ranks=lambda request, n: share_of(request.run.schedule, n, 0, *request.run.slices),
         needs=lambda request, n, threads: _needs(request),
+        writes=lambda request, n: _writes(request, options.output, n),
     )
     try:
-        return run_job(job, options)
+        with listening() if options.output is not None and checkpoint else nullcontext():
+            return run_job(job, options)
     except _AgreedWriteError as error:
         raise WriteError(str(error)) from None
     except AgreedError as error:
@@ -198,6 +215,17 @@ def _needs(request: _Request) -> Needs:
     """The arena of the schedule, on any device."""
     arena_bytes = needed_bytes(request.run.schedule)
     return Needs(arena_bytes, arena_bytes, REMEDY)
+
+
+def _writes(request: _Request, output: Path | None, n_ranks: int) -> Writes | None:
+    """The result, and two generations of each group's partial sum beside it."""
+    if output is None:
+        return None
+    plan = request.run.schedule
+    result_bytes = prod(plan.output_shape) * np.dtype(plan.dtype).itemsize
+    keeps = request.run.checkpoint_folder is not None
+    groups = n_ranks // plan.ranks_per_group if keeps else 0
+    return Writes(output, keeps or request.result == "sharded", result_bytes * (1 + 2 * groups))
 
 
 def _prepare(
@@ -323,6 +351,9 @@ def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
 def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult:
     """Run this rank's slices, and hand over the result."""
     outcome = None
+    note = topology_note(request.run.schedule, rank.world.gather_objects(gethostname()))
+    if note:
+        rank.say(0, 0, note)
 
     def heard(done: int, n_slices: int) -> None:
         rank.say(done, n_slices, f"slice {done} of {n_slices}")
@@ -346,6 +377,8 @@ def _hand_over(rank: Rank, request: _Request, outcome: RunOutcome, output: Path 
     present = array if gathered else rank_shard(outcome, rank.device)
     not_finite = 0 if present is None else count_not_finite(present)
     document = result_document(request.run, outcome, rank.device, rank.world, rank.threads, not_finite)
+    if rank.builds is not None:
+        document["environment"]["builds"] = rank.builds
     if output is not None:
         write_result(output, present, not gathered, document, outcome, rank.world)
     if outcome.checkpoint is not None:

@@ -7,13 +7,17 @@ what a rank does (`Job`). How a job uses the machine is said with the same words
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from tnplan.api.jobs.output_checks import Writes, check_outputs
+from tnplan.api.jobs.output_lock import locked
 from tnplan.api.progress import Listener, Progress, as_listener
+from tnplan.executor.device.comm.builds import agreed_builds
+from tnplan.executor.device.comm.heartbeat import watched
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_facts import cores, ranks_here, threads_a_rank
@@ -32,6 +36,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path
 from tnplan.planner.common.units import size_in_bytes, size_text
 
+TIMEOUT_S = 60.0
 LARGEST_RANKS = 4096
 """Ranks in one process."""
 USABLE = 0.95
@@ -64,6 +69,10 @@ class JobOptions:
         Continue from that checkpoint.
     progress : callable, optional
         Called on rank 0 with a `Progress`, first before the work begins.
+    timeout_s : float
+        A rank of mpirun that does not answer for so long ends the job; 0: none does.
+    allow_mixed_builds : bool
+        Let ranks of mpirun run other versions, libraries or processors than rank 0.
     """
 
     device: str = "auto"
@@ -74,6 +83,8 @@ class JobOptions:
     checkpoint: bool = True
     resume: bool = False
     progress: Listener | None = None
+    timeout_s: float = TIMEOUT_S
+    allow_mixed_builds: bool = False
 
     def __post_init__(self) -> None:
         check_device(self.device)
@@ -83,6 +94,8 @@ class JobOptions:
             check_count("--threads", self.threads)
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
             raise InputError("--memory", f"is {self.memory!r}", "give a positive number of bytes")
+        if not (is_number(self.timeout_s) and (self.timeout_s == 0 or 5 <= self.timeout_s < inf)):
+            raise InputError("--timeout", f"is {self.timeout_s!r}", "give 5 seconds or more, or 0 for none")
         if self.resume and (self.output is None or not self.checkpoint):
             raise InputError(
                 "--resume", "has no checkpoint",
@@ -93,14 +106,15 @@ class JobOptions:
     def given(
         cls, device: str, ranks: int | None, threads: int | None, memory: float | str | None,
         output: str | Path | None, checkpoint: bool = True, resume: bool = False,
-        progress: Listener | bool | None = None,
+        progress: Listener | bool | None = None, *, timeout: float = TIMEOUT_S,
+        allow_mixed_builds: bool = False,
     ) -> JobOptions:  # fmt: skip
         """The options as a user gives them: sizes and names of files as text too."""
         limit = None if memory is None else size_in_bytes(memory, "--memory")
         target = None if output is None else file_path(output)
         return cls(
             device, ranks, threads, None if limit == inf else limit, target, checkpoint, resume,
-            as_listener(progress),
+            as_listener(progress), timeout, allow_mixed_builds,
         )  # fmt: skip
 
 
@@ -123,7 +137,7 @@ class Rank:
     """One rank of a job on its device.
 
     `world` has all ranks, for objects of the host; `chosen.ranks` the same ranks, for arrays of the device.
-    `memory_bytes` is what the job may take on this rank.
+    `memory_bytes` is what the job may take on this rank. `builds` has what each host runs, where they differ.
     """
 
     world: Communicator
@@ -131,6 +145,7 @@ class Rank:
     threads: int
     memory_bytes: float
     listener: Listener | None
+    builds: dict[str, dict[str, str]] | None = None
 
     @property
     def device(self) -> Device:
@@ -172,6 +187,8 @@ class Job(Generic[Request, Result]):
         Raises InputError for a number of ranks that the request cannot use.
     needs : callable
         From a request, the number of ranks and the threads of a rank: what each rank needs.
+    writes : callable
+        From a request and the number of ranks: what is written, None where nothing is.
     """
 
     prepare: Callable[[], Request]
@@ -179,6 +196,7 @@ class Job(Generic[Request, Result]):
     ranks: Callable[[Request], int] = lambda request: 1
     check_ranks: Callable[[Request, int], object] = lambda request, ranks: None
     needs: Callable[[Request, int, int], Needs] = lambda request, ranks, threads: Needs()
+    writes: Callable[[Request, int], Writes | None] = lambda request, ranks: None
 
 
 def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
@@ -194,9 +212,14 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
         request = job.prepare()
         n_ranks = options.ranks or job.ranks(request)
         job.check_ranks(request, n_ranks)
-        with blas_threads(options.threads or max(1, cores() // n_ranks)):
+        with _kept(options, True), blas_threads(options.threads or max(1, cores() // n_ranks)):
             return run_ranks(n_ranks, lambda ranks: _on_rank(job, options, ranks, request))[0]
     return _collective(world, job, options)
+
+
+def _kept(options: JobOptions, is_first: bool) -> AbstractContextManager[Any]:
+    """The lock of the output, on the rank that writes it."""
+    return locked(options.output) if options.output is not None and is_first else nullcontext()
 
 
 def _check_limit(options: JobOptions, needs: Needs) -> None:
@@ -226,14 +249,22 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
         job.check_ranks(request, world.size)
         return request
 
-    with ending_together(world):
+    with ending_together(world), watched(world, options.timeout_s), ExitStack() as held:
+        builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
+        agree(world, lambda: held.enter_context(_kept(options, world.rank == 0)))
         with blas_threads(options.threads or threads_a_rank(world)):
-            return _on_rank(job, options, world, request)
+            return _on_rank(job, options, world, request, builds)
 
 
-def _on_rank(job: Job[Request, Result], options: JobOptions, world: Communicator, request: Request) -> Result:
+def _on_rank(
+    job: Job[Request, Result], options: JobOptions, world: Communicator, request: Request,
+    builds: dict[str, dict[str, str]] | None = None,
+) -> Result:  # fmt: skip
     """Place one rank on its device, and do its part of the work there."""
+    writes = job.writes(request, world.size)
+    if writes is not None:
+        check_outputs(world, writes)
     host_ranks = ranks_here(world)
     threads = options.threads or threads_a_rank(world)
     needs = job.needs(request, world.size, threads)
@@ -248,7 +279,8 @@ def _on_rank(job: Job[Request, Result], options: JobOptions, world: Communicator
         is_gpu = chosen.device.name == "gpu"
         available = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
         available = available if options.memory is None else min(available, options.memory)
-        rank = Rank(world, chosen, threads, min(world.gather_objects(available)), options.progress)
+        differing = builds if builds is not None and len({*map(str, builds.values())}) > 1 else None
+        rank = Rank(world, chosen, threads, min(world.gather_objects(available)), options.progress, differing)
         if options.device == "auto":
             rank.say(0, 0, chosen.line)
         return job.work(rank, request)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest, read_problem
 from tnplan.api.jobs.pauli.report import (
     derivatives,
@@ -108,6 +108,8 @@ def propagate(
     checkpoint: bool = True,
     resume: bool = False,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
@@ -153,7 +155,7 @@ def propagate(
         A file for the number of terms at every step: .json, or a plot, .svg.
     precision : {"fp64", "fp32"}
         That of coefficients.
-    device, ranks, threads, memory, output, checkpoint, resume, progress
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
         of them; or the repetitions. `output` is a JSON file. Repetitions keep a checkpoint beside it.
 
@@ -175,7 +177,10 @@ def propagate(
     Expectation(-1.0, error at most 0, 1 terms)
     """
     threads = 1 if (gradient or each_term) and threads is None else threads
-    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     limits = Truncation() if truncation is None else truncation
     asked = PauliRequest(
         limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo, keep,

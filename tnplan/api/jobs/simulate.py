@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.output_checks import Writes
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
@@ -46,7 +47,9 @@ from tnplan.executor.statevector.state_file import (
     remove_index,
     save_index,
     save_part,
+    state_of,
 )
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
@@ -55,6 +58,8 @@ from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 
+Start = str | Path | Sequence[complex] | Array
+"""A saved state, or amplitudes."""
 FORMAT = "tnplan.statevector"
 VERSION = 2
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
@@ -109,7 +114,7 @@ class _Simulation:
     depolarize: float
     mode: str
     dtype: str
-    start: str | Path | None
+    start: Start | None
     save: str | Path | None
 
 
@@ -125,7 +130,7 @@ def simulate(
     depolarize: float = 0.0,
     mode: str = "compiled",
     seed: int | None = None,
-    start: str | Path | None = None,
+    start: Start | None = None,
     save: str | Path | None = None,
     precision: str = "fp64",
     device: str = "auto",
@@ -134,6 +139,8 @@ def simulate(
     memory: float | str | None = None,
     output: str | Path | None = None,
     progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
 ) -> Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
@@ -163,11 +170,13 @@ def simulate(
         How gates are grouped into passes over the state.
     seed : int, optional
         Makes outcomes the same in every run.
-    start, save : path, optional
-        A saved state to begin with; where to save the final one (.json, and an .npy a rank).
+    start : path or array, optional
+        A saved state to begin with, or its 2^n amplitudes: qubit q is bit q of the index.
+    save : path, optional
+        Where to save the final state (.json, and an .npy a rank).
     precision : {"fp64", "fp32"}
         That of amplitudes: complex128 or complex64.
-    device, ranks, threads, memory, output, progress
+    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. Ranks share the state: a power of two
         of them. `output` is a JSON file. `progress` hears of shots.
 
@@ -190,7 +199,10 @@ def simulate(
     if gradient and device == "gpu":
         raise InputError("--gradient", "is computed on the CPU alone", "give --device cpu")
     device = "cpu" if gradient and device == "auto" else device
-    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
     check_choice("--precision", precision, DTYPES)
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
 
@@ -212,7 +224,11 @@ def simulate(
         rank_bits(n_ranks, request.program.n_qubits, LARGEST_TARGETS)
         _check_outputs(asked, options.output, n_ranks, circuit)
 
+    def writes(request: Any, n_ranks: int) -> Writes | None:
+        return None if asked.save is None else Writes(Path(asked.save), by_all=True)
+
     job = Job(
+        writes=writes,
         prepare=prepare,
         work=lambda rank, request: _work(rank, request, asked, options.output),
         check_ranks=check_ranks,
@@ -298,9 +314,9 @@ def _check(request: _Request, asked: _Simulation) -> None:
     check_question(request.question, request.program)
     check_count("qubits", request.program.n_qubits, 1, LARGEST)
     check_choice("--mode", asked.mode, MODES)
-    if (asked.start or asked.save) and final_measurements(request.program) is None:
+    if (asked.start is not None or asked.save) and final_measurements(request.program) is None:
         raise InputError(
-            "--start" if asked.start else "--save",
+            "--start" if asked.start is not None else "--save",
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(request.program.operations)
@@ -323,7 +339,7 @@ def _listed(place: str, values: Any) -> tuple[Any, ...]:
 
 def _check_outputs(asked: _Simulation, output: Path | None, n_ranks: int, circuit: Any) -> None:
     inputs = [circuit]
-    if asked.start is not None:
+    if isinstance(asked.start, str | Path):
         inputs += [asked.start, *load_state(asked.start).files]
     if output is not None:
         check_writable(output, *inputs)
@@ -331,14 +347,16 @@ def _check_outputs(asked: _Simulation, output: Path | None, n_ranks: int, circui
         check_state_writable(asked.save, n_ranks, output, *inputs)
 
 
-def _continue(simulator: Simulator, start: str | Path, dtype: str, ranks: Communicator) -> None:
-    """Begin with a saved state."""
+def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicator) -> None:
+    """Begin with a saved state, or with amplitudes."""
+
+    place = str(start) if isinstance(start, str | Path) else "start"
 
     def read() -> SavedState:
-        saved = load_state(start)
+        saved = load_state(start) if isinstance(start, str | Path) else state_of(start, dtype)
         if len(saved.where) != simulator.n_qubits or saved.dtype != dtype:
             raise InputError(
-                str(start), f"is a state of {len(saved.where)} qubits in {saved.dtype}",
+                place, f"is a state of {len(saved.where)} qubits in {saved.dtype}",
                 f"give one of {simulator.n_qubits} in {dtype}",
             )  # fmt: skip
         return saved
@@ -347,12 +365,12 @@ def _continue(simulator: Simulator, start: str | Path, dtype: str, ranks: Commun
     count = 1 << simulator.state.n_bits
     simulator.load(saved.read(ranks.rank * count, count), saved.where)
     norm = simulator.norm()
-    agree(ranks, lambda: _check_norm(norm, start))
+    agree(ranks, lambda: _check_norm(norm, place))
 
 
-def _check_norm(norm: float, start: str | Path) -> None:
+def _check_norm(norm: float, place: str) -> None:
     if not abs(norm - 1) < NORM:
-        raise InputError(str(start), f"has probabilities whose sum is {norm:.6g}", "give a state of norm 1")
+        raise InputError(place, f"has probabilities whose sum is {norm:.6g}", "give a state of norm 1")
 
 
 def _answer_report(given: Answer, question: Question) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Whether all ranks run the same tnplan on the same libraries: others may give other bits, or nonsense."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from socket import gethostname
+
+import numpy as np
+
+from tnplan.executor.device.cpu.host_facts import cpu_name
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator
+from tnplan.planner.common.release import release, source_hash
+
+LIBRARIES = ("numba", "llvmlite", "mpi4py")
+
+
+def build_facts() -> dict[str, str]:
+    """What of this process may change the bits of a result."""
+    from threadpoolctl import threadpool_info
+
+    blas = sorted(
+        f"{entry['internal_api']} {entry.get('version')} {entry.get('architecture', '')}".strip()
+        for entry in threadpool_info() if entry.get("user_api") == "blas"
+    )  # fmt: skip
+    facts = {
+        "tnplan": release(), "sources": source_hash()[:12], "python": platform.python_version(),
+        "numpy": np.__version__, "blas": ", ".join(blas), "byte order": sys.byteorder,
+        "cpu": cpu_name(Path("/proc/cpuinfo")),
+    }  # fmt: skip
+    for name in LIBRARIES:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            facts[name] = "none"
+    return facts
+
+
+def agreed_builds(world: Communicator, mixed: bool) -> dict[str, dict[str, str]]:
+    """The facts of every host; AgreedError where they differ and may not. Collective."""
+    builds: dict[str, dict[str, str]] = {}
+    first_host = ""
+    first: dict[str, str] = {}
+    for rank, (host, facts) in enumerate(world.gather_objects((gethostname(), build_facts()))):
+        if not first:
+            first_host, first = host, facts
+        name = next((key for key in first if facts.get(key) != first[key]), None)
+        if name is not None and not mixed:
+            raise AgreedError(
+                f"rank {rank} on {host}",
+                f"has {name} {facts.get(name)}, and rank 0 on {first_host} has {first[name]}",
+                "install the same everywhere, or allow other bits with --allow-mixed-builds",
+            )
+        builds.setdefault(host if builds.get(host, facts) == facts else f"{host} (rank {rank})", facts)
+    return builds

@@ -1,0 +1,215 @@
+"""A heartbeat between the ranks of a job: whoever is silent for too long ends it on all hosts that are left.
+
+MPI and NCCL wait for a lost rank for ever and cannot be interrupted. So a thread of each rank sends a
+datagram a second: rank 0 watches all, and all watch rank 0. Datagrams need no connection, and one that is
+lost changes nothing. Ranks from which none ever came are not watched, and rank 0 says so.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from socket import gethostname
+from time import monotonic, sleep
+
+from tnplan.executor.device.protocols.communicator import AgreedError, World
+
+EVERY_S = 1.0
+FIRST_WITHIN_S = 10.0
+"""How long a rank may take to be heard for the first time."""
+REPEATS, APART_S = 5, 0.1
+"""How often and how far apart the end of a job is told."""
+END_S = 4.0
+"""How long the end of all processes is left to MPI."""
+TOKEN_BYTES = 16
+BEAT, END, BYE = 0, 1, 2
+_HEAD = struct.Struct(f"!{TOKEN_BYTES}sBI")
+LONGEST = 1024
+STATUS = 1
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What a rank says of itself when the job begins."""
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+    token: bytes
+
+
+def addresses() -> tuple[str, ...]:
+    """The IPv4 addresses of this host, that of its own loop last."""
+    found = []
+    with suppress(OSError):
+        import fcntl
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            for _, name in socket.if_nameindex():
+                with suppress(OSError):
+                    request = struct.pack("256s", name.encode()[:15])
+                    found.append(socket.inet_ntoa(fcntl.ioctl(probe.fileno(), 0x8915, request)[20:24]))
+    with suppress(OSError):
+        found.append(socket.gethostbyname(gethostname()))
+    outside = [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+    return (*outside, "127.0.0.1")
+
+
+class Heartbeat:
+    """The thread of one rank. `end` is called with a line and whether this rank is to print it."""
+
+    def __init__(
+        self, rank: int, peers: list[Peer], sender: socket.socket, timeout_s: float,
+        end: Callable[[str, bool], None], every_s: float = EVERY_S,
+    ) -> None:  # fmt: skip
+        self._rank, self._peers, self._socket = rank, peers, sender
+        self._timeout_s, self._every_s, self._end = timeout_s, every_s, end
+        self._token = peers[0].token
+        self._watched = range(1, len(peers)) if rank == 0 else range(1)
+        self._where: dict[int, Address] = {}
+        self._heard: dict[int, float] = {}
+        self._stopped = threading.Event()
+        self._first_here = min(other for other, peer in enumerate(peers) if peer.host == peers[rank].host)
+        self.largest_gap_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send and to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the others are told that this rank needs no watching any more."""
+        self._stopped.set()
+        self._thread.join()
+        for _ in range(REPEATS if self._heard else 0):
+            self._send(BYE)
+        self._socket.close()
+
+    def unheard(self) -> list[int]:
+        """The ranks that this one should hear and never has."""
+        return [rank for rank in self._watched if rank not in self._heard]
+
+    def _run(self) -> None:
+        begun = last_s = monotonic()
+        told = False
+        while not self._stopped.is_set():
+            self._send(BEAT)
+            self._receive(self._every_s)
+            now = monotonic()
+            # Where this process itself did not run, what it did not hear says nothing.
+            late_s = now - last_s - self._every_s
+            if late_s > self._every_s:
+                self._heard = {rank: heard + late_s for rank, heard in self._heard.items()}
+            self.largest_gap_s = max(self.largest_gap_s, late_s)
+            last_s = now
+            if not told and now - begun > FIRST_WITHIN_S:
+                told = True
+                self._warn()
+            for rank, heard in list(self._heard.items()):
+                if now - heard > self._timeout_s and not self._stopped.is_set():
+                    self._lost(rank)
+                    return
+
+    def _send(self, kind: int, text: str = "") -> None:
+        packet = _HEAD.pack(self._token, kind, self._rank) + text.encode()[:LONGEST]
+        for rank in self._watched:
+            if rank in self._where:
+                goals = [self._where[rank]]
+            elif self._rank == 0:
+                continue  # it calls first
+            else:
+                goals = [(address, self._peers[0].port) for address in self._peers[0].addresses]
+            for goal in goals:
+                with suppress(OSError):  # a link that is down may come back
+                    self._socket.sendto(packet, goal)
+
+    def _receive(self, wait_s: float) -> None:
+        """Hear whoever calls, for so long."""
+        end_s = monotonic() + wait_s
+        while (left_s := end_s - monotonic()) > 0 and not self._stopped.is_set():
+            self._socket.settimeout(min(left_s, 0.25))
+            try:
+                packet, where = self._socket.recvfrom(_HEAD.size + LONGEST)
+            except OSError:
+                continue
+            if len(packet) < _HEAD.size:
+                continue
+            token, kind, rank = _HEAD.unpack_from(packet)
+            if token != self._token or rank not in self._watched:
+                continue
+            if kind == END:
+                self._end(packet[_HEAD.size :].decode(errors="replace"), False)
+            elif kind == BYE:
+                self._heard.pop(rank, None)
+                self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
+            else:
+                self._heard[rank], self._where[rank] = monotonic(), where
+
+    def _warn(self) -> None:
+        """Say which ranks cannot be watched."""
+        silent = self.unheard()
+        if self._rank == 0 and silent:
+            hosts = ", ".join(sorted({self._peers[rank].host for rank in silent}))
+            sys.stderr.write(
+                f"tnplan: {len(silent)} of {len(self._peers)} ranks, on {hosts}, cannot be watched: no "
+                "datagram comes from them; should they be lost, the job does not end by itself\n"
+            )
+            sys.stderr.flush()
+
+    def _lost(self, rank: int) -> None:
+        """End the job since a rank is silent."""
+        text = (
+            f"rank {rank} on {self._peers[rank].host} did not answer for {self._timeout_s:g} s: "
+            "the job is ended; checkpoints are as they were, continue with --resume"
+        )
+        self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
+        for _ in range(REPEATS if self._rank == 0 else 0):
+            self._send(END, text)
+            sleep(APART_S)
+        self._end(text, self._rank == self._first_here)
+
+
+def end_job(world: World, text: str, prints: bool) -> None:
+    """Print the line, where this rank is to, and end all processes, which may wait in MPI for ever.
+
+    The launcher is told by MPI's own abort; where that waits too, this process ends all the same.
+    """
+    line = f"tnplan: error: {text}"
+    if not prints:
+        sleep(END_S)  # the rank that prints ends this one
+        os._exit(STATUS)
+    threading.Timer(END_S, os._exit, (STATUS,)).start()
+    world.abort(line, STATUS)
+
+
+@contextmanager
+def watched(world: World, timeout_s: float) -> Iterator[Heartbeat]:
+    """Watch the ranks of a job while they work; collective. A timeout of 0 watches none."""
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.bind(("", 0))
+    mine = Peer(gethostname(), sender.getsockname()[1], addresses(), secrets.token_bytes(TOKEN_BYTES))
+    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, partial(end_job, world))
+    if timeout_s > 0:
+        beat.start()
+    refusal = None
+    try:
+        yield beat
+    except AgreedError as error:
+        refusal = error
+    # All ranks come here together: one that fails otherwise ends the others.
+    world.barrier()
+    if timeout_s > 0:
+        beat.stop()
+    sender.close()
+    if refusal is not None:
+        raise refusal

@@ -1,0 +1,113 @@
+"""The heartbeat of ranks: who is silent is named on all that are left; others are left alone."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tnplan.executor.device.comm.heartbeat import Heartbeat, Peer, addresses
+
+EVERY_S, TIMEOUT_S = 0.05, 0.6
+TOKEN = b"t" * 16
+
+
+class Ranks:
+    """Heartbeats of ranks on hosts h0, h0, h1, h1, and what they ended with."""
+
+    def __init__(self, size: int) -> None:
+        sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(size)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        peers = [
+            Peer(f"h{rank // 2}", one.getsockname()[1], ("127.0.0.1",), TOKEN)
+            for rank, one in enumerate(sockets)
+        ]
+        self.said: dict[int, tuple[str, bool]] = {}
+        self.beats = [
+            Heartbeat(rank, peers, one, TIMEOUT_S, self._end(rank), EVERY_S)
+            for rank, one in enumerate(sockets)
+        ]
+        self.sockets = sockets
+        for beat in self.beats:
+            beat.start()
+
+    def _end(self, rank: int):  # type: ignore[no-untyped-def]
+        return lambda text, prints: self.said.setdefault(rank, (text, prints))
+
+    def silence(self, *ranks: int) -> None:
+        """Nothing comes to or from these ranks any more, good-byes neither."""
+        for rank in ranks:
+            self.sockets[rank].close()
+            self.beats[rank].stop()
+
+    def wait(self, count: int) -> None:
+        """Wait until so many ranks have ended."""
+        end_s = time.monotonic() + 20
+        while len(self.said) < count and time.monotonic() < end_s:
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def four() -> Iterator[Ranks]:
+    made = Ranks(4)
+    end_s = time.monotonic() + 20
+    while any(beat.unheard() for beat in made.beats) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    yield made
+    for beat in made.beats:
+        beat.stop()
+
+
+def test_a_silent_rank_is_named_once(four: Ranks) -> None:
+    four.silence(3)
+    four.wait(3)
+    assert [four.said[rank][1] for rank in range(3)] == [True, False, False]
+    assert all("rank 3 on h1 did not answer for 0.6 s" in four.said[rank][0] for rank in range(3))
+
+
+def test_the_loss_of_rank_0_is_said_on_every_host_that_is_left(four: Ranks) -> None:
+    four.silence(0)
+    four.wait(3)
+    assert all("rank 0 on h0" in four.said[rank][0] for rank in (1, 2, 3))
+    assert [four.said[rank][1] for rank in (1, 2, 3)] == [False, True, False]
+
+
+def test_who_says_good_bye_is_not_missed(four: Ranks) -> None:
+    four.beats[2].stop()
+    time.sleep(2 * TIMEOUT_S)
+    assert four.said == {}
+
+
+def test_what_others_send_changes_nothing(four: Ranks) -> None:
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    end = bytes((1, 0, 0, 0, 1)) + b"end"
+    for packet in (b"", b"x" * 2000, b"s" * 16 + end, TOKEN + bytes((1, 0, 0, 0, 9))):
+        stranger.sendto(packet, four.sockets[0].getsockname())
+    time.sleep(0.3)
+    stranger.close()
+    assert four.said == {}
+    assert all(not beat.unheard() for beat in four.beats)
+
+
+def test_ranks_that_were_never_heard_are_not_missed() -> None:
+    silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for one in (silent, own):
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in (own, silent)]
+    peers = [Peer(f"h{rank}", port, ("127.0.0.1",), TOKEN) for rank, port in enumerate(ports)]
+    ended: list[str] = []
+    beat = Heartbeat(0, peers, own, TIMEOUT_S, lambda text, prints: ended.append(text), EVERY_S)
+    beat.start()
+    time.sleep(2 * TIMEOUT_S)
+    assert (beat.unheard(), ended) == ([1], [])
+    beat.stop()
+    silent.close()
+    own.close()
+
+
+def test_a_host_has_addresses() -> None:
+    assert addresses()[-1] == "127.0.0.1"

@@ -1,0 +1,1 @@
+"""Files from strangers, and faults on several machines."""

@@ -1,0 +1,232 @@
+"""Every input format with a command that reads it, and trials of the command on mutated files.
+
+As a script: `python -m tests.support.robustness.mutated_files FORMAT SEED FIRST STOP` makes trials with these
+numbers in this process and prints a line of JSON for each.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from tests.support.bad_input import make_folder
+from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
+from tests.support.robustness import mutations
+from tests.support.robustness.mutations import Mutation
+from tnplan.api.jobs.diagonalize import diagonalize
+from tnplan.api.jobs.execute import execute
+from tnplan.api.progress import Progress
+from tnplan.cli.main import run
+from tnplan.compress.format.stream import checksum
+from tnplan.planner.common.files import identity_of
+
+LIMIT_S, LIMIT_BYTES = 10.0, 500e6
+N_ORBITALS = 6
+QASM = """OPENQASM 3.0;
+include "stdgates.inc";
+qubit[3] q; bit[2] c; int[8] i = 3; float f = pi/4;
+def turn(qubit t, float a) -> int[8] { rx(a) t; return 1; }
+gate pair(a) s, t { h s; ctrl @ rz(a) s, t; }
+h q[0]; pair(f) q[0], q[1]; ctrl(2) @ x q[0], q[1], q[2];
+for int k in [0:2] { rz(f * k) q[k]; }
+if (i > 2) { x q[1]; }
+while (i > 0) { i = i - turn(q[2], 0.3); }
+c[0] = measure q[0];
+"""
+QSIM = "3\n0 h 0\n0 x_1_2 1\n1 cz 0 1\n2 rz 1 0.5\n3 fs 1 2 0.3 0.2\n4 y 2\n"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file of `make_files`, the command that reads it, and how it may be damaged."""
+
+    file: str
+    command: str
+    mutations: tuple[Mutation, ...]
+
+
+def signed(document: Any) -> Any:
+    """A schedule with the identity of its contents, as somebody who means it would write it."""
+    if isinstance(document, dict):
+        document.pop("identity", None)
+        with suppress(ValueError):
+            document["identity"] = identity_of(document)
+    return document
+
+
+def mutated_stream(content: bytes, random: Random) -> bytes:
+    """A stream with a changed header whose checksum is right all the same."""
+    (size,) = struct.unpack_from("<I", content, 12)
+    head = bytearray(content[: size - 8])
+    for _ in range(random.choice((1, 1, 2))):
+        head[random.randrange(16, len(head))] = random.choice((0, 1, 2, 7, 30, 255, random.randrange(256)))
+    return bytes(head) + struct.pack("<Q", checksum(bytes(head))) + content[size:]
+
+
+BYTES, TEXT = mutations.mutated_bytes, mutations.mutated_words
+JSON, SIGNED = mutations.mutated_json, partial(mutations.mutated_json, sign=signed)
+ARRAY, ARCHIVE = mutations.mutated_array, mutations.mutated_archive
+RESUME = "execute one.json --device cpu --threads 1 --resume -o kept.npy"
+FORMATS = {
+    "path": Format("path.json", "plan path.json --devices 2 -o out.json", (BYTES, TEXT, JSON, JSON)),
+    "network": Format("net.json", "search net.json --unlimited --time 0.01 -o out.json", (JSON,)),
+    "schedule": Format(
+        "four.json", "execute four.json --device cpu --threads 1 -o out.npy", (BYTES, SIGNED, SIGNED, SIGNED)
+    ),
+    "npz": Format("t.npz", "execute one.json --device cpu --threads 1 -o out.npy", (BYTES, ARCHIVE, ARCHIVE)),
+    "npy": Format("a.npy", "compress a.npy -o out.tnz", (BYTES, ARRAY, ARRAY)),
+    "profile": Format(
+        "h.toml", "plan path.json --hardware h.toml --devices 2 -o out.json", (BYTES, TEXT, TEXT)
+    ),
+    "fcidump": Format("h.fcidump", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT, TEXT)),
+    "strings": Format("a.txt", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT)),
+    "qsim": Format("c.qsim", "network c.qsim -o out.json", (BYTES, TEXT, TEXT)),
+    "qasm": Format(
+        "c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)
+    ),
+    "checkpoint": Format("kept.npy.ckpt/rank0.1.npy", RESUME, (BYTES, ARRAY)),
+    "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES, JSON)),
+    "solve": Format(
+        "s.npz.ckpt", "sbd h.fcidump --alpha a.txt --threads 1 --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
+    ),
+    "state": Format(
+        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
+    ),
+    "stream": Format("a.tnz", "decompress a.tnz -o out.npy", (BYTES, mutated_stream, mutated_stream)),
+}  # fmt: skip
+
+
+def make_files(folder: Path) -> None:
+    """One good file of every format."""
+    make_folder(folder)
+    (folder / "old").unlink()
+    (folder / "c.qsim").write_text(QSIM)
+    (folder / "c.qasm").write_text(QASM)
+    np.save(folder / "a.npy", np.linspace(0, 1, 600).reshape(20, 30))
+    integrals = random_integrals(N_ORBITALS, 3, 3, 5)
+    (folder / "h.fcidump").write_text(fcidump_text(integrals))
+    (folder / "a.txt").write_text(lines_of(some_strings(N_ORBITALS, 3, 14, 1), N_ORBITALS))
+
+    def stop(at: Progress) -> None:
+        if at.done:
+            raise InterruptedError
+
+    with suppress(InterruptedError):
+        execute(folder / "one.json", device="cpu", threads=1, output=folder / "kept.npy", progress=stop)
+    with suppress(InterruptedError):
+        diagonalize(
+            folder / "h.fcidump", folder / "a.txt", device="cpu", threads=1, output=folder / "s.npz",
+            progress=stop,
+        )  # fmt: skip
+    assert (folder / "kept.npy.ckpt" / "rank0.1.npy").is_file()
+    for line in (
+        f"compress {folder}/a.npy --bound 1e-3 -o {folder}/a.tnz",
+        f"statevector {folder}/c.qasm --shots 1 --device cpu --threads 1 --save {folder}/v.json",
+    ):
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            run(shlex.split(line))
+    assert (folder / "s.npz.ckpt").is_file()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a command did with a mutated file."""
+
+    number: int
+    status: int
+    error: str
+    cpu_s: float
+    grown_bytes: int
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it; empty where nothing is."""
+        lines = [line for line in self.error.splitlines() if line.strip()]
+        refusals = [line for line in lines if line.startswith("tnplan: error: ")]
+        if self.status not in (0, 2):
+            return f"status {self.status}"
+        if self.status == 2 and len(refusals) != 1:
+            return f"{len(refusals)} lines of refusal"
+        if "Traceback" in self.error or "\x1b" in self.error:
+            return "a traceback or an order to the terminal"
+        if self.cpu_s > LIMIT_S:
+            return f"{self.cpu_s:.1f} s"
+        return f"{self.grown_bytes / 1e6:.0f} MB" if self.grown_bytes > LIMIT_BYTES else ""
+
+
+def trials(name: str, seed: int, numbers: range) -> Iterator[Trial]:
+    """Trials of a format; each number makes the same file again."""
+    form = FORMATS[name]
+    with TemporaryDirectory() as kept:
+        good = Path(kept)
+        make_files(good)
+        content = (good / form.file).read_bytes()
+        before = Path.cwd()
+        for number in numbers:
+            random = Random(f"{name} {seed} {number}")
+            with TemporaryDirectory() as made:
+                folder = Path(made) / "w"
+                shutil.copytree(good, folder)
+                changed = random.choice(form.mutations)(content, random)
+                (folder / form.file).write_bytes(changed)
+                os.chdir(folder)
+                try:
+                    yield _trial(number, form.command)
+                finally:
+                    os.chdir(before)
+
+
+def _trial(number: int, command: str) -> Trial:
+    error, begin_s = io.StringIO(), time.process_time()
+    begin_bytes = _peak_bytes()
+    with redirect_stdout(io.StringIO()), redirect_stderr(error):
+        status = run(shlex.split(command))
+    return Trial(
+        number, status, error.getvalue(), time.process_time() - begin_s, _peak_bytes() - begin_bytes
+    )
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _main(name: str, seed: str, first: str, stop: str) -> None:
+    def too_long(*_: Any) -> None:
+        raise TimeoutError(f"more than {LIMIT_S} s")
+
+    signal.signal(signal.SIGVTALRM, too_long)
+    handler: Callable[[int, float], Any] = signal.setitimer
+    print("-1", flush=True)
+    numbers = range(int(first), int(stop))
+    made = trials(name, int(seed), numbers)
+    for number in numbers:
+        print(number, flush=True)
+        handler(signal.ITIMER_VIRTUAL, LIMIT_S + 2)
+        trial = next(made)
+        handler(signal.ITIMER_VIRTUAL, 0)
+        if trial.fault:
+            print(json.dumps([name, trial.number, trial.fault, trial.error]), flush=True)
+        else:
+            print(json.dumps([name, trial.number, trial.status]), flush=True)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

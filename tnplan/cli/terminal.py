@@ -1,0 +1,22 @@
+"""What commands print: text that gives a terminal no orders, in whatever encoding it has."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tnplan.planner.common.shown_text import IN_PLACE, escaped
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a line to standard output or error; what is not printed is escaped."""
+    click.echo(escaped(text, kept="\n\t"), err=err)
+
+
+def allow_any_encoding() -> None:
+    """Where an output has not all characters, others stand for those that it lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        if not encoding.lower().replace("-", "").startswith("utf") and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=IN_PLACE)
