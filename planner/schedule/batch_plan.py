@@ -1,4 +1,4 @@
-"""The steps of a contraction for a batch of bit strings: flat data for an executor (sparse-state contraction)."""
+"""The steps of a contraction for a batch of bit strings (sparse-state contraction): data for an executor."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Many amplitudes at once: the final qubits of given bit strings are one sparse index (sparse-state contraction)."""
+"""Many amplitudes at once: the final qubits are one sparse index over given bit strings."""

@@ -43,12 +43,20 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
         count = rows[new].count
         steps.append(
             BatchedStep(
-                left, right, pairs, legs[new],
+                left,
+                right,
+                pairs,
+                legs[new],
                 count * prod(sizes[index] for index in both),
                 count * prod(sizes[index] for index in legs[new]),
-            )  # fmt: skip
+            )
         )
     (last,) = rows.values()
     return BatchPlan(
-        network, tuple(steps), tuple(leaf_bits), tuple(leaf_legs), path.sliced_inds, np.asarray(last.of_strings)
+        network,
+        tuple(steps),
+        tuple(leaf_bits),
+        tuple(leaf_legs),
+        path.sliced_inds,
+        np.asarray(last.of_strings),
     )

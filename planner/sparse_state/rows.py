@@ -56,12 +56,6 @@ def rows_of_product(left: Rows, right: Rows) -> tuple[Rows, Array]:
     return Rows(inverse.reshape(-1), first), np.stack(np.divmod(keys, right.count), axis=1).astype(np.int32)
 
 
-def expected_rows(n_strings: int, n_qubits: int) -> tuple[float, ...]:
-    """The mean number of distinct pieces of 0, 1, ... n_qubits bits of so many random strings."""
-    counts = []
-    for bits in range(n_qubits + 1):
-        values = 2.0**bits
-        # 1 - (1 - 1/v)^k of the v values are hit, in digits that do not cancel.
-        hit = -np.expm1(n_strings * np.log1p(-1 / values)) if bits else 1.0
-        counts.append(float(max(1.0, min(values * hit, n_strings))))
-    return tuple(counts)
+def most_rows(n_strings: int, n_qubits: int) -> tuple[float, ...]:
+    """The most rows that a tensor with 0, 1, ... n_qubits final qubits has for so many strings."""
+    return tuple(float(min(2**bits, n_strings)) for bits in range(n_qubits + 1))

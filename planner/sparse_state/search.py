@@ -10,19 +10,19 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
+from tnplan.planner.schedule.batch_plan import BatchPlan
 from tnplan.planner.search.annealing import Effort, Start, Task
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.search_in_proportion import greedy_path
 from tnplan.planner.sparse_state.plan_batch import batch_plan
-from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.sparse_state.rows import expected_rows
+from tnplan.planner.sparse_state.rows import most_rows
 
 SEARCH_FROM_S = 0.05
 """Predicted seconds from which on a path is searched; below that the greedy one is taken."""
 SEARCH_SHARE = 0.3
 SHORTEST_SEARCH_S, LONGEST_SEARCH_S = 2.0, 60.0
 MOST_EXTENT = 1.999
-"""A final index counts less than other indices in what has no rows yet: the trees that a search begins with."""
+"""A final index counts less than others for the trees that a search begins with, which know no rows."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,11 @@ def search_batch_in_proportion(
 def search_batch(
     network: Network, n_strings: int, options: BatchSearch, start: ContractionPath | None = None
 ) -> ContractionPath:
-    """A path of few operations for so many strings on the open indices of a network, taken to be random."""
+    """A path of few operations for so many strings on the open indices of a network.
+
+    They are taken to differ on few indices as much as they can: as all values of some qubits do, and about as
+    random strings do.
+    """
     from cotengra import get_symbol
 
     max_elements = options.max_elements
@@ -89,7 +93,7 @@ def search_batch(
         tuple(tuple(symbols[i] for i in dict.fromkeys(term) if i in symbols) for term in network.inputs),
         tuple(symbols[index] for index in network.output), sizes, max_elements, "flops", ("greedy",),
         options.seed, Effort(time_s=options.time_s or 0.0), starts, options.element_weight,
-        row_counts=expected_rows(n_strings, len(network.output)) if n_strings > 1 else (),
+        row_counts=most_rows(n_strings, len(network.output)) if n_strings > 1 else (),
     )  # fmt: skip
     found = search_joint(task)
     pairs = tuple((a, b) for a, b in found.ssa_path)

@@ -36,8 +36,9 @@ def patch(n_qubits: int) -> list[int]:
 def couplers(pattern: str, qubits: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """The pairs of qubits that pattern A, B, C or D couples, in ascending order.
 
-    Of the chip, or of a patch of it, whose qubits are numbered anew in their order. A and B couple neighbours in a column, C and D in a row; which of the two is told by the parity of row
-    plus column of the first qubit.
+    Of the chip, or of a patch of it, whose qubits are numbered anew in their order. A and B couple neighbours
+    in a column, C and D in a row; which of the two is told by the parity of row plus column of the first
+    qubit.
     """
     places = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
     number = {place: qubit for qubit, place in enumerate(places)}

@@ -24,7 +24,7 @@ GATHERED_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Legs:
+class StepLegs:
     """The indices of two operands by what becomes of them, and their extents.
 
     Parameters
@@ -49,8 +49,8 @@ class Legs:
 
 def sort_legs(
     left: Sequence[str], right: Sequence[str], result: Sequence[str], sizes: dict[str, int]
-) -> Legs:
-    """The groups of the indices of a step. An index of the result is on an operand, and others are on both."""
+) -> StepLegs:
+    """The groups of the indices of a step. Indices of the result are on an operand, all others on both."""
     kept = set(result)
     groups = (
         tuple(index for index in left if index in right and index in kept),
@@ -59,14 +59,14 @@ def sort_legs(
         tuple(index for index in left if index in right and index not in kept),
     )
     extents = tuple(prod(sizes[index] for index in group) for group in groups)
-    return Legs(*groups, extents)  # type: ignore[arg-type]
+    return StepLegs(*groups, extents)  # type: ignore[arg-type]
 
 
 def multiply(
-    left: tuple[Array, Sequence[str]], right: tuple[Array, Sequence[str]], legs: Legs, pairs: Array,
+    left: tuple[Array, Sequence[str]], right: tuple[Array, Sequence[str]], legs: StepLegs, pairs: Array,
     threads: int,
 ) -> Array:  # fmt: skip
-    """The product, shape [row, both, left, right], of tensors [row, ...] whose axes have the indices beside them.
+    """The product, shape [row, both, left, right], of tensors [row, ...] with the indices of their axes.
 
     `pairs` has the rows of both operands that make each row of the result, int32 [row, 2].
     """

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from tnplan.executor.contraction.sparse_state.product import Legs, multiply, sort_legs
+from tnplan.executor.contraction.sparse_state.product import StepLegs, multiply, sort_legs
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.schedule.batch_plan import BatchPlan
@@ -41,7 +41,7 @@ class BatchReplay:
         ]
         """The innermost loop that each tensor depends on; -1 for none."""
         legs = [tuple(index for index in term if index not in level) for term in plan.leaf_legs]
-        self.legs: list[Legs] = []
+        self.legs: list[StepLegs] = []
         for step in plan.steps:
             kept = tuple(index for index in step.legs if index not in level)
             self.legs.append(sort_legs(legs[step.left], legs[step.right], kept, sizes))

@@ -19,9 +19,7 @@ LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
 
 
-def amplitudes(
-    circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None
-) -> Array:
+def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
     """The amplitudes of given bit strings, all in one contraction that shares what they have in common.
 
     Parameters
@@ -52,9 +50,7 @@ def amplitudes(
     wrong = np.argwhere((strings != 0) & (strings != 1))
     if len(wrong):
         row, column = wrong[0].tolist()
-        raise InputError(
-            f"bit string {row}", f"has {strings[row, column]} for qubit {column}", "give 0 or 1"
-        )
+        raise InputError(f"bit string {row}", f"has {strings[row, column]} for qubit {column}", "give 0 or 1")
     distinct, inverse = distinct_strings(strings.astype(np.uint8))
     found = np.empty(len(distinct), dtype_of(options))
     for first in range(0, len(distinct), LARGEST_BATCH):
@@ -96,9 +92,7 @@ def open_amplitudes(
     check_qubits([*open_qubits, *fixed], n_qubits, "amplitudes")
     missing = sorted(set(range(n_qubits)) - {*open_qubits, *fixed})
     if missing:
-        raise InputError(
-            "amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it"
-        )
+        raise InputError("amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it")
     for qubit, bit in fixed.items():
         if bit not in (0, 1):
             raise InputError("amplitudes", f"fix qubit {qubit} on {bit!r}", "give 0 or 1")

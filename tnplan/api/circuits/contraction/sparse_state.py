@@ -1,4 +1,4 @@
-"""One contraction for many bit strings: its plan under a memory limit, and its run, whole or some slices of it."""
+"""One contraction for many bit strings: its plan under a memory limit, and its run, of all slices or some."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tnplan.planner.sparse_state.search import BatchSearch, search_batch_in_prop
 
 
 class SparseState:
-    """The amplitudes of distinct bit strings, planned together.
+    """The amplitudes of distinct bit strings, planned together. Qubits that all of them agree on are closed.
 
     Parameters
     ----------
     circuit
         On n qubits.
     bitstrings
-        uint8, shape (k, n), each once.
+        uint8, shape (k, n) with k of 1 or more, each once.
     options
         The device, memory, precision and search.
     """
@@ -41,7 +41,10 @@ class SparseState:
     def __init__(self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> None:
         _check(options)
         self.options, self.dtype = options, dtype_of(options)
-        network, self.arrays = simplify(*circuit_network(circuit, "." * circuit.n_qubits))
+        varied = np.flatnonzero((bitstrings != bitstrings[:1]).any(axis=0))
+        ends = ["." if qubit in varied else "01"[bit] for qubit, bit in enumerate(bitstrings[0].tolist())]
+        bitstrings = bitstrings[:, varied]
+        network, self.arrays = simplify(*circuit_network(circuit, "".join(ends)))
         profile = _profile(options)
         rate = profile.rate(self.dtype, DEFAULT_PRECISION[self.dtype]) / FLOPS_PER_PRODUCT[self.dtype]
         weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
@@ -62,8 +65,6 @@ class SparseState:
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""
-        if not len(self.plan.rows):
-            return np.zeros(0, self.dtype)
         replay = BatchReplay(self.plan, self.arrays, self.dtype, self.options.threads or cores())
         listener = self.options.progress
         count = self.plan.n_slices if slices is None else len(slices)
