@@ -1,4 +1,4 @@
-"""Light cones of the kicked Ising circuit on 127 qubits: the values of the Pauli engine, without truncation."""
+"""Light cones of the kicked Ising circuit on 127 qubits: the exact values of the Pauli engine."""
 
 from __future__ import annotations
 
