@@ -5,8 +5,8 @@
 
 `operations`: 2^10 and 2^16 strings of `tnplan workload sycamore --cycles 10`, all values of the last qubits
 and random ones; three of the former are compared with single amplitudes. Goal: 16 and 300 times the
-multiply-adds of one amplitude on the best known path. `patch`: 10,000 random strings of `tnplan workload sycamore --qubits 30
---cycles 14`, from a file. Goal: 2 minutes on two cores.
+multiply-adds of one amplitude on the best known path. `patch`: 10,000 random strings of `tnplan workload
+sycamore --qubits 30 --cycles 14`, from a file. Goal: 2 minutes on two cores.
 """
 
 from __future__ import annotations
