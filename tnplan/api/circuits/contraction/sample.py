@@ -147,7 +147,7 @@ def _by_rejection(
     taken: list[Array] = []
     found = candidates = clipped = 0
     for _ in range(MOST_ROUNDS):
-        wanted = min(MOST_CANDIDATES, ceil(1.2 * BOUND * (shots - found)) + 8)
+        wanted = min(MOST_CANDIDATES, max(ceil(1.2 * BOUND * (shots - found)) + 8, candidates))
         strings = generator.integers(0, 2, (ceil(wanted / len(values)), n_qubits), dtype=np.uint8)
         strings = np.repeat(strings, len(values), axis=0)
         strings[:, n_qubits - n_open :] = np.tile(values, (len(strings) // len(values), 1))
