@@ -52,10 +52,17 @@ def test_an_expectation_value() -> None:
     assert run_example("pauli.md", 0)["done"].value == pytest.approx(cos(0.3))
 
 
-def test_a_gradient() -> None:
+def test_repetitions() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
     done = run_example("pauli.md", 1)["done"]
+    assert (done.value, done.estimate.kind) == (pytest.approx(cos(0.3)), "exact")
+
+
+def test_a_gradient() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
+    done = run_example("pauli.md", 2)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
     assert (first, second) == (pytest.approx(-sin(0.3)), 0)
 

@@ -63,6 +63,8 @@ def of_steps(dtype: str) -> list[Sample]:
     return [
         (kernel.merge_branches, (arrays, 0, 0, branches, False, True, 0)),
         (kernel.merge_branches, (arrays, 0, 0, packed, False, True, 0)),
+        (kernel.meet, (arrays, branches, True)),
+        (kernel.meet, (arrays, packed, True)),
         (kernel.split, (arrays, 0, True, word, 1.0, 0.0, 0.0)),
         (kernel.sweep, (arrays, 0, 0, LIMITS, False, 0, 0)),
         (kernel.anticommuting, (keys, 0, word, arrays.hits, arrays.columns)),
