@@ -11,7 +11,6 @@ from time import perf_counter
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
 from tnplan.executor.pauli.algebra.expectation import in_bits
@@ -35,6 +34,7 @@ from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
 
 KEEP = ("all", "own", "none")

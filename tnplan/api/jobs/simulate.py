@@ -4,6 +4,7 @@ Reads and checks inputs, chooses ranks and devices, writes results; the arithmet
 
 Changelog of `tnplan.statevector`, the JSON of a result:
 1 (2026-11-21): first version.
+2 (2026-11-26): `gradient`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,17 +21,17 @@ import numpy as np
 
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS, state_kernels
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS, gradient_kernels, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
 from tnplan.executor.statevector.memory_estimate import (
+    GRADIENT_STATES,
     LARGEST,
     check_answer_memory,
     predicted_bytes,
@@ -47,6 +48,7 @@ from tnplan.executor.statevector.state_file import (
     save_part,
 )
 from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.networks.circuits.load import load_program
@@ -54,7 +56,7 @@ from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 
 FORMAT = "tnplan.statevector"
-VERSION = 1
+VERSION = 2
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
 """The dtype of amplitudes in each precision."""
 NORM = 1e-2
@@ -85,7 +87,7 @@ class Simulation:
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        names = ("counts", "expectation", "amplitudes", "probabilities")
+        names = ("counts", "expectation", "amplitudes", "probabilities", "gradient")
         given = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(given) or 'no question'})"
@@ -118,6 +120,7 @@ def simulate(
     observable: Any = None,
     amplitudes: Sequence[str] = (),
     marginal: Sequence[int] = (),
+    gradient: bool = False,
     parameters: Mapping[str, Any] | None = None,
     depolarize: float = 0.0,
     mode: str = "compiled",
@@ -149,6 +152,9 @@ def simulate(
         Bit strings whose amplitudes are asked for; character k is qubit k.
     marginal : sequence of int
         Qubits the probabilities of whose values are asked for.
+    gradient : bool
+        Ask for the derivatives of the expectation value by all angles of the circuit. Takes the memory of
+        three states, on the CPU: with "auto" no GPU is taken.
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
     depolarize : float
@@ -181,6 +187,9 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
+    if gradient and device == "gpu":
+        raise InputError("--gradient", "is computed on the CPU alone", "give --device cpu")
+    device = "cpu" if gradient and device == "auto" else device
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     check_choice("--precision", precision, DTYPES)
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
@@ -192,7 +201,7 @@ def simulate(
         terms = None if observable is None else given_sum(observable, program.n_qubits)
         question = Question(
             shots, terms,
-            _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
+            _listed("--amplitudes", amplitudes), _listed("--marginal", marginal), gradient,
         )  # fmt: skip
         request = _Request(program, question, _seed(seed))
         _check(request, asked)
@@ -214,7 +223,8 @@ def simulate(
 
 def _needs(request: _Request, asked: _Simulation, n_ranks: int, threads: int) -> Needs:
     n = request.program.n_qubits
-    size_bytes = predicted_bytes(n, asked.dtype, TILES[asked.dtype], threads, n_ranks)
+    states = GRADIENT_STATES if request.question.gradient else 1
+    size_bytes = predicted_bytes(n, asked.dtype, TILES[asked.dtype], threads, n_ranks, states)
     other = "" if asked.dtype == DTYPES["fp32"] else "--precision fp32, "
     return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
 
@@ -229,7 +239,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = _open_state(rank, n, asked.dtype)
+        state = _open_state(rank, n, asked.dtype, question.gradient)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)
@@ -255,13 +265,13 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     return Simulation(given, simulator, report)
 
 
-def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
+def _open_state(rank: Rank, n_qubits: int, dtype: str, gradient: bool) -> StateVector:
     """The amplitudes of this rank on its device, connected with those of other ranks."""
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
         if rank.is_first:  # processes of every rank would only take each other's cores
-            compile_soon(state_kernels(dtype))
+            compile_soon(state_kernels(dtype) + (gradient_kernels(dtype) if gradient else []))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state
@@ -361,4 +371,6 @@ def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
         report["marginal"] = {
             "qubits": list(question.marginal), "probabilities": given.probabilities.tolist()
         }  # fmt: skip
+    if given.gradient is not None:
+        report["gradient"] = [asdict(derivative) for derivative in given.gradient]
     return report
