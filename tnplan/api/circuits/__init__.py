@@ -1,0 +1,1 @@
+"""Circuits and the questions that are asked of them."""
