@@ -7,7 +7,7 @@ other is run once a shot. Knows programs and a simulator, no file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -149,7 +149,7 @@ def answer(
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
         if measured and program.n_bits > program.n_scratch:
-            texts = [_bits_of(text, measured, program) for text in texts]
+            texts = [classical_bits(text, measured, program) for text in texts]
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
         counts,
@@ -161,22 +161,32 @@ def answer(
     )
 
 
+def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Array]:
+    """Run a program, without its final measurements, so many times.
+
+    After each run the state is the simulator's, and the classical bits are what is yielded.
+    """
+    operations, _ = without_final_measurements(program.operations)
+    steps = prepare_program(operations)
+    for shot in range(shots):
+        bits = np.zeros(program.n_bits, np.uint8)
+        bits[: len(program.start)] = program.start
+        if shot:
+            simulator.restart()
+        simulator.run(steps, bits)
+        yield bits
+
+
 def _from_trajectories(
     simulator: Simulator, program: CircuitProgram, question: Question,
     progress: Callable[[int, int], None] | None,
 ) -> Answer:  # fmt: skip
     """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
-    operations, measured = without_final_measurements(program.operations)
-    steps = prepare_program(operations)
+    _, measured = without_final_measurements(program.operations)
     writes = measures(program.operations) and program.n_bits > program.n_scratch
     texts, values = [], []
-    for shot in range(question.shots):
-        bits = np.zeros(program.n_bits, np.uint8)
-        bits[: len(program.start)] = program.start
-        if shot:
-            simulator.restart()
-        simulator.run(steps, bits)
+    for shot, bits in enumerate(trajectories(simulator, program, question.shots)):
         qubits = ""
         if measured or not writes:
             qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
@@ -196,7 +206,7 @@ def _from_trajectories(
     return Answer(counts, mean, deviation, None, None, simulator.norm())
 
 
-def _bits_of(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
+def classical_bits(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
     """The string of the classical bits for the values of the qubits that go to them."""
     start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
     n_shown = program.n_bits - program.n_scratch

@@ -296,11 +296,13 @@ class Simulator:
     def amplitudes(self, bit_strings: Sequence[str]) -> Array:
         """The amplitudes of bit strings (character k is qubit k), complex128."""
         check_bits(bit_strings, self.n_qubits)
-        indices = [
-            sum(1 << self.where[qubit] for qubit, bit in enumerate(bits) if bit == "1")
-            for bits in bit_strings
-        ]
-        return self.state.take(np.array(indices, np.int64)).astype(np.complex128)
+        rows = [[bit == "1" for bit in bits] for bits in bit_strings]
+        return self.amplitudes_at(np.array(rows).reshape(-1, self.n_qubits))
+
+    def amplitudes_at(self, bits: Array) -> Array:
+        """The amplitudes of bit strings, 0 or 1 [string, qubit], complex128."""
+        indices = bits.astype(np.int64) @ (np.int64(1) << np.array(self.where, np.int64))
+        return self.state.take(indices).astype(np.complex128)
 
     def array(self) -> Array:
         """All amplitudes on the host, [2^n], the first qubit most significant."""

@@ -19,25 +19,21 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.state import DTYPES, end_state, open_state, state_needs
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS, state_kernels
-from tnplan.executor.statevector.cpu.state import TILES, HostState
-from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS
+from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
-from tnplan.executor.statevector.memory_estimate import (
-    LARGEST,
-    check_answer_memory,
-    predicted_bytes,
-)
+from tnplan.executor.statevector.memory_estimate import LARGEST, check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
-from tnplan.executor.statevector.simulator import Simulator, StateVector
+from tnplan.executor.statevector.simulator import Simulator
 from tnplan.executor.statevector.state_file import (
     SavedState,
     check_state_writable,
@@ -55,8 +51,6 @@ from tnplan.planner.networks.circuits.program import CircuitProgram, final_measu
 
 FORMAT = "tnplan.statevector"
 VERSION = 1
-DTYPES = {"fp64": "complex128", "fp32": "complex64"}
-"""The dtype of amplitudes in each precision."""
 NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
@@ -213,10 +207,7 @@ def simulate(
 
 
 def _needs(request: _Request, asked: _Simulation, n_ranks: int, threads: int) -> Needs:
-    n = request.program.n_qubits
-    size_bytes = predicted_bytes(n, asked.dtype, TILES[asked.dtype], threads, n_ranks)
-    other = "" if asked.dtype == DTYPES["fp32"] else "--precision fp32, "
-    return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+    return state_needs(request.program.n_qubits, asked.dtype, n_ranks, threads)
 
 
 def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None) -> Simulation:
@@ -229,7 +220,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = _open_state(rank, n, asked.dtype)
+        state = open_state(rank, n, asked.dtype)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)
@@ -250,29 +241,8 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     }  # fmt: skip
     if output is not None and rank.is_first:
         write_text(output, json.dumps(report, indent=1) + "\n")
-    if isinstance(state, DistributedState) and (world.name == "threads" or rank.device.name == "gpu"):
-        state.end()
+    end_state(rank, state)
     return Simulation(given, simulator, report)
-
-
-def _open_state(rank: Rank, n_qubits: int, dtype: str) -> StateVector:
-    """The amplitudes of this rank on its device, connected with those of other ranks."""
-    world = rank.world
-    n_bits = n_qubits - (world.size.bit_length() - 1)
-    if rank.device.name == "cpu":
-        if rank.is_first:  # processes of every rank would only take each other's cores
-            compile_soon(state_kernels(dtype))
-        local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
-        return local if world.size == 1 else DistributedState(local, world)
-    from tnplan.executor.statevector.cuda.state import open_state
-
-    local = open_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
-    connected = rank.connected()
-    if connected is None:
-        return local
-    from tnplan.executor.statevector.cuda.bit_swap import StateSwap
-
-    return DistributedState(local, connected, StateSwap(local.amplitudes, connected))
 
 
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:

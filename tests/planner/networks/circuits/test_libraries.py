@@ -111,7 +111,7 @@ def test_qiskit_measures_and_branches() -> None:
 def test_quimb(seed: int) -> None:
     quimb = pytest.importorskip("quimb.tensor")
     generator = np.random.default_rng(seed)
-    circuit = quimb.GateSequence(4)
+    circuit = quimb.Circuit(4)
     for _ in range(25):
         a, b, c = (int(q) for q in generator.permutation(4)[:3])
         angles = generator.normal(size=3)

@@ -1,0 +1,109 @@
+"""Which method answers which question, and the refusals that name another one."""
+
+from __future__ import annotations
+
+from tnplan.api.circuits.options import METHODS, QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.program import BitAssignment, Conditional, WhileLoop
+
+ANSWERS = {
+    "amplitudes": ("statevector", "contraction"),
+    "sample": ("statevector", "contraction"),
+    "expectation": ("statevector", "contraction", "pauli"),
+    "probabilities": ("statevector", "contraction", "pauli"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
+    "overlap": ("statevector", "contraction"),
+    "trace": ("statevector", "contraction", "pauli"),
+}
+"""The methods that answer each question about a circuit of gates."""
+ANSWERS_RANDOM = {
+    "sample": ("statevector",),
+    "expectation": ("statevector", "pauli"),
+    "probabilities": ("statevector", "pauli"),
+    "reduced_density_matrix": ("statevector", "pauli"),
+    "trace": ("pauli",),
+}
+"""The same for a program that measures, resets, branches or is noisy on its way."""
+MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
+"""Qubits for which all words are propagated: 2^m and 4^m of them."""
+LARGEST_DOUBLED = LARGEST // 2
+"""Qubits of a circuit whose state vector has an input and an output for each of them."""
+
+
+def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    """Why a method cannot answer, as the place and the problem of a refusal; None where it can."""
+    name, is_random = asked.question.name, asked.is_random
+    if method not in ANSWERS[name]:
+        return "--method", f"{method!r} does not answer {name}"
+    if is_random and method not in ANSWERS_RANDOM.get(name, ()):
+        return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
+    if options.truncation is not None and method != "pauli":
+        return "truncation", f"is given, and {method!r} truncates nothing"
+    if options.trajectories is not None and not (is_random and method == "statevector"):
+        problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
+        return "--trajectories", f"is given, and {problem}"
+    if method == "pauli":
+        return _why_not_pauli(asked)
+    if method == "statevector":
+        return _why_not_statevector(asked, options)
+    return None
+
+
+def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
+    """The methods that can answer, in the order in which they are looked at."""
+    known = ANSWERS[asked.question.name]
+    return [method for method in known if why_not(method, asked, options) is None]
+
+
+def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> None:
+    """Refuse a method that cannot answer; the remedy names those that can."""
+    reason = why_not(method, asked, options)
+    if reason is not None:
+        others = possible_methods(asked, options)
+        raise InputError(*reason, f"use {' or '.join(others)}" if others else _way_out(asked, options))
+
+
+def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
+    """Refuse what no method can answer."""
+    if not possible_methods(asked, options):
+        reasons = [why_not(method, asked, options) for method in ANSWERS[asked.question.name]]
+        first = next(reason for reason in reasons if reason is not None)
+        raise InputError(*first, _way_out(asked, options))
+
+
+def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
+    kinds = Conditional | WhileLoop | BitAssignment
+    if asked.is_random and any(isinstance(one, kinds) for one in asked.program.operations):
+        return "--method", "'pauli' follows no conditions, and the circuit has some"
+    most = MOST_PAULI_QUBITS.get(asked.question.name)
+    qubits = getattr(asked.question, "qubits", ())
+    if most is not None and len(qubits) > most:
+        return "--qubits", f"has {len(qubits)} qubits, and 'pauli' takes {most}"
+    return None
+
+
+def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    is_doubled = asked.question.name == "trace" and getattr(asked.question, "state", None) is None
+    most = LARGEST_DOUBLED if is_doubled else LARGEST
+    if asked.n_qubits > most:
+        return "--method", f"'statevector' takes {most} qubits, and the circuit has {asked.n_qubits}"
+    if asked.is_random and options.trajectories is None and asked.question.name != "sample":
+        return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
+    return None
+
+
+def _way_out(asked: AskedCircuit, options: QuestionOptions) -> str:
+    """What to do where no method answers."""
+    name = asked.question.name
+    if asked.is_random and name not in ANSWERS_RANDOM:
+        return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
+    if asked.is_random and options.trajectories is None:
+        return "give --trajectories, and use statevector"
+    if options.truncation is not None or options.trajectories is not None:
+        return "leave it out"
+    return "ask for less"
+
+
+assert {method for methods in ANSWERS.values() for method in methods} == set(METHODS)

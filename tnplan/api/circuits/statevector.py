@@ -1,0 +1,263 @@
+"""Questions answered by the state vector: what is run for each of them, and what is read from the state.
+
+A question becomes one or more programs, each with its final state, or a program with trajectories.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+)
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.state import end_state, open_state, state_needs
+from tnplan.executor.device.cpu.compiled.ahead import compile_soon
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS
+from tnplan.executor.statevector.distributed_state import rank_bits
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+from tnplan.executor.statevector.measurement import Question as SampleQuestion
+from tnplan.executor.statevector.measurement import answer, trajectories
+from tnplan.executor.statevector.memory_estimate import check_answer_memory
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
+
+FEW_QUBITS = 2
+"""A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
+NO_BITS = np.zeros(0, np.uint8)
+
+Read = Callable[[Simulator], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class _StateWork:
+    """What is run for a question, and what is read from the state after each program.
+
+    `finish` makes the value of what was read. `copies`: of the whole state, on the host of each rank.
+    """
+
+    n_qubits: int
+    programs: tuple[CircuitProgram, ...]
+    read: Read
+    finish: Callable[[list[Array]], Any] = lambda read: read[0]
+    copies: int = 0
+
+
+def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The answer by the state vector; collective under mpirun."""
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    planned = None if isinstance(asked.question, Sample) else _planned(asked)
+    n_qubits = asked.n_qubits if planned is None else planned.n_qubits
+
+    def prepare() -> int:
+        compile_soon([COVERS])
+        return seed
+
+    def needs(_: int, n_ranks: int, threads: int) -> Needs:
+        state = state_needs(n_qubits, options.dtype, n_ranks, threads)
+        copies = 0 if planned is None else planned.copies
+        more = copies * (np.dtype(options.dtype).itemsize << n_qubits)
+        return Needs(state.gpu_bytes, state.cpu_bytes + more, f"{state.remedy}, or another --method")
+
+    def work(rank: Rank, seed: int) -> Outcome:
+        with rank.on_stream():
+            state = open_state(rank, n_qubits, options.dtype)
+            simulator = Simulator(state, n_qubits, seed=seed)
+            if planned is None:
+                outcome = _sampled(rank, simulator, asked, options.dtype)
+            elif asked.is_random:
+                outcome = _mean(rank, simulator, planned, options)
+            else:
+                outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
+        end_state(rank, state)
+        outcome.details.update(device=rank.device.name, ranks=rank.world.size, seed=seed)
+        return outcome
+
+    job = Job(
+        prepare=prepare, work=work, needs=needs,
+        check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n_qubits, LARGEST_TARGETS),
+    )  # fmt: skip
+    return run_job(job, options.job)
+
+
+def _read(simulator: Simulator, planned: _StateWork) -> list[Array]:
+    """What is read after each program."""
+    found = []
+    for number, program in enumerate(planned.programs):
+        if number:
+            simulator.restart()
+        gates = [one for one in program.operations if isinstance(one, Gate)]
+        simulator.run(prepare_program(gates), NO_BITS)
+        found.append(planned.read(simulator))
+    return found
+
+
+def _mean(rank: Rank, simulator: Simulator, planned: _StateWork, options: QuestionOptions) -> Outcome:
+    """The mean over trajectories with its standard deviation."""
+    assert options.trajectories is not None
+    (program,), runs = planned.programs, options.trajectories
+    mean: Any = 0.0
+    squares: Any = 0.0
+    for number, _ in enumerate(trajectories(simulator, program, runs), 1):
+        value = planned.finish([planned.read(simulator)])
+        before = value - mean
+        mean = mean + before / number
+        squares = squares + (before * np.conj(value - mean)).real
+        rank.say(number, runs, f"trajectory {number} of {runs}")
+    return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
+
+
+def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) -> Outcome:
+    """Counts of outcomes."""
+    assert isinstance(asked.question, Sample)
+    shots = asked.question.shots
+    needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads).cpu_bytes
+    if rank.device.name == "cpu":
+        free = rank.memory_bytes - needed
+        agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
+    given = answer(
+        simulator, asked.program, SampleQuestion(shots),
+        lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+    )  # fmt: skip
+    return Outcome(given.counts, None, STATISTICAL, {"shots": shots, "samples": "independent"})
+
+
+def _planned(asked: AskedCircuit) -> _StateWork:
+    """What is run and read for every question but samples."""
+    question, n = asked.question, asked.n_qubits
+    one = partial(_StateWork, n, (asked.program,))
+    if isinstance(question, Amplitudes):
+        return one(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
+    if isinstance(question, OpenAmplitudes):
+        shape = (2,) * len(question.open_qubits)
+        return one(partial(_amplitudes, bits=_open_bits(question, n)), lambda read: read[0].reshape(shape))
+    if isinstance(question, ExpectationValues):
+        return one(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
+    if isinstance(question, Probabilities):
+        shape = (2,) * len(question.qubits)
+        read: Read = lambda simulator: simulator.probabilities(question.qubits)  # noqa: E731
+        return one(read, lambda found: found[0].reshape(shape))
+    if isinstance(question, ReducedDensityMatrix):
+        copies = 0 if len(question.qubits) <= FEW_QUBITS else 3
+        return one(partial(_density, qubits=question.qubits), _all, copies)
+    assert asked.gates is not None
+    if isinstance(question, Overlap):
+        gates = (*asked.gates.gates, *inverse(question.other).gates)
+        program = circuit_program(GateSequence(n, gates))
+        return _StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
+    assert isinstance(question, Trace)
+    return _trace_of_input(asked.gates, question) if question.state is not None else _trace(asked.gates, question)  # fmt: skip
+
+
+def _first(read: list[Array]) -> Any:
+    """The only value of the only reading."""
+    return read[0][0].item()
+
+
+def _all(read: list[Array]) -> Array:
+    """The only reading."""
+    return read[0]
+
+
+def _amplitudes(simulator: Simulator, bits: Array) -> Array:
+    return simulator.amplitudes_at(bits)
+
+
+def _expectations(simulator: Simulator, sums: tuple[PauliSum, ...]) -> Array:
+    return np.array([simulator.expectation(one) for one in sums])
+
+
+def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:
+    """The density matrix, by Pauli words or as a product of the state with its conjugate."""
+    if len(qubits) <= FEW_QUBITS:
+        return simulator.reduced(qubits)
+    state = simulator.array().reshape((2,) * simulator.n_qubits)
+    rows = np.moveaxis(state, qubits, range(len(qubits))).reshape(2 ** len(qubits), -1)
+    return rows @ rows.conj().T
+
+
+def _open_bits(question: OpenAmplitudes, n_qubits: int) -> Array:
+    """The bit strings of all values of the open qubits, the first most significant."""
+    m = len(question.open_qubits)
+    bits = np.zeros((2**m, n_qubits), np.uint8)
+    for qubit, value in question.fixed.items():
+        bits[:, qubit] = value
+    for k, qubit in enumerate(question.open_qubits):
+        bits[:, qubit] = np.arange(2**m) >> (m - 1 - k) & 1
+    return bits
+
+
+def _trace(circuit: GateSequence, question: Trace) -> _StateWork:
+    """Tr(A U^dagger B U) / 2^n from states of 2 n qubits, an input and an output for each.
+
+    With |S> the sum of |i>|i> over sqrt(2^n), a word P of A has <S|P U^dagger Q U|S> = Tr(P U^dagger Q U) / 2^n.
+    Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>, so that all words of A are amplitudes of one state.
+    """
+    n = circuit.n_qubits
+    pairs = [(gate("h", (q,)), gate("cnot", (q, n + q))) for q in range(n)]
+    before = tuple(one for pair in pairs for one in pair)
+    after = tuple(one for pair in pairs for one in reversed(pair))
+    words = [(x, z, c * 1j ** ((x & z).bit_count() & 3)) for x, z, c in question.a.masks()]
+    bits = np.array([[*_bits(z, n), *_bits(x, n)] for x, z, _ in words], np.uint8)
+    return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
+
+
+def _trace_of_input(circuit: GateSequence, question: Trace) -> _StateWork:
+    """<s|A U^dagger B U|s>: a word P of A has <s|P = (-i)^|x & z| (-1)^|z & s| <s + x|."""
+    n = circuit.n_qubits
+    assert question.state is not None
+    state = int(question.state[::-1], 2)
+    flips = pauli_word_gates(state, 0)
+    weights = [
+        c * (-1j) ** ((x & z).bit_count() & 3) * (1 - 2 * ((z & state).bit_count() & 1))
+        for x, z, c in question.a.masks()
+    ]
+    bits = np.array([_bits(state ^ x, n) for x, _, _ in question.a.masks()], np.uint8)
+    return _echoes(n, circuit, question, (flips, ()), (bits, np.array(weights)))
+
+
+def _echoes(
+    n_qubits: int, circuit: GateSequence, question: Trace, around: tuple[tuple[Gate, ...], tuple[Gate, ...]],
+    wanted: tuple[Array, Array],
+) -> _StateWork:  # fmt: skip
+    """U, a word of B, and U^dagger, for every word; weighted amplitudes of bit strings."""
+    (before, after), (bits, weights) = around, wanted
+    circuit, back = widened(circuit, n_qubits), inverse(circuit).gates
+    programs = tuple(
+        CircuitProgram(n_qubits, 0, (*before, *circuit.gates, *pauli_word_gates(x, z), *back, *after))
+        for x, z, _ in question.b.masks()
+    )
+
+    def finish(read: list[Array]) -> complex:
+        return complex(np.array([c for *_, c in question.b.masks()]) @ np.array(read) @ weights)
+
+    return _StateWork(n_qubits, programs, partial(_amplitudes, bits=bits), finish)
+
+
+def _bits(mask: int, n_qubits: int) -> list[int]:
+    """A mask as 0 or 1 for each qubit."""
+    return [mask >> qubit & 1 for qubit in range(n_qubits)]
