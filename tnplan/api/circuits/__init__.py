@@ -1,1 +1,1 @@
-"""`tnplan.Circuit`: one object for a circuit, with the questions that every engine answers."""
+"""Circuits and the questions that are asked of them."""

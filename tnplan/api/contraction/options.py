@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.select import check_device
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
@@ -16,7 +17,8 @@ from tnplan.planner.hardware.profile import Profile
 class ContractionOptions:
     """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays.
 
-    Of `calls` calls, each has new values of the tensors `changing`; of all where that is None.
+    Of `calls` calls, each has new values of the tensors `changing`; of all where that is None. A path is
+    searched for `search_s` seconds, or for as long as it can gain, and its random choices follow from `seed`.
     """
 
     optimize: Any = "auto"
@@ -30,11 +32,17 @@ class ContractionOptions:
     strip_exponent: bool = False
     calls: int = 1
     changing: tuple[int, ...] | None = None
+    search_s: float | None = None
+    seed: int = 0
+    progress: Listener | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_device(self.device)
         check_count("devices", self.devices)
         check_count("calls", self.calls)
+        check_count("seed", self.seed, 0)
+        if self.search_s is not None and not self.search_s >= 0:
+            raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
         if self.threads is not None:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:

@@ -27,9 +27,11 @@ from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes import pipeline
 from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.repeated_calls import search_for_calls
 from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
-from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+from tnplan.planner.search.search_options import JOINT, TENSORS_AT_ONCE, SearchOptions
 
 CACHED_SCHEDULES = 256
 """Schedules that are kept, the least recently used one given up first."""
@@ -120,8 +122,10 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
         # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
         limit = 2 ** int(log2(elements))
         profile = _profile(options, device)
+        if options.search_s is not None:
+            return _search_for(network, dtype, options, limit)
         if options.calls == 1:
-            return search_in_proportion(network, dtype, profile, max_elements=limit)
+            return search_in_proportion(network, dtype, profile, max_elements=limit, seed=options.seed)
         changing = range(len(network.inputs)) if options.changing is None else options.changing
         return search_for_calls(network, dtype, profile, changing, options.calls, limit)
     if isinstance(optimize, list | tuple):
@@ -137,6 +141,16 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
             raise InputError("optimize", problem, remedy) from None
     steps = integer_steps(path, "optimize")
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype)
+
+
+def _search_for(network: Network, dtype: str, options: ContractionOptions, limit: int) -> ContractionPath:
+    """A path of the joint search in the time that was stated."""
+    assert options.search_s is not None
+    effort = Effort(time_s=options.search_s)
+    return search_path(
+        network, dtype,
+        SearchOptions(max_tensor_elements=limit, effort=effort, seed=options.seed, methods=(JOINT,)),
+    )  # fmt: skip
 
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:

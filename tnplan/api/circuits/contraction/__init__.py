@@ -1,0 +1,1 @@
+"""Questions about circuits, answered by the contraction of tensor networks."""

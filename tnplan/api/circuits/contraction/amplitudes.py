@@ -1,0 +1,58 @@
+"""Amplitudes by contraction: all values of some open qubits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tnplan.api.circuits.contraction.networks import contract_network
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.circuit import GateSequence, check_qubits
+
+
+def open_amplitudes(
+    circuit: GateSequence,
+    fixed: Mapping[int, int],
+    open_qubits: Sequence[int],
+    options: ContractionOptions | None = None,
+) -> Array:
+    """The amplitudes of all values of some open qubits, the others being fixed.
+
+    Parameters
+    ----------
+    circuit : GateSequence
+        The circuit.
+    fixed : mapping of int to int
+        The value, 0 or 1, of every qubit that is not open.
+    open_qubits : sequence of int
+        The m open qubits, in the order of the result's axes.
+    options : ContractionOptions, optional
+        How they are contracted; `precision` "fp64", the default, or "fp32".
+
+    Returns
+    -------
+    array
+        Complex, shape (2,) * m.
+
+    Raises
+    ------
+    InputError
+        For qubits that are not there, stand twice or are missing, and values other than 0 and 1.
+    """
+    n_qubits = circuit.n_qubits
+    check_qubits([*open_qubits, *fixed], n_qubits, "amplitudes")
+    missing = sorted(set(range(n_qubits)) - {*open_qubits, *fixed})
+    if missing:
+        raise InputError(
+            "amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it"
+        )
+    for qubit, bit in fixed.items():
+        if bit not in (0, 1):
+            raise InputError("amplitudes", f"fix qubit {qubit} on {bit!r}", "give 0 or 1")
+    text = "".join("." if qubit in open_qubits else "01"[fixed[qubit]] for qubit in range(n_qubits))
+    network, arrays = circuit_network(circuit, text)
+    found = contract_network(network, arrays, options or ContractionOptions())
+    rising = sorted(open_qubits)
+    return found.transpose([rising.index(qubit) for qubit in open_qubits])

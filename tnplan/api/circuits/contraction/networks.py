@@ -1,0 +1,81 @@
+"""Contractions of the networks of questions: one network, or one with many values of some tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.planning import compiled, find_batched, find_schedule
+from tnplan.api.contraction.request import ContractionRequest
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
+from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.simplify import simplify
+
+LARGEST_BATCH = 1024
+"""Values of a batch that are contracted at once."""
+
+
+def dtype_of(options: ContractionOptions) -> str:
+    """The dtype in which a precision is computed; double where none is stated."""
+    return "complex128" if options.precision in (None, "fp64") else "complex64"
+
+
+def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
+    """The whole network, simplified first; axes are its open indices."""
+    network, values = simplify(network, arrays)
+    dtype = dtype_of(options)
+    if len(values) == 1:
+        return _ordered(values[0], network).astype(dtype)
+    request = _request(network, values)
+    with compiled(find_schedule(request, dtype, options), options) as contraction:
+        return np.asarray(contraction(*(array.astype(dtype) for array in values)))
+
+
+def contract_batch(
+    opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions
+) -> Array:
+    """A network closed by many values of its further tensors: their first axis, and the result's, counts these.
+
+    What does not depend on them is contracted once.
+    """
+    network, values = simplify(opened.network, opened.arrays)
+    count = len(leaves[0]) if leaves else 1
+    if count == 1:
+        closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
+        return contract_network(closed, arrays, options)[None]
+    closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
+    dtype = dtype_of(options)
+    numbers = tuple(range(len(values), len(arrays)))
+    options = replace(options, calls=count, changing=numbers)
+    planned = find_batched(
+        _request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers
+    )
+    constants = {number: array.astype(dtype) for number, array in enumerate(values)}
+    options = replace(options, device=planned.device)
+    with CompiledContraction(planned.schedule, options, constants, numbers) as contraction:
+        return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+
+
+def _closed(
+    network: Network, values: Sequence[Array], opened: OpenNetwork, leaves: Sequence[Array]
+) -> tuple[Network, list[Array]]:
+    """The network with its further tensors."""
+    sizes = {**opened.network.size_dict, **network.size_dict}
+    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
+    return closed, [*values, *leaves]
+
+
+def _request(network: Network, arrays: Sequence[Array]) -> ContractionRequest:
+    return ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, tuple(arrays)))
+
+
+def _ordered(array: Array, network: Network) -> Array:
+    """The tensor of a network of one, with its axes in the order of the result."""
+    (term,) = network.inputs
+    return np.transpose(array, [term.index(index) for index in network.output])

@@ -1,0 +1,108 @@
+"""Overlaps of the states of two circuits, and traces of operators in the Heisenberg picture, by contraction."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from tnplan.api.circuits.contraction.networks import contract_batch, contract_network
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
+from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves, support_of
+from tnplan.planner.networks.circuits.questions.steps import is_unitary
+
+Words = dict[tuple[int, int], complex]
+
+
+def overlap(
+    circuit: GateSequence, other: GateSequence, options: ContractionOptions | None = None
+) -> complex:
+    """The overlap <other|circuit> of the states of two circuits. Gates that both end with cancel.
+
+    Parameters
+    ----------
+    circuit, other : GateSequence
+        On the same number of qubits.
+    options : ContractionOptions, optional
+        How it is contracted; `precision` "fp64", the default, or "fp32".
+
+    Returns
+    -------
+    complex
+        The sum over bit strings of conj(<s|other>) <s|circuit>.
+
+    Raises
+    ------
+    InputError
+        For circuits on different numbers of qubits.
+    """
+    if other.n_qubits != circuit.n_qubits:
+        raise InputError(
+            "other circuit", f"has {other.n_qubits} qubits", f"give one on {circuit.n_qubits} qubits"
+        )
+    network, arrays = overlap_network(circuit.gates, other.gates, circuit.n_qubits)
+    return complex(contract_network(network, arrays, options or ContractionOptions()))
+
+
+def trace(
+    circuit: GateSequence, a: PauliSum, b: PauliSum, options: ContractionOptions | None = None
+) -> complex:
+    """The normalised trace Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits.
+
+    Operator Loschmidt echoes and out-of-time-order correlators averaged over all inputs are such traces.
+
+    Parameters
+    ----------
+    circuit : GateSequence
+        Of unitary gates.
+    a, b : PauliSum
+        The operators.
+    options : ContractionOptions, optional
+        How it is contracted; `precision` "fp64", the default, or "fp32".
+
+    Returns
+    -------
+    complex
+        The trace.
+
+    Raises
+    ------
+    InputError
+        For operators on another number of qubits, and for gates that are not unitary.
+    """
+    options = options or ContractionOptions()
+    for name, one in (("a", a), ("b", b)):
+        if one.n_qubits != circuit.n_qubits:
+            raise InputError(
+                f"operator {name}", f"is on {one.n_qubits} qubits",
+                f"give one on the {circuit.n_qubits} qubits of the circuit",
+            )  # fmt: skip
+    for number, gate in enumerate(circuit.gates):
+        if not is_unitary(gate):
+            raise InputError(f"gate {number} ({gate.name})", "is not unitary", "use unitary gates in a trace")
+    total = 0j
+    for (left, words), (right, others) in product(_groups(a).items(), _groups(b).items()):
+        opened, n_qubits = trace_network(circuit.gates, left, right)
+        pairs = list(product(words, others))
+        tensors = [
+            *leaves([one for one, _ in pairs], left), *leaves([other for _, other in pairs], right),
+        ]  # fmt: skip
+        if not tensors:
+            total += sum(words.values()) * sum(others.values())
+            continue
+        found = contract_batch(opened, tensors, options).astype(np.complex128) / 2**n_qubits
+        weights = np.array([words[one] * others[other] for one, other in pairs])
+        total += complex(found @ weights)
+    return total
+
+
+def _groups(operator: PauliSum) -> dict[Support, Words]:
+    """The words of a sum by their support."""
+    groups: dict[Support, Words] = {}
+    for x, z, value in operator.masks():
+        groups.setdefault(support_of(x, z), {})[x, z] = value
+    return groups
