@@ -7,7 +7,7 @@ other is run once a shot. Knows programs and a simulator, no file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -148,8 +148,7 @@ def answer(
         values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
-        if measured and program.n_bits > program.n_scratch:
-            texts = [classical_bits(text, measured, program) for text in texts]
+        texts = outcomes(texts, program)
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
         counts,
@@ -206,11 +205,20 @@ def _from_trajectories(
     return Answer(counts, mean, deviation, None, None, simulator.norm())
 
 
-def classical_bits(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
-    """The string of the classical bits for the values of the qubits that go to them."""
-    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+def outcomes(texts: Sequence[str], program: CircuitProgram) -> list[str]:
+    """The outcomes for strings of the values of all qubits at the end of a program that measures only there.
+
+    An outcome has the classical bits, or the qubits where none of them is measured.
+    """
+    measured = final_measurements(program)
     n_shown = program.n_bits - program.n_scratch
-    return "".join(qubits[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
+    if not measured or not n_shown:
+        return [*texts]
+    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+    return [
+        "".join(text[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
+        for text in texts
+    ]
 
 
 def _summed(pairs: Any) -> dict[str, int]:

@@ -95,7 +95,7 @@ def in_words(terms: PauliSum, x: int, z: int, bits: str) -> complex:
     width = len(row) // 2
     same = np.flatnonzero(np.all(terms.x == row[:width], axis=1))
     keys = terms.keys[same]
-    # With P = i^|x & z| X^x Z^z and Q = i^|x & w| X^x Z^w, P Q = i^(|x & z| + |x & w|) (-1)^|x & z| Z^(z + w).
+    # P = i^a X^x Z^z and Q = i^b X^x Z^w with a = |x & z|, b = |x & w|: P Q = i^(3 a + b) Z^(z + w).
     n_y = np.bitwise_count(keys[:, :width] & keys[:, width:]).sum(axis=1, dtype=np.int64)
     powers = (3 * (x & z).bit_count() + n_y) & 3
     state = pack(0, int(bits[::-1], 2), terms.n_qubits)[width:]

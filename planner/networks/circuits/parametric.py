@@ -15,6 +15,8 @@ from tnplan.planner.networks.circuits.qasm.read import circuit_of, input_names, 
 from tnplan.planner.networks.circuits.qasm.source import Source, parse_source
 from tnplan.planner.networks.circuits.qsim import parse_qsim
 
+NO_VALUES: Mapping[str, Any] = {}
+
 
 class ParametricCircuit:
     """A circuit that is read once, and gets values for its parameters later.
@@ -41,7 +43,7 @@ class ParametricCircuit:
         else:
             self._source = parse_qsim(text, self.place)
 
-    def gate_sequence(self, values: Mapping[str, Any]) -> GateSequence:
+    def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
         """The gates for values of all parameters; refused where there is more than gates."""
         if isinstance(self._source, Source):
             return circuit_of(self._source, values)
@@ -50,14 +52,15 @@ class ParametricCircuit:
             return self._source
         return as_circuit(self.program(values), self.place)
 
-    def program(self, values: Mapping[str, Any]) -> CircuitProgram:
+    def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
         """The program for values of all parameters: with measurements, resets and conditions."""
         if isinstance(self._source, Source):
             return program_of(self._source, values)
-        if isinstance(self._source, GateSequence | CircuitProgram):
+        if isinstance(self._source, GateSequence):
+            return circuit_program(self.gate_sequence(values))
+        if isinstance(self._source, CircuitProgram):
             check_no_parameters(values, self.place)
-            is_sequence = isinstance(self._source, GateSequence)
-            return circuit_program(self._source) if is_sequence else self._source
+            return self._source
         return read_object(self._source, values)
 
 

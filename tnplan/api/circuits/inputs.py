@@ -47,7 +47,9 @@ def given_bits(bitstrings: Any, n_qubits: int) -> tuple[Array, bool]:
     return _bits_of_texts(texts, n_qubits), False
 
 
-def given_pattern(bits: str | None, open_qubits: Any, n_qubits: int, most: int) -> tuple[dict[int, int], tuple[int, ...]]:  # fmt: skip
+def given_pattern(
+    bits: str | None, open_qubits: Any, n_qubits: int, most: int
+) -> tuple[dict[int, int], tuple[int, ...]]:
     """The values of fixed qubits, and the open qubits.
 
     `bits` has 0, 1 or . (open) for each qubit; None is 0 for all that are not open.

@@ -20,9 +20,9 @@ ANSWERS = {
 """The methods that answer each question about a circuit of gates."""
 ANSWERS_RANDOM = {
     "sample": ("statevector",),
-    "expectation": ("statevector", "pauli"),
-    "probabilities": ("statevector", "pauli"),
-    "reduced_density_matrix": ("statevector", "pauli"),
+    "expectation": ("statevector", "pauli", "contraction"),
+    "probabilities": ("statevector", "contraction", "pauli"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
     "trace": ("pauli",),
 }
 """The same for a program that measures, resets, branches or is noisy on its way."""
@@ -44,6 +44,9 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if options.trajectories is not None and not (is_random and method == "statevector"):
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
+    kinds = Conditional | WhileLoop | BitAssignment
+    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
+        return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if method == "pauli":
         return _why_not_pauli(asked)
     if method == "statevector":
@@ -53,7 +56,7 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
 
 def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
     """The methods that can answer, in the order in which they are looked at."""
-    known = ANSWERS[asked.question.name]
+    known = (ANSWERS_RANDOM if asked.is_random else ANSWERS).get(asked.question.name, ())
     return [method for method in known if why_not(method, asked, options) is None]
 
 
@@ -74,9 +77,6 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
 
 
 def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
-    kinds = Conditional | WhileLoop | BitAssignment
-    if asked.is_random and any(isinstance(one, kinds) for one in asked.program.operations):
-        return "--method", "'pauli' follows no conditions, and the circuit has some"
     most = MOST_PAULI_QUBITS.get(asked.question.name)
     qubits = getattr(asked.question, "qubits", ())
     if most is not None and len(qubits) > most:

@@ -170,7 +170,7 @@ def _planned(asked: AskedCircuit) -> _StateWork:
         program = circuit_program(GateSequence(n, gates))
         return _StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
     assert isinstance(question, Trace)
-    return _trace_of_input(asked.gates, question) if question.state is not None else _trace(asked.gates, question)  # fmt: skip
+    return (_trace if question.state is None else _trace_of_input)(asked.gates, question)
 
 
 def _first(read: list[Array]) -> Any:
@@ -214,8 +214,8 @@ def _open_bits(question: OpenAmplitudes, n_qubits: int) -> Array:
 def _trace(circuit: GateSequence, question: Trace) -> _StateWork:
     """Tr(A U^dagger B U) / 2^n from states of 2 n qubits, an input and an output for each.
 
-    With |S> the sum of |i>|i> over sqrt(2^n), a word P of A has <S|P U^dagger Q U|S> = Tr(P U^dagger Q U) / 2^n.
-    Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>, so that all words of A are amplitudes of one state.
+    With |S> the sum of |i>|i> over sqrt(2^n), <S|P U^dagger Q U|S> is the trace of P U^dagger Q U over 2^n.
+    Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>: all words P of A are amplitudes of one state.
     """
     n = circuit.n_qubits
     pairs = [(gate("h", (q,)), gate("cnot", (q, n + q))) for q in range(n)]

@@ -1,6 +1,6 @@
-"""Questions answered by Pauli propagation: everything is a value of words taken backwards through the circuit.
+"""Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
 
-Measurements and resets without conditions, and noise, are channels here, so that values are not means of runs.
+Noise, measurements and resets without conditions are channels, so that values are no means of runs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
             value, error if options.truncation else 0.0, TRUNCATION if options.truncation else EXACT,
             {
                 "device": rank.device.name, "ranks": rank.world.size,
-                "terms": max(one.n_terms for one in found), "largest_terms": max(one.largest for one in found),
+                "terms": max(one.n_terms for one in found),
+                "largest_terms": max(one.largest for one in found),
             },
         )  # fmt: skip
 
@@ -148,14 +149,12 @@ def _finished(asked: AskedCircuit, found: list[Propagation]) -> tuple[Any, Any]:
 
 
 def _traced(question: Trace, found: Propagation) -> tuple[complex, float]:
-    """The trace with A, or the value in an input; words that were dropped are as large as those of A let them."""
+    """The trace with A, or the value in an input, with a bound of what was dropped."""
     sizes = np.abs(question.a.coefficients)
     if question.state is None:
         a = PauliSum(question.a.n_qubits, question.a.keys, np.conj(question.a.coefficients))
         return complex(overlap(a, found.result)), float(found.dropped.l1 * sizes.max(initial=0.0))
-    value = sum(
-        c * in_words(found.result, x, z, question.state) for x, z, c in question.a.masks()
-    )
+    value = sum(c * in_words(found.result, x, z, question.state) for x, z, c in question.a.masks())
     return complex(value), float(found.dropped.l1 * sizes.sum())
 
 
