@@ -36,7 +36,8 @@ def random_sum(n_qubits: int, n_terms: int, seed: int, *, is_complex: bool = Fal
     found = parse(" + ".join(f"{random.uniform(0.1, 2):.6f}*{word}" for word in words), n_qubits)
     if not is_complex:
         return found
-    return PauliSum(n_qubits, found.keys, found.coefficients * np.exp(1j * random.uniform(0, 6, found.n_terms)))
+    phases = np.exp(1j * random.uniform(0, 6, found.n_terms))
+    return PauliSum(n_qubits, found.keys, found.coefficients * phases)
 
 
 def matrix_of(operator: PauliSum) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.circuits.methods import possible_methods
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.outcome import EXACT, STATISTICAL, Outcome
 from tnplan.api.circuits.questions import (
@@ -81,7 +82,9 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         copies = 0 if planned is None else planned.copies
         more = copies * (np.dtype(options.dtype).itemsize << n_qubits)
-        return Needs(state.gpu_bytes, state.cpu_bytes + more, f"{state.remedy}, or another --method")
+        others = [method for method in possible_methods(asked, options) if method != "statevector"]
+        remedy = state.remedy + "".join(f", or --method {method}" for method in others)
+        return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
 
     def work(rank: Rank, seed: int) -> Outcome:
         with rank.on_stream():
