@@ -76,6 +76,9 @@ class Task:
     """What the joint search counts for an element read or written, in multiply-adds."""
     waist_limit: float = inf
     """Elements that the joint search allows a tensor that is held while others are summed into it."""
+    row_counts: tuple[float, ...] = ()
+    """Of a batch of bit strings: how many rows a tensor with 0, 1, ... final indices has. These are the open
+    indices, all of one extent that no other index has; the joint search counts rows in place of it."""
 
 
 @dataclass(frozen=True)

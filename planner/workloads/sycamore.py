@@ -1,4 +1,4 @@
-"""Random circuits on the Sycamore chip: 53 qubits, two-qubit patterns in the order ABCDCDAB.
+"""Random circuits on the Sycamore chip: 53 qubits or a patch, two-qubit patterns in the order ABCDCDAB.
 
 Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles are drawn near that chip's
 (theta = pi/2, phi = pi/6), not measured. Knows no tensor network.
@@ -6,6 +6,7 @@ Geometry and order as in Arute et al., Nature 574, 505 (2019), Fig. 3; angles ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from math import pi
 
@@ -19,41 +20,56 @@ from tnplan.planner.workloads.roots import root_layers
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.
 ROWS = ((5, 2), (4, 4), (4, 5), (2, 8), (1, 9), (0, 9), (1, 7), (2, 5), (3, 3), (4, 1))
 ORDER = "ABCDCDAB"
+N_QUBITS = sum(length for _, length in ROWS)
 THETA_SCATTER = 0.05
 PHI_SCATTER = 0.06
 
 
-def couplers(pattern: str) -> list[tuple[int, int]]:
+def patch(n_qubits: int) -> list[int]:
+    """The qubits of the chip that are nearest to its middle, ascending; of equally near ones the first."""
+    check_count("--qubits", n_qubits, 2, N_QUBITS)
+    places = np.array([(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)])
+    distances = ((places * N_QUBITS - places.sum(axis=0)) ** 2).sum(axis=1)
+    return sorted(np.argsort(distances, kind="stable")[:n_qubits].tolist())
+
+
+def couplers(pattern: str, qubits: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """The pairs of qubits that pattern A, B, C or D couples, in ascending order.
 
-    A and B couple neighbours in a column, C and D in a row; which of the two is told by the parity of row
-    plus column of the first qubit.
+    Of the chip, or of a patch of it, whose qubits are numbered anew in their order. A and B couple neighbours
+    in a column, C and D in a row; which of the two is told by the parity of row plus column of the first
+    qubit.
     """
     places = [(row, first + i) for row, (first, length) in enumerate(ROWS) for i in range(length)]
     number = {place: qubit for qubit, place in enumerate(places)}
     down, right, parity = {"A": (1, 0, 0), "B": (1, 0, 1), "C": (0, 1, 1), "D": (0, 1, 0)}[pattern]
-    return [
+    pairs = [
         (qubit, number[row + down, column + right])
         for qubit, (row, column) in enumerate(places)
         if (row + column) % 2 == parity and (row + down, column + right) in number
     ]
+    if qubits is None:
+        return pairs
+    anew = {qubit: place for place, qubit in enumerate(qubits)}
+    return [(anew[a], anew[b]) for a, b in pairs if a in anew and b in anew]
 
 
-def sycamore_circuit(cycles: int, seed: int) -> GateSequence:
+def sycamore_circuit(cycles: int, seed: int, n_qubits: int = N_QUBITS) -> GateSequence:
     """A random circuit of `cycles` cycles and a last layer of single-qubit gates.
 
     A cycle is: on every qubit one of sqrt X, sqrt Y, sqrt W, never the one it had in the cycle before; then,
-    for every coupler of the cycle's pattern, rz on both qubits, fs, and rz again.
+    for every coupler of the cycle's pattern, rz on both qubits, fs, and rz again. With fewer qubits it is one
+    on the patch in the middle of the chip.
     """
     check_count("--cycles", cycles)
     check_count("--seed", seed, 0)
     generator = np.random.default_rng(seed)
-    n_qubits = sum(length for _, length in ROWS)
+    qubits = patch(n_qubits)
     gates: list[Gate] = []
     roots = root_layers(n_qubits, generator)
     for cycle, layer in enumerate(islice(roots, cycles)):
         gates += layer
-        pairs = couplers(ORDER[cycle % len(ORDER)])
+        pairs = couplers(ORDER[cycle % len(ORDER)], qubits)
         before, after = generator.uniform(-pi, pi, size=(2, len(pairs), 2))
         theta = generator.normal(pi / 2, THETA_SCATTER, size=len(pairs))
         phi = generator.normal(pi / 6, PHI_SCATTER, size=len(pairs))

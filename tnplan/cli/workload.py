@@ -98,7 +98,15 @@ add(
     SEED,
     DTYPE,
 )
-add(workload.sycamore, CYCLES, SEED, AMPLITUDE, COMPLEX, QSIM)
+add(
+    workload.sycamore,
+    CYCLES,
+    click.option("--qubits", type=int, default=53, help="2 to 53: a patch in the middle of the chip."),
+    SEED,
+    AMPLITUDE,
+    COMPLEX,
+    QSIM,
+)
 add(
     workload.zuchongzhi,
     click.option(

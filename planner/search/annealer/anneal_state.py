@@ -187,6 +187,17 @@ def make_problem(
     )
 
 
+def with_row_counts(problem: Problem, extent: float, row_counts: Sequence[float]) -> Problem:
+    """The problem of a batch: a tensor with j indices of this extent has row_counts[j] rows for them."""
+    powers = problem.powers.copy()
+    for row, first in enumerate(problem.segments[:-1]):
+        bits = slice(64 * int(first), 64 * int(problem.segments[row + 1]))
+        if extent in problem.extents[bits]:
+            powers[row] = row_counts[-1]
+            powers[row, : len(row_counts)] = row_counts
+    return problem._replace(powers=powers)
+
+
 def _power(extent: float, power: int) -> float:
     """The size of so many indices of an extent."""
     return float(min(extent**power, LARGEST)) if power * math.log2(extent) < LARGEST_BITS else LARGEST

@@ -24,6 +24,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     pairs_of,
     sliced_bits,
     tree_of,
+    with_row_counts,
 )
 from tnplan.planner.search.annealing import Found, Task
 
@@ -47,6 +48,8 @@ class Annealed:
         self.problem = make_problem(
             task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
         )
+        if task.row_counts:
+            self.problem = with_row_counts(self.problem, task.sizes[task.output[0]], task.row_counts)
         self.bits = bits_of(task.sizes)
         n = len(task.inputs)
         self.state = new_state(self.problem, n, (task.seed, number))

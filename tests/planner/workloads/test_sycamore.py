@@ -16,7 +16,7 @@ from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
 from tnplan.planner.workloads.mixed import peps_network, regular_network
-from tnplan.planner.workloads.sycamore import ORDER, couplers, sycamore_circuit
+from tnplan.planner.workloads.sycamore import ORDER, couplers, patch, sycamore_circuit
 
 
 def test_couplers_of_the_chip() -> None:
@@ -27,6 +27,19 @@ def test_couplers_of_the_chip() -> None:
         assert len(set(used)) == len(used)
     assert len({pair for pairs in layers.values() for pair in pairs}) == 86
     assert {qubit for pairs in layers.values() for pair in pairs for qubit in pair} == set(range(53))
+
+
+def test_a_patch_has_the_couplers_inside_of_it() -> None:
+    kept = patch(30)
+    whole = {pair for pattern in "ABCD" for pair in couplers(pattern)}
+    inside = {(kept.index(a), kept.index(b)) for a, b in whole if a in kept and b in kept}
+    assert {pair for pattern in "ABCD" for pair in couplers(pattern, kept)} == inside
+    circuit = sycamore_circuit(14, 0, 30)
+    assert circuit.n_qubits == 30
+    assert {item.qubits for item in circuit.gates if len(item.qubits) == 2} == inside
+    assert patch(53) == list(range(53))
+    with pytest.raises(InputError, match="--qubits"):
+        sycamore_circuit(2, 0, 54)
 
 
 @pytest.mark.parametrize("cycles", [10, 12, 14, 20])

@@ -22,13 +22,14 @@ TIME_STEP = 0.25
 def sycamore(
     cycles: int,
     *,
+    qubits: int = 53,
     seed: int = 0,
     amplitude: str | None = None,
     dtype: str = "complex64",
     qsim: str | Path | None = None,
     output: str | Path | None = None,
 ) -> TensorNetwork:
-    """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB.
+    """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB, or on a patch of it.
 
     The circuit is that of Arute et al., Nature 574, 505 (2019), with gates of our own seed.
 
@@ -36,6 +37,8 @@ def sycamore(
     ----------
     cycles : int
         Layers of two-qubit gates.
+    qubits : int
+        2 to 53; of fewer than 53 those nearest to the middle of the chip.
     seed : int
         Of everything random.
     amplitude : str, optional
@@ -62,8 +65,8 @@ def sycamore(
     >>> tnplan.workload.sycamore(cycles=2).name
     'sycamore_n53_m2'
     """
-    target = target_of(f"sycamore_n53_m{cycles}", output, qsim=qsim)
-    circuit = sycamore_circuit(cycles, seed)
+    target = target_of(f"sycamore_n{qubits}_m{cycles}", output, qsim=qsim)
+    circuit = sycamore_circuit(cycles, seed, qubits)
     what = f"random circuit of {cycles} cycles, seed {seed}"
     return target.store_circuit(circuit, amplitude, dtype, what)
 

@@ -11,15 +11,13 @@ from tnplan.planner.networks.circuits.questions.steps import (
 )
 
 
-def light_cone(
-    steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()
-) -> list[int]:
-    """The numbers of the steps that do not cancel around an operator on `qubits` after the last step, rising.
+def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
+    """The numbers of the steps that do not cancel around an operator on `qubits` after the last one, rising.
 
-    In U^dagger A U a gate cancels where A, and what is left of U after the gate, change no qubit that the gate
-    acts on, unless the gate and they leave the values of these qubits in the Z basis as they are; `diagonal`
-    names the qubits on which A does so. The same holds for channels, which keep the trace. A gate that is not
-    unitary never cancels.
+    In U^dagger A U a gate cancels where A, and what is left of U after the gate, act on none of its qubits.
+    It cancels too where all of them leave the values of the qubits that they share as they are, in the Z
+    basis; `diagonal` names the qubits on which A does so. The same holds for channels, which keep the trace.
+    A gate that is not unitary never cancels.
     """
     region, plain = set(qubits), set(diagonal)
     kept: list[int] = []
@@ -40,7 +38,7 @@ def light_cone(
 
 
 def forward_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
-    """The numbers of the gates that do not cancel around an operator before the first one: in U A U^dagger."""
+    """The numbers of the steps that do not cancel around an operator before the first: in U A U^dagger."""
     kept = light_cone(steps[::-1], qubits, diagonal)
     return [len(steps) - 1 - number for number in reversed(kept)]
 

@@ -28,9 +28,7 @@ def overlap_network(
     return wires.network(())
 
 
-def without_common_end(
-    gates: Sequence[Gate], others: Sequence[Gate]
-) -> tuple[list[Gate], list[Gate]]:
+def without_common_end(gates: Sequence[Gate], others: Sequence[Gate]) -> tuple[list[Gate], list[Gate]]:
     """Both sequences without the unitary gates that they share at their ends, in whatever order they stand.
 
     A gate is at the end where no other that is left comes after it on its qubits.
@@ -64,8 +62,8 @@ def _at_the_end(gates: Sequence[Gate]) -> dict[tuple[int, ...], int]:
 def trace_network(gates: Sequence[Gate], a: Support, b: Support) -> tuple[OpenNetwork, int]:
     """The network of Tr(A U^dagger B U) without A and B, and the number of qubits that it is the trace over.
 
-    Its further tensors are those of A, then those of B, each in the order of its support. Gates outside of the
-    light cones of either cancel. On qubits without a wire both A and B are the identity.
+    Its further tensors are those of A, then those of B, each in the order of its support. Gates outside of
+    the light cone of either cancel. On qubits without a wire both A and B are the identity.
     """
     kept = [gates[number] for number in light_cone(gates, b.qubits, b.diagonal)]
     kept = [kept[number] for number in forward_cone(kept, a.qubits, a.diagonal)]
@@ -75,7 +73,8 @@ def trace_network(gates: Sequence[Gate], a: Support, b: Support) -> tuple[OpenNe
         wires.add((start,), np.ones(2, np.complex128))
     wires.apply(kept)
     terms = []
-    for support, (rows, columns) in ((a, (starts[KET], starts[BRA])), (b, (wires.wires[BRA], wires.wires[KET]))):
+    ends = wires.wires[BRA], wires.wires[KET]
+    for support, (rows, columns) in ((a, (starts[KET], starts[BRA])), (b, ends)):
         terms += [
             (columns[qubit],) if qubit in support.diagonal else (rows[qubit], columns[qubit])
             for qubit in support.qubits

@@ -1,4 +1,4 @@
-"""Pauli words as tensors between a ket and a bra: a matrix a qubit, or a diagonal where all words have one."""
+"""Pauli words as tensors between a ket and a bra: for each qubit a matrix, or a diagonal."""
 
 from __future__ import annotations
 

@@ -41,9 +41,7 @@ def density_network(steps: Sequence[Step], qubits: Sequence[int]) -> tuple[Netwo
     return wires.network([wires.wires[side][qubit] for side in (KET, BRA) for qubit in qubits])
 
 
-def marginal_network(
-    steps: Sequence[Step], qubits: Sequence[int], given: Sequence[int] = ()
-) -> OpenNetwork:
+def marginal_network(steps: Sequence[Step], qubits: Sequence[int], given: Sequence[int] = ()) -> OpenNetwork:
     """The network of the probabilities of some qubits in the Z basis, an axis each, all others traced out.
 
     `given` are further qubits, which tensors of one index each close.

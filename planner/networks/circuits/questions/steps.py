@@ -28,8 +28,8 @@ UNITARY = 1e-9
 def steps_of(circuit: GateSequence | CircuitProgram, place: str) -> tuple[Step, ...]:
     """The gates and channels of a circuit, in order; `place` names it in errors.
 
-    Final measurements are left out. A measurement on the way whose bit nothing depends on is a channel, and so
-    is a reset. What depends on bits is refused.
+    Final measurements are left out. A measurement on the way whose bit nothing depends on is a channel, and
+    so is a reset. What depends on bits is refused.
     """
     if isinstance(circuit, GateSequence):
         return circuit.gates
@@ -82,7 +82,9 @@ def _is_unitary(data: bytes, side: int) -> bool:
 @lru_cache(4096)
 def _diagonal_qubits(data: tuple[bytes, ...], n_qubits: int) -> tuple[bool, ...]:
     operators = [np.frombuffer(one, np.complex128) for one in data]
-    return tuple(all(_keeps(operator, qubit, n_qubits) for operator in operators) for qubit in range(n_qubits))
+    return tuple(
+        all(_keeps(operator, qubit, n_qubits) for operator in operators) for qubit in range(n_qubits)
+    )
 
 
 def _keeps(operator: np.ndarray, qubit: int, n_qubits: int) -> bool:

@@ -24,7 +24,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class OpenNetwork:
-    """A network whose first open indices, `output`, are those of the result; further tensors close the others."""
+    """A network whose open indices `output` are those of the result; further tensors close the others."""
 
     network: Network
     arrays: list[np.ndarray]
@@ -108,9 +108,7 @@ class Wires:
         sizes = {index: self.sizes[index] for term in terms for index in term}
         return Network(terms, opened, sizes), list(self.arrays)
 
-    def open_network(
-        self, leaf_terms: Sequence[tuple[str, ...]], output: Sequence[str] = ()
-    ) -> OpenNetwork:
+    def open_network(self, leaf_terms: Sequence[tuple[str, ...]], output: Sequence[str] = ()) -> OpenNetwork:
         """All tensors so far, with room for further ones that have these indices."""
         terms = tuple(self._names(term) for term in leaf_terms)
         opened = [*output, *(index for term in terms for index in term)]

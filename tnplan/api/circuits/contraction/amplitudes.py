@@ -1,15 +1,62 @@
-"""Amplitudes by contraction: all values of some open qubits."""
+"""Amplitudes by contraction: those of given bit strings, or all values of some open qubits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tnplan.api.circuits.contraction.networks import contract_network
+import numpy as np
+
+from tnplan.api.circuits.contraction.networks import contract_network, dtype_of
+from tnplan.api.circuits.contraction.sparse_state import SparseState
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence, check_qubits
+from tnplan.planner.sparse_state.rows import distinct_strings
+
+LARGEST_BATCH = 1 << 17
+"""Strings of one contraction."""
+
+
+def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
+    """The amplitudes of given bit strings, all in one contraction that shares what they have in common.
+
+    Parameters
+    ----------
+    circuit : GateSequence
+        On n qubits.
+    bitstrings : array
+        Integers 0 and 1, shape (k, n); column q is qubit q. A string may stand several times.
+    options : ContractionOptions, optional
+        How they are contracted; `precision` "fp64", the default, or "fp32".
+
+    Returns
+    -------
+    array
+        Complex, shape (k,).
+
+    Raises
+    ------
+    InputError
+        For strings of another length or with other values, and where the memory is too small.
+    """
+    options = options or ContractionOptions()
+    strings = np.asarray(bitstrings)
+    if strings.ndim != 2 or strings.shape[1] != circuit.n_qubits:
+        raise InputError(
+            "bit strings", f"have shape {strings.shape}", f"give k rows of {circuit.n_qubits} values"
+        )
+    wrong = np.argwhere((strings != 0) & (strings != 1))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise InputError(f"bit string {row}", f"has {strings[row, column]} for qubit {column}", "give 0 or 1")
+    distinct, inverse = distinct_strings(strings.astype(np.uint8))
+    found = np.empty(len(distinct), dtype_of(options))
+    for first in range(0, len(distinct), LARGEST_BATCH):
+        part = distinct[first : first + LARGEST_BATCH]
+        found[first : first + len(part)] = SparseState(circuit, part, options).amplitudes()
+    return found[inverse]
 
 
 def open_amplitudes(
@@ -45,9 +92,7 @@ def open_amplitudes(
     check_qubits([*open_qubits, *fixed], n_qubits, "amplitudes")
     missing = sorted(set(range(n_qubits)) - {*open_qubits, *fixed})
     if missing:
-        raise InputError(
-            "amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it"
-        )
+        raise InputError("amplitudes", f"do not say what qubit {missing[0]} is", "give its value, or open it")
     for qubit, bit in fixed.items():
         if bit not in (0, 1):
             raise InputError("amplitudes", f"fix qubit {qubit} on {bit!r}", "give 0 or 1")

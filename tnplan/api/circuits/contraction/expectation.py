@@ -24,10 +24,10 @@ def expectations(
     sums: Sequence[PauliSum],
     options: ContractionOptions | None = None,
 ) -> Array:
-    """The expectation values <psi| O |psi> of some observables O, or Tr(rho O) where the circuit is noisy.
+    """The expectation values <psi| O |psi> of some observables O; Tr(rho O) where the circuit is noisy.
 
-    Words on the same qubits, with Z on the same ones, are values of one batch, and what does not depend on the
-    word is contracted once. Equal words of several sums are contracted once.
+    Words on the same qubits, with Z on the same ones, are values of one batch, and what does not depend on
+    the word is contracted once. Equal words of several sums are contracted once.
 
     Parameters
     ----------
@@ -69,7 +69,5 @@ def expectations(
         if options.progress is not None:
             done = number + 1
             options.progress(Progress(done, len(groups), f"light cone {done} of {len(groups)}"))
-    values = [
-        sum(value * groups[support_of(x, z)][x, z] for x, z, value in one.masks()) for one in sums
-    ]
+    values = [sum(value * groups[support_of(x, z)][x, z] for x, z, value in one.masks()) for one in sums]
     return np.array(values, np.complex128)

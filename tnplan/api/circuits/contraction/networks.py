@@ -37,10 +37,8 @@ def contract_network(network: Network, arrays: Sequence[Array], options: Contrac
         return np.asarray(contraction(*(array.astype(dtype) for array in values)))
 
 
-def contract_batch(
-    opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions
-) -> Array:
-    """A network closed by many values of its further tensors: their first axis, and the result's, counts these.
+def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Array:
+    """A network closed by many values of its further tensors, which their first axis and the result's counts.
 
     What does not depend on them is contracted once.
     """
@@ -53,9 +51,7 @@ def contract_batch(
     dtype = dtype_of(options)
     numbers = tuple(range(len(values), len(arrays)))
     options = replace(options, calls=count, changing=numbers)
-    planned = find_batched(
-        _request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers
-    )
+    planned = find_batched(_request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers)
     constants = {number: array.astype(dtype) for number, array in enumerate(values)}
     options = replace(options, device=planned.device)
     with CompiledContraction(planned.schedule, options, constants, numbers) as contraction:

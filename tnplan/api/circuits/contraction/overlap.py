@@ -1,4 +1,4 @@
-"""Overlaps of the states of two circuits, and traces of operators in the Heisenberg picture, by contraction."""
+"""Overlaps of two circuits' states, and traces of operators in the Heisenberg picture, by contraction."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from tnplan.planner.networks.circuits.questions.steps import is_unitary
 Words = dict[tuple[int, int], complex]
 
 
-def overlap(
-    circuit: GateSequence, other: GateSequence, options: ContractionOptions | None = None
-) -> complex:
+def overlap(circuit: GateSequence, other: GateSequence, options: ContractionOptions | None = None) -> complex:
     """The overlap <other|circuit> of the states of two circuits. Gates that both end with cancel.
 
     Parameters

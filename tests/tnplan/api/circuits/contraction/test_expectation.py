@@ -165,7 +165,7 @@ def test_gates_that_are_not_unitary_never_cancel() -> None:
     circuit = GateSequence(2, (gate("h", (1,)), squeeze))
     found = expectations(circuit, [parse("Z0", 2), parse("I", 2)], options("fp64"))
     np.testing.assert_allclose(found, [0.625, 0.625], rtol=0, atol=1e-12)
-    with pytest.raises(InputError, match="gate 1 .squeeze.: is not unitary"):
+    with pytest.raises(InputError, match=r"gate 1 .squeeze.: is not unitary"):
         trace(circuit, parse("Z0", 2), parse("Z0", 2))
 
 

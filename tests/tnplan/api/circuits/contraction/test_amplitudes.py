@@ -1,0 +1,101 @@
+"""Amplitudes of many bit strings, and of open qubits, against dense states and single amplitudes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.circuits import random_circuit, state_vector
+from tnplan.api.circuits.contraction.amplitudes import amplitudes, open_amplitudes
+from tnplan.api.circuits.contraction.sparse_state import SparseState
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.progress import Progress
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.workloads.lattice import lattice_circuit
+
+PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
+CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)
+
+
+def options(precision: str, **others: object) -> ContractionOptions:
+    return ContractionOptions(precision=precision, device="cpu", threads=1, **others)  # type: ignore[arg-type]
+
+
+def strings(n_qubits: int, count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2, (count, n_qubits), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("n_qubits", [2, 3, 5, 8, 10])
+def test_amplitudes_of_strings_equal_dense_ones(n_qubits: int, precision: str) -> None:
+    circuit = random_circuit(n_qubits, 60, n_qubits)
+    state = state_vector(circuit)
+    for count in (1, 2, 7, 60):
+        bits = strings(n_qubits, count, count)
+        found = amplitudes(circuit, bits, options(precision))
+        np.testing.assert_allclose(found, state[tuple(bits.T)], rtol=0, atol=PRECISIONS[precision])
+
+
+@pytest.mark.parametrize("most", [2**12, 2**10, 2**9])
+def test_slices_add_up_and_keep_what_they_share(most: int) -> None:
+    circuit = lattice_circuit("rectangular", 3, 4, 10, 1)
+    bits = distinct_strings(strings(12, 40, 0))[0]
+    told: list[Progress] = []
+    memory = 3 * 16.0 * most
+    state = SparseState(circuit, bits, options("fp64", memory=memory, search_s=0.5, progress=told.append))
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
+    n_slices = state.plan.n_slices
+    assert [one.done for one in told] == list(range(1, n_slices + 1))
+    if most < 2**12:
+        assert n_slices > 1
+        parts = [state.amplitudes([number]) for number in range(n_slices)]
+        np.testing.assert_allclose(sum(parts), wanted, rtol=0, atol=1e-10)
+        backwards = state.amplitudes(range(n_slices - 1, -1, -1))
+        np.testing.assert_allclose(backwards, wanted, rtol=0, atol=1e-10)
+
+
+def test_strings_that_stand_twice_and_none_at_all() -> None:
+    circuit = random_circuit(4, 40, 0)
+    bits = strings(4, 50, 3)
+    found = amplitudes(circuit, bits, CPU)
+    np.testing.assert_allclose(found, state_vector(circuit)[tuple(bits.T)], rtol=0, atol=1e-10)
+    assert amplitudes(circuit, bits[:0], CPU).shape == (0,)
+    assert amplitudes(GateSequence(2, ()), np.array([[0, 0], [0, 1]]), CPU).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("n_qubits", [1, 2, 4, 7, 10])
+def test_open_amplitudes_equal_dense_ones(n_qubits: int) -> None:
+    circuit = random_circuit(n_qubits, 50, n_qubits) if n_qubits > 1 else GateSequence(1, ())
+    state = state_vector(circuit)
+    rng = np.random.default_rng(n_qubits)
+    order = rng.permutation(n_qubits).tolist()
+    for m in {0, 1, n_qubits // 2, n_qubits}:
+        fixed = {qubit: int(rng.integers(2)) for qubit in order[m:]}
+        found = open_amplitudes(circuit, fixed, order[:m], options("fp64"))
+        wanted = state[tuple(fixed.get(qubit, slice(None)) for qubit in range(n_qubits))]
+        rising = sorted(order[:m])
+        wanted = wanted.transpose([rising.index(qubit) for qubit in order[:m]])
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+
+
+def test_bad_strings_and_qubits_are_refused() -> None:
+    circuit = random_circuit(3, 20, 0)
+    with pytest.raises(InputError, match=r"bit strings: have shape \(2, 4\)"):
+        amplitudes(circuit, np.zeros((2, 4), np.uint8))
+    with pytest.raises(InputError, match="bit string 1: has 2 for qubit 0"):
+        amplitudes(circuit, np.array([[0, 1, 0], [2, 0, 0]]))
+    with pytest.raises(InputError, match="do not say what qubit 1 is"):
+        open_amplitudes(circuit, {0: 1}, [2])
+    with pytest.raises(InputError, match="names qubit 2 twice"):
+        open_amplitudes(circuit, {0: 1, 1: 0, 2: 0}, [2])
+    with pytest.raises(InputError, match="fix qubit 1 on 3"):
+        open_amplitudes(circuit, {0: 1, 1: 3}, [2])
+    with pytest.raises(InputError, match="devices: are 2"):
+        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(devices=2))
+    with pytest.raises(InputError, match="device: is a GPU"):
+        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(device="gpu"))
+    with pytest.raises(InputError, match="memory"):
+        amplitudes(circuit, strings(3, 8, 0), ContractionOptions(memory=64.0))

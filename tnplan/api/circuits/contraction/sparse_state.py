@@ -1,0 +1,97 @@
+"""One contraction for many bit strings: its plan under a memory limit, and its run, of all slices or some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+
+import numpy as np
+
+from tnplan.api.circuits.contraction.networks import dtype_of
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.planning import memory_bytes
+from tnplan.api.progress import Progress
+from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, load_profile
+from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+from tnplan.planner.sparse_state.search import BatchSearch, search_batch_in_proportion
+
+
+class SparseState:
+    """The amplitudes of distinct bit strings, planned together. Qubits that all of them agree on are closed.
+
+    Parameters
+    ----------
+    circuit
+        On n qubits.
+    bitstrings
+        uint8, shape (k, n) with k of 1 or more, each once.
+    options
+        The device, memory, precision and search.
+    """
+
+    def __init__(self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> None:
+        _check(options)
+        self.options, self.dtype = options, dtype_of(options)
+        varied = np.flatnonzero((bitstrings != bitstrings[:1]).any(axis=0))
+        ends = ["." if qubit in varied else "01"[bit] for qubit, bit in enumerate(bitstrings[0].tolist())]
+        bitstrings = bitstrings[:, varied]
+        network, self.arrays = simplify(*circuit_network(circuit, "".join(ends)))
+        profile = _profile(options)
+        rate = profile.rate(self.dtype, DEFAULT_PRECISION[self.dtype]) / FLOPS_PER_PRODUCT[self.dtype]
+        weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
+        limit_bytes = memory_bytes(options, "cpu")
+        elements = limit_bytes / ITEM_BYTES[self.dtype]
+        most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        while True:
+            search = BatchSearch(options.search_s, most, options.seed, weight)
+            self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
+            if peak_elements(self.plan) <= elements:
+                return
+            most //= 2
+            if most < len(bitstrings):
+                raise InputError(
+                    "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
+                    "allow more, or ask for fewer strings at once",
+                )  # fmt: skip
+
+    def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
+        """One amplitude for each string; of some slices, the part of it that they sum up to."""
+        replay = BatchReplay(self.plan, self.arrays, self.dtype, self.options.threads or cores())
+        listener = self.options.progress
+        count = self.plan.n_slices if slices is None else len(slices)
+
+        def tell(done: int) -> None:
+            if listener is not None:
+                listener(Progress(done, count, f"slice {done} of {count}"))
+
+        return replay.run(slices, tell)
+
+
+def _check(options: ContractionOptions) -> None:
+    """Refuse what many amplitudes at once do not do yet."""
+    if options.device == "gpu" or options.gpu is not None:
+        raise InputError(
+            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"'
+        )
+    if options.devices > 1:
+        raise InputError(
+            "devices", f"are {options.devices}, and many amplitudes at once run on one",
+            "give one, or ask for all values of some open qubits",
+        )  # fmt: skip
+    if options.precision not in (None, "fp32", "fp64"):
+        raise InputError("precision", f"{options.precision!r} is not for a CPU", "choose fp32 or fp64")
+
+
+def _profile(options: ContractionOptions) -> Profile:
+    if isinstance(options.hardware, Profile):
+        return options.hardware
+    return load_profile(options.hardware or "cpu")
