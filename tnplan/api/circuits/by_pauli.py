@@ -107,6 +107,12 @@ def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
     return tuple(steps)
 
 
+def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
+    """The steps of a circuit, and the sums that are taken through them."""
+    planned = _planned(asked)
+    return planned.steps, planned.sums
+
+
 def _planned(asked: AskedCircuit) -> _PauliWork:
     """The steps, and the sums whose values the question needs."""
     steps = program_steps(asked.program.operations) if asked.gates is None else circuit_steps(asked.gates)

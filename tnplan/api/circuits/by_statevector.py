@@ -55,7 +55,7 @@ Read = Callable[[Simulator], Array]
 
 
 @dataclass(frozen=True, eq=False)
-class _StateWork:
+class StateWork:
     """What is run for a question, and what is read from the state after each program.
 
     `finish` makes the value of what was read. `copies`: of the whole state, on the host of each rank.
@@ -71,7 +71,7 @@ class _StateWork:
 def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    planned = None if isinstance(asked.question, Sample) else _planned(asked)
+    planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
     def prepare() -> int:
@@ -107,7 +107,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     return run_job(job, options.job)
 
 
-def _read(simulator: Simulator, planned: _StateWork) -> list[Array]:
+def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
     """What is read after each program."""
     found = []
     for number, program in enumerate(planned.programs):
@@ -119,7 +119,7 @@ def _read(simulator: Simulator, planned: _StateWork) -> list[Array]:
     return found
 
 
-def _mean(rank: Rank, simulator: Simulator, planned: _StateWork, options: QuestionOptions) -> Outcome:
+def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: QuestionOptions) -> Outcome:
     """The mean over trajectories with its standard deviation."""
     assert options.trajectories is not None
     (program,), runs = planned.programs, options.trajectories
@@ -149,10 +149,10 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
     return Outcome(given.counts, None, STATISTICAL, {"shots": shots, "samples": "independent"})
 
 
-def _planned(asked: AskedCircuit) -> _StateWork:
+def planned_work(asked: AskedCircuit) -> StateWork:
     """What is run and read for every question but samples."""
     question, n = asked.question, asked.n_qubits
-    one = partial(_StateWork, n, (asked.program,))
+    one = partial(StateWork, n, (asked.program,))
     if isinstance(question, Amplitudes):
         return one(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
     if isinstance(question, OpenAmplitudes):
@@ -171,7 +171,7 @@ def _planned(asked: AskedCircuit) -> _StateWork:
     if isinstance(question, Overlap):
         gates = (*asked.gates.gates, *inverse(question.other).gates)
         program = circuit_program(GateSequence(n, gates))
-        return _StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
+        return StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
     assert isinstance(question, Trace)
     return (_trace if question.state is None else _trace_of_input)(asked.gates, question)
 
@@ -214,7 +214,7 @@ def _open_bits(question: OpenAmplitudes, n_qubits: int) -> Array:
     return bits
 
 
-def _trace(circuit: GateSequence, question: Trace) -> _StateWork:
+def _trace(circuit: GateSequence, question: Trace) -> StateWork:
     """Tr(A U^dagger B U) / 2^n from states of 2 n qubits, an input and an output for each.
 
     With |S> the sum of |i>|i> over sqrt(2^n), <S|P U^dagger Q U|S> is the trace of P U^dagger Q U over 2^n.
@@ -229,7 +229,7 @@ def _trace(circuit: GateSequence, question: Trace) -> _StateWork:
     return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
 
 
-def _trace_of_input(circuit: GateSequence, question: Trace) -> _StateWork:
+def _trace_of_input(circuit: GateSequence, question: Trace) -> StateWork:
     """<s|A U^dagger B U|s>: a word P of A has <s|P = (-i)^|x & z| (-1)^|z & s| <s + x|."""
     n = circuit.n_qubits
     assert question.state is not None
@@ -246,7 +246,7 @@ def _trace_of_input(circuit: GateSequence, question: Trace) -> _StateWork:
 def _echoes(
     n_qubits: int, circuit: GateSequence, question: Trace, around: tuple[tuple[Gate, ...], tuple[Gate, ...]],
     wanted: tuple[Array, Array],
-) -> _StateWork:  # fmt: skip
+) -> StateWork:  # fmt: skip
     """U, a word of B, and U^dagger, for every word; weighted amplitudes of bit strings."""
     (before, after), (bits, weights) = around, wanted
     circuit, back = widened(circuit, n_qubits), inverse(circuit).gates
@@ -258,7 +258,7 @@ def _echoes(
     def finish(read: list[Array]) -> complex:
         return complex(np.array([c for *_, c in question.b.masks()]) @ np.array(read) @ weights)
 
-    return _StateWork(n_qubits, programs, partial(_amplitudes, bits=bits), finish)
+    return StateWork(n_qubits, programs, partial(_amplitudes, bits=bits), finish)
 
 
 def _bits(mask: int, n_qubits: int) -> list[int]:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.ask import ask
-from tnplan.api.circuits.inputs import given_bits, given_observables, given_pattern, given_qubits
+from tnplan.api.circuits.estimates.estimate import CircuitEstimate, estimate_question
 from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
-from tnplan.api.circuits.questions import (
-    Amplitudes,
-    AskedCircuit,
-    ExpectationValues,
-    OpenAmplitudes,
-    Overlap,
-    Probabilities,
-    Question,
-    ReducedDensityMatrix,
-    Sample,
-    Trace,
-    checked_shots,
-    checked_state,
+from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.circuits.read_question import (
+    Reader,
+    read_amplitudes,
+    read_density,
+    read_expectation,
+    read_named,
+    read_overlap,
+    read_probabilities,
+    read_sample,
+    read_trace,
 )
-from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.measurement import LARGEST_SHOTS
-from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
+from tnplan.api.planning.load import known_profile
+from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.html_table import html_table
+from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
 from tnplan.planner.networks.circuits.load import load_circuit
@@ -38,9 +36,8 @@ from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCir
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
 
-LARGEST_DENSITY = 13
-"""Qubits of a density matrix."""
 NAMES_SHOWN = 8
+LONGEST_SEARCH_S = 1e6
 
 
 class Circuit(ParametricCircuit):
@@ -148,15 +145,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-
-        def read(n_qubits: int) -> Question:
-            if open_qubits is not None:
-                return OpenAmplitudes(*given_pattern(bitstrings, open_qubits, n_qubits, LARGEST_MARGINAL))
-            if bitstrings is None:
-                raise InputError("--bitstrings", "are missing", "give bit strings or open qubits")
-            return Amplitudes(*given_bits(bitstrings, n_qubits))
-
-        return self._ask(read, options)
+        return self._ask(read_amplitudes(bitstrings, open_qubits), options)
 
     def sample(self, shots: int, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """How often each outcome comes in so many shots.
@@ -170,7 +159,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question; `seed` makes the outcomes the same in every run.
         """
-        return self._ask(lambda n: Sample(checked_shots(shots, LARGEST_SHOTS)), options)
+        return self._ask(read_sample(shots), options)
 
     def expectation(self, observables: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The expectation value of an observable, or those of a list of them.
@@ -183,7 +172,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(lambda n: ExpectationValues(*given_observables(observables, n)), options)
+        return self._ask(read_expectation(observables), options)
 
     def probabilities(
         self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
@@ -197,12 +186,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-
-        def read(n_qubits: int) -> Question:
-            chosen = range(n_qubits) if qubits is None else qubits
-            return Probabilities(given_qubits("--qubits", chosen, n_qubits, LARGEST_MARGINAL))
-
-        return self._ask(read, options)
+        return self._ask(read_probabilities(qubits), options)
 
     def reduced_density_matrix(
         self, qubits: Sequence[int], **options: Unpack[QuestionKeywords]
@@ -216,11 +200,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-
-        def read(n_qubits: int) -> Question:
-            return ReducedDensityMatrix(given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY))
-
-        return self._ask(read, options)
+        return self._ask(read_density(qubits), options)
 
     def overlap(self, other: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The overlap <other|circuit> of the final states of two circuits.
@@ -232,13 +212,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-
-        def read(n_qubits: int) -> Question:
-            second = load_circuit(other)
-            composed(GateSequence(n_qubits, ()), second)
-            return Overlap(second)
-
-        return self._ask(read, options)
+        return self._ask(read_overlap(other), options)
 
     def trace(
         self, a: Any, b: Any, *, state: str | None = None, **options: Unpack[QuestionKeywords]
@@ -258,21 +232,44 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
+        return self._ask(read_trace(a, b, state), options)
 
-        def read(n: int) -> Question:
-            return Trace(given_sum(a, n), given_sum(b, n), checked_state(state, n))
+    def estimate(
+        self, *, devices: Sequence[int] = (1,), hardware: Profile | str | Path = "cpu", search_time: float = 2.0,
+        **keywords: Any,
+    ) -> CircuitEstimate:  # fmt: skip
+        """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
 
-        return self._ask(read, options)
+        Parameters
+        ----------
+        devices : sequence of int
+            The numbers of devices.
+        hardware : Profile or path
+            A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
+        search_time : float
+            Seconds of the search for each contraction path.
+        **keywords
+            The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
+            `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
+            the options of every question.
+        """
+        names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
+        read = read_named({name: keywords.pop(name) for name in names})
+        options = QuestionOptions(**keywords)
+        if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
+            raise InputError("--search-time", f"is {search_time!r}", f"give 0 to {LONGEST_SEARCH_S:g} seconds")
+        profile = known_profile(hardware)
+        return estimate_question(self._asked(read, options), options, profile, devices, search_time)
 
     @cached_property
     def _bound(self) -> CircuitProgram:
         return self.program()
 
-    def _ask(self, read: Callable[[int], Question], keywords: QuestionKeywords) -> CircuitAnswer:
+    def _ask(self, read: Reader, keywords: QuestionKeywords) -> CircuitAnswer:
         options = QuestionOptions(**keywords)
         return ask(lambda: self._asked(read, options), options)
 
-    def _asked(self, read: Callable[[int], Question], options: QuestionOptions) -> AskedCircuit:
+    def _asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
         """The circuit with its noise, and the question that `read` makes for its number of qubits."""
         program = depolarized(self._bound, options.depolarizing)
         gates = None if final_measurements(program) is None else self._gates
