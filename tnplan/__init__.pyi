@@ -4,6 +4,8 @@ from tnplan import compress as compress
 from tnplan.api import workload as workload
 from tnplan.api.circuits.answer import CircuitAnswer as CircuitAnswer
 from tnplan.api.circuits.circuit import Circuit as Circuit
+from tnplan.api.circuits.estimates.estimate import CircuitEstimate as CircuitEstimate
+from tnplan.api.circuits.estimates.estimate import MethodEstimate as MethodEstimate
 from tnplan.api.codecs.compare_codecs import CodecRow as CodecRow
 from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs
 from tnplan.api.codecs.compress import compress_file as compress_file

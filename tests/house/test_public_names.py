@@ -124,6 +124,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "GateSequence": circuit,
     "Circuit": lambda: tnplan.Circuit(circuit()),
     "CircuitAnswer": lambda: tnplan.Circuit(circuit()).probabilities(device="cpu"),
+    "CircuitEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5),
     "CircuitProgram": lambda: tnplan.CircuitProgram(1, 1, (flip(),) * 1000),
     "CodecRow": lambda: tnplan.CodecRow("name", 1 << 30, 1 << 20, 1.5, 2.5, 1e-3),
     "CodecError": lambda: tnplan.compress.CodecError("place", "problem", "remedy"),
@@ -140,6 +141,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "InputError": lambda: tnplan.InputError("place", "problem", "remedy"),
     "Integrals": integrals,
     "Measurement": lambda: tnplan.Measurement(0, 0),
+    "MethodEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5).rows[0],
     "Network": lambda: matrices().network,
     "Optimizer": lambda: tnplan.Optimizer(10.0, max_tensor=2**30),
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
@@ -218,7 +220,10 @@ def test_examples_work(name: str) -> None:
     assert not lines, "".join(lines)
 
 
-@pytest.mark.parametrize("name", ["Schedule", "Projection", "ContractionPath", "UseChain", "Circuit"])
+CIRCUITS = ("Circuit", "CircuitEstimate")
+
+
+@pytest.mark.parametrize("name", ["Schedule", "Projection", "ContractionPath", "UseChain", *CIRCUITS])
 def test_notebooks_get_a_table(name: str) -> None:
     text = BUILT[name]()._repr_html_()
     assert text.startswith("<table>")

@@ -37,6 +37,7 @@ COMMANDS = {
     "reduced-density-matrix": "Compute the density matrix of some qubits.",
     "overlap": "Compute the overlap of the states of two circuits.",
     "trace": "Compute a trace of two operators, one taken through a circuit.",
+    "estimate": "Predict memory and time of a question for each method.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
     "compress": "Compress an array within an error bound.",

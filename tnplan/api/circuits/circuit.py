@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.ask import ask
-from tnplan.api.circuits.estimates.estimate import CircuitEstimate, estimate_question
 from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.api.circuits.read_question import (
@@ -35,6 +34,9 @@ from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.estimates.estimate import CircuitEstimate
 
 NAMES_SHOWN = 8
 LONGEST_SEARCH_S = 1e6
@@ -235,9 +237,13 @@ class Circuit(ParametricCircuit):
         return self._ask(read_trace(a, b, state), options)
 
     def estimate(
-        self, *, devices: Sequence[int] = (1,), hardware: Profile | str | Path = "cpu", search_time: float = 2.0,
+        self,
+        *,
+        devices: Sequence[int] = (1,),
+        hardware: Profile | str | Path = "cpu",
+        search_time: float = 2.0,
         **keywords: Any,
-    ) -> CircuitEstimate:  # fmt: skip
+    ) -> CircuitEstimate:
         """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
 
         Parameters
@@ -257,7 +263,9 @@ class Circuit(ParametricCircuit):
         read = read_named({name: keywords.pop(name) for name in names})
         options = QuestionOptions(**keywords)
         if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
-            raise InputError("--search-time", f"is {search_time!r}", f"give 0 to {LONGEST_SEARCH_S:g} seconds")
+            raise InputError("--search-time", f"is {search_time!r}", "give seconds")
+        from tnplan.api.circuits.estimates.estimate import estimate_question
+
         profile = known_profile(hardware)
         return estimate_question(self._asked(read, options), options, profile, devices, search_time)
 

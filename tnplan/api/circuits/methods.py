@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.circuits.questions import AskedCircuit, Trace
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.program import BitAssignment, Conditional, WhileLoop
@@ -28,6 +28,8 @@ ANSWERS_RANDOM = {
 """The same for a program that measures, resets, branches or is noisy on its way."""
 MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 """Qubits for which all words are propagated: 2^m and 4^m of them."""
+SMALL = 20
+"""Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
 LARGEST_DOUBLED = LARGEST // 2
 """Qubits of a circuit whose state vector has an input and an output for each of them."""
 
@@ -52,6 +54,11 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if method == "statevector":
         return _why_not_statevector(asked, options)
     return None
+
+
+def is_small(asked: AskedCircuit) -> bool:
+    """Whether the state vector is taken without looking at other methods."""
+    return asked.n_qubits * (2 if _is_doubled(asked) else 1) <= SMALL
 
 
 def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
@@ -85,13 +92,17 @@ def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
 
 
 def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
-    is_doubled = asked.question.name == "trace" and getattr(asked.question, "state", None) is None
-    most = LARGEST_DOUBLED if is_doubled else LARGEST
+    most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
     if asked.n_qubits > most:
         return "--method", f"'statevector' takes {most} qubits, and the circuit has {asked.n_qubits}"
     if asked.is_random and options.trajectories is None and asked.question.name != "sample":
         return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
     return None
+
+
+def _is_doubled(asked: AskedCircuit) -> bool:
+    """Whether the state has an input and an output for each qubit."""
+    return isinstance(asked.question, Trace) and asked.question.state is None
 
 
 def _way_out(asked: AskedCircuit, options: QuestionOptions) -> str:

@@ -21,7 +21,7 @@ from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import find_path
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.jobs.state import DTYPES
-from tnplan.planner.common.errors import NothingFitsError
+from tnplan.planner.common.errors import InputError, NothingFitsError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
@@ -62,7 +62,11 @@ def contraction_cost(
     share = len(networks) / len(chosen)
     costs = dict.fromkeys(devices, (0.0, 0.0))
     for one in chosen:
-        found = _project(_path(one.network, profile, dtype, search_s), profile, devices)
+        try:
+            path = _path(one.network, profile, dtype, search_s)
+        except InputError:  # a network of ours: no path under the memory
+            return {}
+        found = _project(path, profile, devices)
         for count, (memory, time_s) in [*costs.items()]:
             if count not in found:
                 del costs[count]

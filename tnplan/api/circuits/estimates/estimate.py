@@ -11,7 +11,7 @@ from tnplan.api.circuits.estimates.contraction_cost import contraction_cost
 from tnplan.api.circuits.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.api.circuits.estimates.pauli_pilot import pauli_cost
 from tnplan.api.circuits.estimates.state_cost import least_devices, state_cost
-from tnplan.api.circuits.methods import ANSWERS, check_answerable, why_not
+from tnplan.api.circuits.methods import ANSWERS, SMALL, check_answerable, check_method, is_small, why_not
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.outcome import EXACT, STATISTICAL, TRUNCATION
 from tnplan.api.circuits.questions import AskedCircuit, Sample
@@ -144,21 +144,27 @@ def estimate_question(
     asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: Sequence[int], search_s: float
 ) -> CircuitEstimate:
     """The estimate of each method that the options allow."""
-    check_answerable(asked, options)
+    if options.method == "auto":
+        check_answerable(asked, options)
+    else:
+        check_method(options.method, asked, options)
     counts = tuple(check_count("--devices", count) for count in devices)
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
     rows: list[MethodEstimate] = []
     for method in methods:
-        reason = why_not(method, asked, options)
-        if reason is None:
-            rows += _rows(method, asked, options, (profile, counts, search_s))
+        refusal = why_not(method, asked, options)
+        if refusal is None:
+            rows += method_rows(method, asked, options, profile, search_s, *counts)
         else:
-            text = f"not possible: {reason[0]} {reason[1]}"
+            text = f"not possible: {refusal[0]} {refusal[1]}"
             rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]
-    method, why = best_method([row for row in rows if row.devices == counts[0]])
-    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), method, why)
+    first = [row for row in rows if row.devices == counts[0]]
+    best, why = best_method(first)
+    if is_small(asked) and any(row.method == "statevector" and row.cost is not None for row in first):
+        best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
+    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), best, why)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
@@ -177,11 +183,11 @@ def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
     return best.method, f"it answers in {time_text(cost.longest_s)} at most{against}"
 
 
-def _rows(
-    method: str, asked: AskedCircuit, options: QuestionOptions,
-    machine: tuple[Profile, tuple[int, ...], float],
+def method_rows(
+    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, search_s: float,
+    *counts: int,
 ) -> list[MethodEstimate]:  # fmt: skip
-    profile, counts, search_s = machine
+    """What a method that can answer needs on each number of devices."""
     threads = 1 if is_gpu(profile) else options.threads or cores()
     room = room_bytes(profile)
     if method == "statevector":

@@ -81,6 +81,8 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
         if run.time_s > PILOT_S:
             break
         tried *= 2
+    if not todo:
+        return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, EXACT_FACTOR)
     if found is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), CPU_VISIT_S, inf)
     visit_s = found.time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
