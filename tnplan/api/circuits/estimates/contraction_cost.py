@@ -21,7 +21,7 @@ from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import find_path
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.jobs.state import DTYPES
-from tnplan.planner.common.errors import InputError, NothingFitsError
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
@@ -63,10 +63,9 @@ def contraction_cost(
     costs = dict.fromkeys(devices, (0.0, 0.0))
     for one in chosen:
         try:
-            path = _path(one.network, profile, dtype, search_s)
-        except InputError:  # a network of ours: no path under the memory
+            found = _project(_path(one.network, profile, dtype, search_s), profile, devices)
+        except InputError:  # a network of ours: no path fits under the memory
             return {}
-        found = _project(path, profile, devices)
         for count, (memory, time_s) in [*costs.items()]:
             if count not in found:
                 del costs[count]
@@ -96,11 +95,8 @@ def _project(
     """Bytes a device and seconds, for each number of devices that the path fits on."""
     if not path.ssa_path:
         return dict.fromkeys(devices, (0.0, 0.0))
-    try:
-        projection = project([path], profile, devices)
-    except NothingFitsError:
-        return {}
-    return {row.devices: (row.peak_bytes, row.time_s) for row in projection.rows}
+    rows = project([path], profile, devices).rows
+    return {row.devices: (row.peak_bytes, row.time_s) for row in rows}
 
 
 def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
