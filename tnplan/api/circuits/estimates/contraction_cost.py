@@ -39,8 +39,8 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S = 0.1
-"""Seconds of a network beside its contraction: making, simplifying, searching, planning and binding it."""
+START_S = 0.006
+"""Seconds of a network beside its contraction, its path being known: making, simplifying and binding it."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
@@ -76,7 +76,7 @@ def contraction_cost(
 
 
 def _path(network: Network, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
-    """A path that is found at once; a search where it takes long or does not fit."""
+    """The path that a contraction takes; a search of its own where that would search for long."""
     options = ContractionOptions(
         optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile))
     )
@@ -84,9 +84,9 @@ def _path(network: Network, profile: Profile, dtype: str, search_s: float) -> Co
     request = ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, operands))
     path = find_path(request, dtype, options)
     needed = TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2 ** path_cost(path).log2_largest
-    if predicted_s(path, profile) < ANNEALING_FROM_S and needed < room_bytes(profile):
-        return path
-    return find_path(request, dtype, replace(options, optimize="auto", search_s=search_s))
+    is_short = predicted_s(path, profile) < ANNEALING_FROM_S and needed < room_bytes(profile)
+    options = replace(options, optimize="auto", search_s=None if is_short else search_s)
+    return find_path(request, dtype, options)
 
 
 def _project(

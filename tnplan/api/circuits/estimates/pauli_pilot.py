@@ -26,9 +26,9 @@ from tnplan.planner.hardware.profile import Profile
 
 PILOT_S = 0.3
 """Seconds of a run after which no longer one is made."""
-PILOT_BYTES = 32 << 20
+PILOT_BYTES = 128 << 20
 """Memory of a pilot run."""
-FIRST_STEPS = 32
+FIRST_STEPS = 4
 MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
 START_S = 0.02
@@ -88,7 +88,8 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
     visit_s = found.time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
     if count == len(todo):
         return _Growth(found.largest, found.visits, len(todo), visit_s, EXACT_FACTOR)
-    return _extrapolated(np.array(found.record.terms, float), len(todo) - count, visit_s, truncation)
+    most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
+    return _extrapolated(np.array(found.record.terms, float), len(todo) - count, visit_s, most)
 
 
 def _pilot(
@@ -102,13 +103,12 @@ def _pilot(
         return None
 
 
-def _extrapolated(terms: np.ndarray, left: int, visit_s: float, truncation: Truncation) -> _Growth:
-    """The sum after the steps that are left, its logarithm rising as in the pilot."""
+def _extrapolated(terms: np.ndarray, left: int, visit_s: float, most: float) -> _Growth:
+    """The sum after the steps that are left, its logarithm rising as in the pilot, up to `most`."""
     logs = np.log(np.maximum(terms, 1.0))
     half = len(logs) // 2
     slope = (logs[-1] - logs[half]) / max(1, len(logs) - 1 - half)
     whole = (logs[-1] - logs[0]) / max(1, len(logs) - 1)
-    most = log(truncation.max_terms) if truncation.max_terms else MOST_LOG_TERMS
     path = np.minimum(logs[-1] + max(slope, 0.0) * np.arange(1, left + 1), most)
     visits = float(terms.sum() + np.exp(path).sum())
     spread = min(abs(slope - whole) * left + 0.5, MOST_LOG_TERMS)
