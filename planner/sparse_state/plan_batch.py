@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.schedule.batch_plan import BatchedStep, BatchPlan
 from tnplan.planner.sparse_state.rows import Rows, rows_of_bits, rows_of_product
@@ -60,3 +61,38 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
         path.sliced_inds,
         np.asarray(last.of_strings),
     )
+
+
+def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
+    """The plan with further indices sliced until there are `least` slices, each time the one that costs least.
+
+    Raises InputError where the indices that are summed do not make so many.
+    """
+    sizes = plan.network.size_dict
+    legs = [set(term) for term in plan.leaf_legs]
+    spans: list[set[str]] = []
+    for step in plan.steps:
+        spans.append(legs[step.left] | legs[step.right])
+        legs.append(set(step.legs))
+    products = [float(step.products) for step in plan.steps]
+    sliced = list(plan.sliced)
+    while prod(sizes[index] for index in sliced) < least:
+        costs = {
+            index: sizes[index]
+            * sum(
+                cost / (sizes[index] if index in span else 1)
+                for cost, span in zip(products, spans, strict=True)
+            )
+            for index in sorted(set().union(*spans) - set(sliced))
+        }
+        if not costs:
+            made = prod(sizes[index] for index in sliced)
+            raise InputError("slices", f"are {made}, and {least} are asked for", "ask for fewer")
+        chosen = min(costs, key=lambda index: costs[index])
+        sliced.append(chosen)
+        products = [
+            cost / (sizes[chosen] if chosen in span else 1)
+            for cost, span in zip(products, spans, strict=True)
+        ]
+    steps = tuple((step.left, step.right) for step in plan.steps)
+    return batch_plan(ContractionPath(plan.network, steps, tuple(sliced)), bitstrings)

@@ -22,6 +22,7 @@ from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+from tnplan.planner.sparse_state.plan_batch import with_slices
 from tnplan.planner.sparse_state.search import BatchSearch, search_batch_in_proportion
 
 
@@ -43,7 +44,7 @@ class SparseState:
         self.options, self.dtype = options, dtype_of(options)
         varied = np.flatnonzero((bitstrings != bitstrings[:1]).any(axis=0))
         ends = ["." if qubit in varied else "01"[bit] for qubit, bit in enumerate(bitstrings[0].tolist())]
-        bitstrings = bitstrings[:, varied]
+        self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, "".join(ends)))
         profile = _profile(options)
         rate = profile.rate(self.dtype, DEFAULT_PRECISION[self.dtype]) / FLOPS_PER_PRODUCT[self.dtype]
@@ -62,6 +63,10 @@ class SparseState:
                     "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
                     "allow more, or ask for fewer strings at once",
                 )  # fmt: skip
+
+    def slice_more(self, least: int) -> None:
+        """Slice further indices until there are so many slices, those first that cost least."""
+        self.plan = with_slices(self.plan, self.bitstrings, least)
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""
