@@ -210,7 +210,7 @@ def outcomes(texts: Sequence[str], program: CircuitProgram) -> list[str]:
 
     An outcome has the classical bits, or the qubits where none of them is measured.
     """
-    measured = final_measurements(program)
+    _, measured = without_final_measurements(program.operations)
     n_shown = program.n_bits - program.n_scratch
     if not measured or not n_shown:
         return [*texts]

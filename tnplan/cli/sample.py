@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--shots", type=int, required=True, help="How many outcomes.")
+@click.option(
+    "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
+    help="How a contraction draws: qubits in turn, or among random candidates.",
+)  # fmt: skip
+@click.option("--open-qubits", type=int, default=0, help="Of a candidate, so many take all their values.")
+@click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices.")
 @question_options
-def command(circuit: Path, shots: int, **options: Any) -> None:
+def command(
+    circuit: Path, shots: int, sampling: str, open_qubits: int, fidelity: float, **options: Any
+) -> None:
     """Draw outcomes of a circuit, and print the counts of the most frequent ones.
 
     An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
@@ -29,4 +37,5 @@ def command(circuit: Path, shots: int, **options: Any) -> None:
         often = sorted(answer.value.items(), key=lambda row: -row[1])
         show_rows("count", [(bits, str(number)) for bits, number in often])
 
-    answer_question(circuit, lambda asked, more: asked.sample(shots, **more), show, options)
+    how: dict[str, Any] = {"sampling": sampling, "open_qubits": open_qubits, "fidelity": fidelity}
+    answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

@@ -92,16 +92,21 @@ def _trace_of_input(circuit: GateSequence, question: Trace, state: str, use: Con
 
 def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
     """Counts of the classical bits, or of all qubits where none is measured."""
-    from tnplan.api.circuits.contraction.sample import sample
+    from tnplan.api.circuits.contraction.sample import SampleOptions, sample
 
-    assert isinstance(asked.question, Sample)
-    assert asked.gates is not None
+    question = asked.question
+    assert isinstance(question, Sample)
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    drawn = sample(asked.gates, asked.question.shots, seed, use)
-    rows, numbers = np.unique(np.asarray(drawn), axis=0, return_counts=True)
-    counts: Counter[str] = Counter()
+    how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
+    circuit = asked.program if asked.gates is None else asked.gates
+    drawn = sample(circuit, question.shots, seed, use, how)
+    rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
     texts = ["".join(map(str, row)) for row in rows.tolist()]
+    counts: Counter[str] = Counter()
     for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
         counts[text] += number
-    details = {"device": options.device, "seed": seed, "shots": asked.question.shots}
+    details = {
+        "device": options.device, "seed": seed, "shots": question.shots, "samples": drawn.kind,
+        "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+    }  # fmt: skip
     return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)

@@ -149,7 +149,10 @@ class Circuit(ParametricCircuit):
         """
         return self._ask(read_amplitudes(bitstrings, open_qubits), options)
 
-    def sample(self, shots: int, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
+    def sample(
+        self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
         """How often each outcome comes in so many shots.
 
         An outcome is the string of the classical bits, or of the qubits where none of them is measured.
@@ -158,10 +161,17 @@ class Circuit(ParametricCircuit):
         ----------
         shots : int
             How many.
+        sampling : {"chain", "rejection"}
+            How a contraction draws them. "chain": qubits in turn, exact and independent, for shallow
+            circuits. "rejection": among random candidates, for random circuits.
+        open_qubits : int
+            By rejection, so many qubits of a candidate take all their values; samples are correlated then.
+        fidelity : float
+            By rejection, the share of the slices that are summed, which is about the fidelity of the state.
         **options
             As for every question; `seed` makes the outcomes the same in every run.
         """
-        return self._ask(read_sample(shots), options)
+        return self._ask(read_sample(shots, sampling, open_qubits, fidelity), options)
 
     def expectation(self, observables: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The expectation value of an observable, or those of a list of them.

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit, Trace
+from tnplan.api.circuits.questions import AskedCircuit, Sample, Trace
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.program import BitAssignment, Conditional, WhileLoop
+from tnplan.planner.networks.circuits.program import (
+    BitAssignment,
+    Conditional,
+    WhileLoop,
+    measures,
+    without_final_measurements,
+)
 
 ANSWERS = {
     "amplitudes": ("statevector", "contraction"),
@@ -19,7 +25,7 @@ ANSWERS = {
 }
 """The methods that answer each question about a circuit of gates."""
 ANSWERS_RANDOM = {
-    "sample": ("statevector",),
+    "sample": ("statevector", "contraction"),
     "expectation": ("statevector", "pauli", "contraction"),
     "probabilities": ("statevector", "contraction", "pauli"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli"),
@@ -49,6 +55,8 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     kinds = Conditional | WhileLoop | BitAssignment
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
+    if isinstance(asked.question, Sample):
+        return _why_not_sample(method, asked)
     if method == "pauli":
         return _why_not_pauli(asked)
     if method == "statevector":
@@ -72,7 +80,7 @@ def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> 
     reason = why_not(method, asked, options)
     if reason is not None:
         others = possible_methods(asked, options)
-        raise InputError(*reason, f"use {' or '.join(others)}" if others else _way_out(asked, options))
+        raise InputError(*reason, f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options))
 
 
 def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
@@ -80,7 +88,21 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
     if not possible_methods(asked, options):
         reasons = [why_not(method, asked, options) for method in ANSWERS[asked.question.name]]
         first = next(reason for reason in reasons if reason is not None)
-        raise InputError(*first, _way_out(asked, options))
+        raise InputError(*first, _way_out(first[0], asked, options))
+
+
+def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    assert isinstance(asked.question, Sample)
+    if method == "statevector":
+        if asked.question.sampling == "rejection":
+            return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
+        return _too_many_qubits(asked)
+    kept, _ = without_final_measurements(asked.program.operations)
+    if asked.is_random and measures(kept):
+        return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
+    if asked.is_random and asked.question.sampling == "rejection":
+        return "--sampling", "is 'rejection', which is for gates alone"
+    return None
 
 
 def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
@@ -92,11 +114,15 @@ def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
 
 
 def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    if asked.is_random and options.trajectories is None:
+        return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
+    return _too_many_qubits(asked)
+
+
+def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
     most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
     if asked.n_qubits > most:
         return "--method", f"'statevector' takes {most} qubits, and the circuit has {asked.n_qubits}"
-    if asked.is_random and options.trajectories is None and asked.question.name != "sample":
-        return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
     return None
 
 
@@ -105,8 +131,10 @@ def _is_doubled(asked: AskedCircuit) -> bool:
     return isinstance(asked.question, Trace) and asked.question.state is None
 
 
-def _way_out(asked: AskedCircuit, options: QuestionOptions) -> str:
+def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
     """What to do where no method answers."""
+    if place == "--sampling":
+        return "leave it out"
     name = asked.question.name
     if asked.is_random and name not in ANSWERS_RANDOM:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"

@@ -32,9 +32,15 @@ class OpenAmplitudes:
 
 @dataclass(frozen=True)
 class Sample:
-    """Counts of the outcomes of so many shots."""
+    """Counts of the outcomes of so many shots.
+
+    How a contraction draws them: `sampling`, "chain" or "rejection", with `open_qubits` and `fidelity`.
+    """
 
     shots: int
+    sampling: str = "chain"
+    open_qubits: int = 0
+    fidelity: float = 1.0
     name = "sample"
 
 

@@ -22,6 +22,7 @@ from tnplan.api.circuits.questions import (
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
+from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import composed
@@ -29,6 +30,8 @@ from tnplan.planner.networks.circuits.load import load_circuit
 
 Reader = Callable[[int], Question]
 """The question for a number of qubits; raises InputError for what does not fit it."""
+SAMPLING = ("chain", "rejection")
+"""How a contraction draws samples."""
 LARGEST_DENSITY = 13
 """Qubits of a density matrix."""
 
@@ -46,9 +49,22 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(shots: Any) -> Reader:
-    """Outcomes of so many shots."""
-    return lambda n_qubits: Sample(checked_shots(shots, LARGEST_SHOTS))
+def read_sample(
+    shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0
+) -> Reader:
+    """Outcomes of so many shots, and how a contraction draws them."""
+
+    def read(n_qubits: int) -> Question:
+        check_choice("--sampling", sampling, SAMPLING)
+        check_count("--open-qubits", open_qubits, 0)
+        if not is_number(fidelity) or not 0 < fidelity <= 1:
+            raise InputError("--fidelity", f"is {fidelity!r}", "give more than 0 and at most 1")
+        if sampling == "chain" and (open_qubits or fidelity < 1):
+            place = "--open-qubits" if open_qubits else "--fidelity"
+            raise InputError(place, "is for samples by rejection", "leave it out, or sample so")
+        return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)
+
+    return read
 
 
 def read_expectation(observables: Any) -> Reader:

@@ -93,6 +93,18 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "--bitstrings: ['0.0'] does not fit open qubits",
     ),
     ("no shots", CIRCUIT, lambda c: c.sample(0), "--shots: is 0; give an integer from 1 to"),
+    (
+        "fidelity",
+        CIRCUIT,
+        lambda c: c.sample(5, fidelity=0.5),
+        "--fidelity: is for samples by rejection; leave it out, or sample so",
+    ),
+    (
+        "all fidelity",
+        CIRCUIT,
+        lambda c: c.sample(5, fidelity=1.5, sampling="rejection"),
+        "--fidelity: is 1.5; give more than 0 and at most 1",
+    ),
     ("half a shot", CIRCUIT, lambda c: c.sample(0.5), "--shots: is 0.5"),
     ("seed", CIRCUIT, lambda c: c.sample(5, seed=-1), "--seed: is -1; give an integer from 0 up"),
     ("observable", CIRCUIT, lambda c: c.expectation("Z7"), "--observable: names qubit 7; use qubits 0 to 2"),
@@ -174,8 +186,8 @@ BAD: list[tuple[str, Any, Ask, str]] = [
     (
         "noisy samples",
         CIRCUIT,
-        lambda c: c.sample(5, depolarizing=0.1, method="contraction"),
-        "answers sample of gates alone, and the circuit has more; use statevector",
+        lambda c: c.sample(5, depolarizing=0.1, method="contraction", sampling="rejection"),
+        "--sampling: is 'rejection', which is for gates alone; leave it out",
     ),
     (
         "no trajectories",

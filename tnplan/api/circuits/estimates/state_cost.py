@@ -24,7 +24,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
 
-START_S = 0.01
+START_S = 0.015
 """Seconds of a job beside its passes: opening the device, preparing, reading."""
 LONG_PLANNING_S = 0.5
 FLOP_A_ROW = 8
