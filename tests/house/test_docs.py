@@ -114,7 +114,9 @@ def test_questions() -> None:
     assert names["rho"] == pytest.approx(np.eye(2) / 2)
     assert abs(names["fidelity"]) == pytest.approx(1)
     assert names["echo"] == pytest.approx(1)
-    noisy = run_example("questions.md", 2, **first)
+    plan = run_example("questions.md", 2, **first)["plan"]
+    assert (plan.method, len(plan.rows)) == ("statevector", 6)
+    noisy = run_example("questions.md", 3, **first)
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 

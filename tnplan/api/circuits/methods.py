@@ -80,7 +80,8 @@ def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> 
     reason = why_not(method, asked, options)
     if reason is not None:
         others = possible_methods(asked, options)
-        raise InputError(*reason, f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options))
+        remedy = f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options)
+        raise InputError(*reason, remedy)
 
 
 def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
