@@ -39,18 +39,24 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S = 0.006
-"""Seconds of a network beside its contraction, its path being known: making, simplifying and binding it."""
+START_S, TENSOR_S = 0.003, 2e-5
+"""Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A network that is contracted `count` times."""
+    """A network that is contracted `count` times; it had `n_tensors` before it was simplified."""
 
     network: Network
     count: int
+    n_tensors: int
+
+    @property
+    def start_s(self) -> float:
+        """Seconds to make, simplify and bind it."""
+        return START_S + TENSOR_S * self.n_tensors
 
 
 def contraction_cost(
@@ -71,7 +77,7 @@ def contraction_cost(
                 del costs[count]
                 continue
             its_memory, its_time_s = found[count]
-            costs[count] = max(memory, its_memory), time_s + share * (START_S + one.count * its_time_s)
+            costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
     return {count: Cost(count, memory, time_s, EXACT_FACTOR) for count, (memory, time_s) in costs.items()}
 
 
@@ -105,36 +111,37 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     circuit: Any = asked.program if asked.gates is None else asked.gates
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
     if isinstance(question, Amplitudes):
-        yield _Asked(_simple(*circuit_network(circuit, "0" * n)), len(question.bits))
+        yield _simple(*circuit_network(circuit, "0" * n), len(question.bits))
     elif isinstance(question, OpenAmplitudes):
         text = "".join("." if q in question.open_qubits else "0" for q in range(n))
-        yield _Asked(_simple(*circuit_network(circuit, text)), 1)
+        yield _simple(*circuit_network(circuit, text))
     elif isinstance(question, ExpectationValues):
         groups: dict[Support, set[tuple[int, int]]] = {}
         for x, z, _ in (word for one in question.sums for word in one.masks()):
             groups.setdefault(support_of(x, z), set()).add((x, z))
         for support, words in groups.items():
             if support.qubits:
-                yield _Asked(_closed(sandwich(steps, support)), len(words))
+                yield _closed(sandwich(steps, support), len(words))
     elif isinstance(question, Probabilities):
-        yield _Asked(_closed(marginal_network(steps, question.qubits)), 1)
+        yield _closed(marginal_network(steps, question.qubits))
     elif isinstance(question, ReducedDensityMatrix):
-        yield _Asked(_simple(*density_network(steps, question.qubits)), 1)
+        yield _simple(*density_network(steps, question.qubits))
     elif isinstance(question, Overlap):
-        yield _Asked(_simple(*overlap_network(circuit.gates, question.other.gates, n)), 1)
+        yield _simple(*overlap_network(circuit.gates, question.other.gates, n))
     elif isinstance(question, Trace):
         for x, z, _ in question.a.masks():
             for u, v, _ in question.b.masks():
                 opened, _ = trace_network(circuit.gates, support_of(x, z), support_of(u, v))
-                yield _Asked(_closed(opened), 1)
+                yield _closed(opened)
 
 
-def _simple(network: Network, arrays: Sequence[Any]) -> Network:
-    return simplify(network, arrays)[0]
+def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:
+    return _Asked(simplify(network, arrays)[0], count, len(arrays))
 
 
-def _closed(opened: OpenNetwork) -> Network:
+def _closed(opened: OpenNetwork, count: int = 1) -> _Asked:
     """A network with its further tensors."""
-    network = _simple(opened.network, opened.arrays)
+    network = simplify(opened.network, opened.arrays)[0]
     sizes = {**opened.network.size_dict, **network.size_dict}
-    return Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
+    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
+    return _Asked(closed, count, len(opened.arrays))

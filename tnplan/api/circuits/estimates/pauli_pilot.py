@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from time import process_time
 
 import numpy as np
 
@@ -31,7 +32,7 @@ PILOT_BYTES = 128 << 20
 FIRST_STEPS = 4
 MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
-START_S = 0.02
+START_S = 0.01
 GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
 """Seconds of a GPU for a term before a step, and for a step (H200, docs/pauli.md)."""
 CPU_VISIT_S = 1e-8
@@ -55,7 +56,9 @@ class _Growth:
 
 def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation: Truncation) -> Cost:
     """What a question takes on one device."""
+    begin = process_time()
     steps, sums = planned_sums(asked)
+    steps_s = process_time() - begin
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     grown = [_growth(steps, one, precision, truncation) for one in chosen]
@@ -64,28 +67,29 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation
     else:
         seconds = sum(one.visits * one.visit_s + START_S for one in grown)
     size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
-    return Cost(1, size_bytes, share * seconds, max(one.factor for one in grown))
+    return Cost(1, size_bytes, steps_s + share * seconds, max(one.factor for one in grown))
 
 
 def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation) -> _Growth:
     """The growth of one sum, from runs over the last steps."""
     todo, start = prepared(steps, start, truncation.needs_letters)
     found, count = None, 0
-    tried = FIRST_STEPS
+    tried, time_s = FIRST_STEPS, 0.0
     while count < len(todo):
         tried = min(tried, len(todo))
+        begin = process_time()
         run = _pilot(todo[len(todo) - tried :], start, precision, truncation)
         if run is None:
             break
-        found, count = run, tried
-        if run.time_s > PILOT_S:
+        found, count, time_s = run, tried, process_time() - begin
+        if time_s > PILOT_S:
             break
         tried *= 2
     if not todo:
         return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, EXACT_FACTOR)
     if found is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), CPU_VISIT_S, inf)
-    visit_s = found.time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
+    visit_s = time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
     if count == len(todo):
         return _Growth(found.largest, found.visits, len(todo), visit_s, EXACT_FACTOR)
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
