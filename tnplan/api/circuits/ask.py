@@ -8,12 +8,12 @@ from time import perf_counter
 from typing import TypeVar
 
 from tnplan.api.circuits.answer import CircuitAnswer
-from tnplan.api.circuits.by_contraction import answer_by_contraction
-from tnplan.api.circuits.by_pauli import answer_by_pauli
-from tnplan.api.circuits.by_statevector import answer_by_state
 from tnplan.api.circuits.choose import chosen_method
+from tnplan.api.circuits.engines.contraction import answer_by_contraction
+from tnplan.api.circuits.engines.outcome import Outcome
+from tnplan.api.circuits.engines.pauli import answer_by_pauli
+from tnplan.api.circuits.engines.statevector import answer_by_state
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.outcome import Outcome
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, TRUNCATION
 from tnplan.api.circuits.estimates.contraction_cost import contraction_cost
 from tnplan.api.circuits.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.api.circuits.estimates.pauli_pilot import pauli_cost
 from tnplan.api.circuits.estimates.state_cost import least_devices, state_cost
 from tnplan.api.circuits.methods import ANSWERS, SMALL, check_answerable, check_method, is_small, why_not
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.outcome import EXACT, STATISTICAL, TRUNCATION
 from tnplan.api.circuits.questions import AskedCircuit, Sample
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.pauli.terms.truncation import Truncation

@@ -14,7 +14,7 @@ from time import process_time
 
 import numpy as np
 
-from tnplan.api.circuits.by_pauli import planned_sums
+from tnplan.api.circuits.engines.pauli import planned_sums
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.executor.observables.pauli_sum import PauliSum

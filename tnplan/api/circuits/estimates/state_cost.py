@@ -6,7 +6,7 @@ from time import process_time
 
 import numpy as np
 
-from tnplan.api.circuits.by_statevector import planned_work
+from tnplan.api.circuits.engines.statevector import planned_work
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu, room_bytes
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 from tnplan.api.jobs.state import DTYPES

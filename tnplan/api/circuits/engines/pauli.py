@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.outcome import EXACT, TRUNCATION, Outcome
 from tnplan.api.circuits.questions import (
     AskedCircuit,
     ExpectationValues,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
 from tnplan.api.circuits.methods import possible_methods
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.outcome import EXACT, STATISTICAL, Outcome
 from tnplan.api.circuits.questions import (
     Amplitudes,
     AskedCircuit,
