@@ -120,6 +120,13 @@ def test_questions() -> None:
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 
+def test_primitives_of_qiskit() -> None:
+    pytest.importorskip("qiskit")
+    names = run_example("questions.md", 4)
+    assert names["values"] == pytest.approx([1, 1])
+    assert set(names["outcomes"]) == {"00", "11"}
+
+
 def test_a_diagonalization() -> None:
     integrals = random_integrals(6, 5, 5, 0)
     found = run_example(
