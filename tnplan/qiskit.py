@@ -29,7 +29,6 @@ from qiskit.quantum_info import SparsePauliOp
 from tnplan.api.circuits.circuit import Circuit
 from tnplan.api.circuits.options import QuestionKeywords
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.program import final_measurements, measures
 
 __all__ = ["Estimator", "Sampler"]
@@ -111,9 +110,7 @@ class Estimator(BaseEstimatorV2):
         observables = np.empty(pub.observables.shape, object)
         for index in np.ndindex(observables.shape):
             words, coefficients = zip(*pub.observables[index].items(), strict=True)
-            if np.any(np.imag(coefficients)):
-                raise InputError("--observable", "has complex coefficients", "give a Hermitian operator")
-            observables[index] = SparsePauliOp(words, np.real(coefficients))
+            observables[index] = SparsePauliOp(words, coefficients)  # Hermitian: the PUB refuses others
         numbers, wanted = np.broadcast_arrays(np.arange(bound.size).reshape(bound.shape), observables)
         values, errors = np.zeros(numbers.shape), np.zeros(numbers.shape)
         for number, circuit in enumerate(bound.ravel()):

@@ -14,7 +14,6 @@ from qiskit.circuit import Parameter, ParameterVector  # noqa: E402
 from qiskit.primitives import StatevectorEstimator, StatevectorSampler  # noqa: E402
 from qiskit.quantum_info import Pauli, SparsePauliOp  # noqa: E402
 
-import tnplan  # noqa: E402
 from tnplan.qiskit import Estimator, Sampler  # noqa: E402
 
 CPU: Any = {"device": "cpu", "threads": 1}
@@ -51,11 +50,6 @@ def test_estimates_equal_those_of_qiskit() -> None:
             assert ours.data.evs.shape == theirs.data.evs.shape
             np.testing.assert_allclose(ours.data.evs, theirs.data.evs, rtol=0, atol=1e-10)
             assert np.all(ours.data.stds == 0)
-
-
-def test_operators_that_are_not_hermitian_are_refused() -> None:
-    with pytest.raises(tnplan.InputError, match="--observable: has complex coefficients; give a Hermitian"):
-        Estimator(**CPU).run([(ansatz(), SparsePauliOp("XXI", 1j), [0.1, 0.2, 0.3])]).result()
 
 
 def test_samples_follow_those_of_qiskit() -> None:

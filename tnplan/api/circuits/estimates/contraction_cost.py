@@ -39,7 +39,7 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S, TENSOR_S = 0.003, 2e-5
+START_S, TENSOR_S = 0.002, 4e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
