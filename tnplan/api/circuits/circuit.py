@@ -85,6 +85,8 @@ class Circuit(ParametricCircuit):
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
             self._values[name] = value
+        if not self.names:
+            self.program()  # what is wrong with a circuit is said when it is read
 
     def __repr__(self) -> str:
         if self.parameters:
@@ -128,7 +130,7 @@ class Circuit(ParametricCircuit):
 
     def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
         """All operations, with values for the parameters that are free."""
-        return super().program({**self._values, **values})
+        return super().program({**self._values, **values}) if values else self._bound
 
     def amplitudes(
         self, bitstrings: Any = None, *, open_qubits: Sequence[int] | None = None,
@@ -281,7 +283,7 @@ class Circuit(ParametricCircuit):
 
     @cached_property
     def _bound(self) -> CircuitProgram:
-        return self.program()
+        return super().program(self._values)
 
     def _ask(self, read: Reader, keywords: QuestionKeywords) -> CircuitAnswer:
         options = QuestionOptions(**keywords)

@@ -87,6 +87,16 @@ def test_plain_data_are_circuits() -> None:
         tnplan.Circuit(5)
 
 
+def test_a_wrong_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    path = tmp_path / "c.qasm"
+    path.write_text('include "stdgates.inc"; qubit q;\nflip q;')
+    with pytest.raises(tnplan.InputError, match=r"c\.qasm: line 2"):
+        tnplan.Circuit(path)
+    with pytest.raises(tnplan.InputError, match=r"absent\.qasm: cannot be read"):
+        tnplan.Circuit(tmp_path / "absent.qasm")
+
+
 def test_inverse_and_compose() -> None:
     first, second = (random_circuit(3, 30, seed) for seed in (1, 2))
     both = tnplan.Circuit(first).compose(second)

@@ -31,6 +31,8 @@ from tnplan.api.circuits.questions import (
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.state import end_state, open_state, state_needs
 from tnplan.executor.device.cpu.compiled.ahead import compile_soon
+from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.cpu.kernel_samples import COVERS
@@ -67,6 +69,10 @@ class StateWork:
     finish: Callable[[list[Array]], Any] = lambda read: read[0]
     copies: int = 0
 
+    def copies_bytes(self, dtype: str) -> int:
+        """The bytes of these copies."""
+        return self.copies * (np.dtype(dtype).itemsize << self.n_qubits)
+
 
 def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
@@ -80,13 +86,15 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
 
     def needs(_: int, n_ranks: int, threads: int) -> Needs:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
-        copies = 0 if planned is None else planned.copies
-        more = copies * (np.dtype(options.dtype).itemsize << n_qubits)
+        more = 0 if planned is None else planned.copies_bytes(options.dtype)
         others = [method for method in possible_methods(asked, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
 
     def work(rank: Rank, seed: int) -> Outcome:
+        if planned is not None and rank.device.name == "gpu":
+            bytes_here, n_here = planned.copies_bytes(options.dtype), ranks_here(rank.world)
+            agree(rank.world, lambda: check_host_memory(bytes_here, host_memory()[1], n_here))
         with rank.on_stream():
             state = open_state(rank, n_qubits, options.dtype)
             simulator = Simulator(state, n_qubits, seed=seed)
@@ -138,10 +146,11 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
     """Counts of outcomes."""
     assert isinstance(asked.question, Sample)
     shots = asked.question.shots
-    needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads).cpu_bytes
+    free = host_memory()[1] / ranks_here(rank.world)
     if rank.device.name == "cpu":
-        free = rank.memory_bytes - needed
-        agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
+        needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads)
+        free = rank.memory_bytes - needed.cpu_bytes
+    agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
     given = answer(
         simulator, asked.program, SampleQuestion(shots),
         lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
