@@ -1,7 +1,7 @@
 """The product of two tensors with rows: each row of the result is that of a row of both. NumPy and BLAS.
 
-The rows that share a row of one operand are one matrix product with it. Where most pairs are there, all are
-formed in one product. Where hardly any share one, rows are gathered and multiplied one by one.
+The rows that share a row of one operand are one matrix product with it. Where hardly any share one, rows are
+gathered and multiplied one by one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,27 @@ from math import prod
 
 import numpy as np
 
+from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.planner.common.arrays import Array
 
-WHOLE_SHARE = 2
-"""All pairs of rows are multiplied where these are at most so many times those that are wanted."""
+ROWS = ""
+"""Stands for the axis of the rows among the indices of a tensor's axes."""
 FEWEST_TOGETHER = 4
 """Rows that share one of the other operand, in the mean, from which on they are one matrix product."""
+COPIED_ELEMENTS = 1 << 16
+"""Elements from which on the kernel for copies reorders axes; it is loaded in a second."""
 GATHERED_ELEMENTS = 1 << 22
 """Elements of gathered rows at once."""
+
+
+@dataclass(frozen=True)
+class RowTensor:
+    """A contiguous array, and the index of each of its axes; `ROWS` is that of its rows."""
+
+    array: Array
+    order: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,7 @@ class StepLegs:
 
     @property
     def result(self) -> tuple[str, ...]:
-        """The order of the result's axes after its rows."""
+        """The indices of the result."""
         return (*self.both, *self.left, *self.right)
 
 
@@ -62,44 +74,54 @@ def sort_legs(
     return StepLegs(*groups, extents)  # type: ignore[arg-type]
 
 
-def multiply(
-    left: tuple[Array, Sequence[str]], right: tuple[Array, Sequence[str]], legs: StepLegs, pairs: Array,
-    threads: int,
-) -> Array:  # fmt: skip
-    """The product, shape [row, both, left, right], of tensors [row, ...] with the indices of their axes.
+class RowProducts:
+    """Products on one CPU with so many threads."""
 
-    `pairs` has the rows of both operands that make each row of the result, int32 [row, 2].
-    """
-    h, m, n, k = legs.extents
-    a = _ordered(*left, (*legs.both, *legs.left, *legs.summed)).reshape(-1, h, m, k)
-    b = _ordered(*right, (*legs.both, *legs.summed, *legs.right)).reshape(-1, h, k, n)
-    count = len(pairs)
-    if len(a) * len(b) <= WHOLE_SHARE * count or 1 in (len(a), len(b)):
-        return _all_pairs(a, b, pairs, threads)
-    fewer = min(len(a), len(b))
-    if count < FEWEST_TOGETHER * fewer:
-        return _one_by_one(a, b, pairs, threads)
-    return _in_groups(a, b, pairs, threads)
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._device = NumpyDevice(threads)
 
+    def multiply(self, left: RowTensor, right: RowTensor, legs: StepLegs, pairs: Array) -> RowTensor:
+        """The product; `pairs` has the rows of both operands that make each row, int32 [row, 2]."""
+        sizes = dict(zip(left.order, left.array.shape, strict=True))
+        sizes.update(zip(right.order, right.array.shape, strict=True))
+        counts = left.array.shape[left.order.index(ROWS)], right.array.shape[right.order.index(ROWS)]
+        h, m, n, k = legs.extents
+        # An operand with one row is multiplied with all rows of the other at once.
+        if counts[0] == 1 or counts[1] == 1:
+            first = (*legs.both, ROWS, *legs.left, *legs.summed)
+            second = (*legs.both, *legs.summed, ROWS, *legs.right)
+            a = self._ordered(left, first).reshape(h, counts[0] * m, k)
+            b = self._ordered(right, second).reshape(h, k, counts[1] * n)
+            order = (*legs.both, ROWS, *legs.left, *legs.right)
+            if counts[1] > 1:
+                order = (*legs.both, *legs.left, ROWS, *legs.right)
+            sizes[ROWS] = counts[0] * counts[1]
+            product = np.matmul(a, b).reshape([sizes[index] for index in order])
+            rows = pairs[:, 1 if counts[1] > 1 else 0]
+            if not np.array_equal(rows, np.arange(sizes[ROWS])):
+                product = np.take(product, rows, axis=order.index(ROWS))
+            return RowTensor(product, order)
+        a = self._ordered(left, (ROWS, *legs.both, *legs.left, *legs.summed)).reshape(-1, h, m, k)
+        b = self._ordered(right, (ROWS, *legs.both, *legs.summed, *legs.right)).reshape(-1, h, k, n)
+        together = len(pairs) >= FEWEST_TOGETHER * min(counts)
+        product = (_in_groups if together else _one_by_one)(a, b, pairs, self.threads)
+        sizes[ROWS] = len(pairs)
+        order = (ROWS, *legs.result)
+        return RowTensor(product.reshape([sizes[index] for index in order]), order)
 
-def _ordered(array: Array, order: Sequence[str], wanted: Sequence[str]) -> Array:
-    """The tensor with its axes after the rows in this order, contiguous."""
-    axes = (0, *(1 + order.index(index) for index in wanted))
-    return np.ascontiguousarray(array.transpose(axes))
-
-
-def _all_pairs(a: Array, b: Array, pairs: Array, threads: int) -> Array:
-    """Every row of a with every row of b, then the wanted ones: one matrix product for each shared value."""
-    (r, h, m, k), (s, _, _, n) = a.shape, b.shape
-    # [h, r m, k] times [h, k, s n]; transposes of operands with one row or one shared value cost nothing.
-    first = a.transpose(1, 0, 2, 3).reshape(h, r * m, k)
-    second = b.transpose(1, 2, 0, 3).reshape(h, k, s * n)
-    product = np.matmul(first, second).reshape(h, r, m, s, n).transpose(1, 3, 0, 2, 4)
-    if r == 1 or s == 1:
-        whole = product.reshape(r * s, h, m, n)
-        rows = pairs[:, 0] if s == 1 else pairs[:, 1]
-        return whole if np.array_equal(rows, np.arange(r * s)) else whole[rows]
-    return product[pairs[:, 0], pairs[:, 1]]
+    def _ordered(self, tensor: RowTensor, wanted: tuple[str, ...]) -> Array:
+        """The array with its axes in this order, contiguous."""
+        array = tensor.array
+        axes = [tensor.order.index(index) for index in wanted]
+        view = array.transpose(axes)
+        if array.size < COPIED_ELEMENTS or view.flags.c_contiguous or not array.flags.c_contiguous:
+            return np.ascontiguousarray(view)
+        target = np.empty(view.shape, array.dtype)
+        strides = row_major(array.shape), row_major(view.shape)
+        moved = [(array.shape[axis], strides[0][axis], strides[1][place]) for place, axis in enumerate(axes)]
+        self._device.bind_copy(target.reshape(-1), array.reshape(-1), make_copy(moved))()
+        return target
 
 
 def _one_by_one(a: Array, b: Array, pairs: Array, threads: int) -> Array:
@@ -117,10 +139,10 @@ def _one_by_one(a: Array, b: Array, pairs: Array, threads: int) -> Array:
 
 
 def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
-    """A product for each row of the operand with fewer rows, with all rows of the other that meet it."""
-    (_, h, m, k), (_, _, _, n) = a.shape, b.shape
+    """A product for each row of one operand, with all rows of the other that meet it; these are gathered."""
+    (r, h, m, k), (s, _, _, n) = a.shape, b.shape
     result = np.empty((len(pairs), h, m, n), a.dtype)
-    by_right = len(b) <= len(a)
+    by_right = _gathers_left((r, m), (s, n), len(pairs))
     shared, other = (pairs[:, 1], pairs[:, 0]) if by_right else (pairs[:, 0], pairs[:, 1])
     order = np.argsort(shared, kind="stable")
     starts = np.flatnonzero(np.diff(shared[order], prepend=-1))
@@ -143,3 +165,14 @@ def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
 
     over_rows(len(starts), threads, work)
     return result
+
+
+def _gathers_left(left: tuple[int, int], right: tuple[int, int], count: int) -> bool:
+    """Whether rows of the left operand are gathered: the smaller ones, where enough of them go together.
+
+    Of both operands the number of rows, and what a row has in the result.
+    """
+    (r, m), (s, n) = left, right
+    if min(count / r, count / s) >= FEWEST_TOGETHER:
+        return m <= n
+    return s <= r

@@ -7,12 +7,10 @@ from math import prod
 
 import numpy as np
 
-from tnplan.executor.contraction.sparse_state.product import StepLegs, multiply, sort_legs
+from tnplan.executor.contraction.sparse_state.product import ROWS, RowProducts, RowTensor, StepLegs, sort_legs
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.schedule.batch_plan import BatchPlan
-
-Tensor = tuple[Array, tuple[str, ...]]
 
 
 class BatchReplay:
@@ -32,6 +30,7 @@ class BatchReplay:
 
     def __init__(self, plan: BatchPlan, arrays: Sequence[Array], dtype: str, threads: int) -> None:
         self.plan, self.threads, self.dtype = plan, threads, np.dtype(dtype)
+        self.products = RowProducts(threads)
         n_leaves = len(plan.network.inputs)
         self.leaves = [self._leaf(number, np.asarray(array, dtype)) for number, array in enumerate(arrays)]
         sizes = {**plan.network.size_dict, **dict.fromkeys(plan.sliced, 1)}
@@ -47,14 +46,13 @@ class BatchReplay:
             self.legs.append(sort_legs(legs[step.left], legs[step.right], kept, sizes))
             legs.append(self.legs[-1].result)
             self.level.append(max(self.level[step.left], self.level[step.right]))
-        self.orders = legs
         self.n_leaves = n_leaves
 
     def run(self, slices: Sequence[int] | None = None, tell: Callable[[int], None] | None = None) -> Array:
         """The sum over some slices, all where that is None: one value for each string."""
         plan = self.plan
         total: Array | None = None
-        held: dict[int, Array] = {}
+        held: dict[int, RowTensor] = {}
         before: tuple[int, ...] | None = None
         with blas_threads(self.threads):
             for done, number in enumerate(range(plan.n_slices) if slices is None else slices):
@@ -69,7 +67,7 @@ class BatchReplay:
             return np.zeros(len(plan.rows), self.dtype)
         return total.reshape(-1)[plan.rows]
 
-    def _leaf(self, number: int, array: Array) -> Tensor:
+    def _leaf(self, number: int, array: Array) -> tuple[Array, tuple[str, ...]]:
         """An input with its rows first: the values of its final indices are those of each row."""
         term = self.plan.network.inputs[number]
         final, bits = self.plan.leaf_bits[number]
@@ -97,37 +95,35 @@ class BatchReplay:
         pairs = enumerate(zip(before, values, strict=True))
         return next((level for level, (a, b) in pairs if a != b), len(values))
 
-    def _slice(self, held: dict[int, Array], values: dict[str, int], changed: int) -> Array:
+    def _slice(self, held: dict[int, RowTensor], values: dict[str, int], changed: int) -> Array:
         """One slice. `held` has tensors of slices before, and keeps those that later ones may need."""
         plan, last = self.plan, self.n_leaves + len(self.plan.steps) - 1
         needed = set(self._needed(last, held, changed))
-        tensors: dict[int, Array] = {}
+        tensors: dict[int, RowTensor] = {}
 
-        def take(number: int) -> Array:
+        def take(number: int) -> RowTensor:
             if number not in needed:
                 return held[number]
             if number < self.n_leaves:
                 array, legs = self.leaves[number]
                 places = tuple(values[index] if index in values else slice(None) for index in legs)
-                return array[(slice(None), *places)]
+                order = (ROWS, *(index for index in legs if index not in values))
+                return RowTensor(np.ascontiguousarray(array[(slice(None), *places)]), order)
             return tensors.pop(number)
 
         for number in sorted(one for one in needed if one >= self.n_leaves):
             place = number - self.n_leaves
             step, legs = plan.steps[place], self.legs[place]
-            operands = [(take(child), self.orders[child]) for child in (step.left, step.right)]
-            found = multiply(operands[0], operands[1], legs, step.pairs, self.threads)
-            shape = [plan.network.size_dict[index] for index in legs.result]
-            found = found.reshape(len(step.pairs), *shape)
+            found = self.products.multiply(take(step.left), take(step.right), legs, step.pairs)
             if self.level[number] < len(plan.sliced) - 1:
                 held[number] = found
             tensors[number] = found
             for child in (step.left, step.right):
                 if self.level[child] == self.level[number]:
                     held.pop(child, None)
-        return take(last)
+        return take(last).array
 
-    def _needed(self, top: int, held: dict[int, Array], changed: int) -> Iterator[int]:
+    def _needed(self, top: int, held: dict[int, RowTensor], changed: int) -> Iterator[int]:
         """The tensors to compute for the one at the top: those that are new, down to those that are held."""
         stack = [top]
         while stack:
