@@ -5,7 +5,8 @@
 
 Twelve circuits of 8 to 127 qubits, each with the expectation values of two words on one core, by every method
 that is predicted to take less than `--longest` seconds. Seconds are those of the processor, so that what else
-runs on the machine counts little. The second of two calls is taken: kernels are loaded, and paths are known.
+runs on the machine counts little. The first call is left out, so that kernels are loaded and paths are known; the
+least of the next two is taken.
 Goals: contraction and state vector within a factor of 1.5, Pauli propagation within the factor that it says;
 the method that `auto` takes at most 1.5 times slower than the best.
 """
@@ -18,6 +19,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ import tnplan
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 
 RESULTS = Path(__file__).parents[1] / "results" / "planning" / "estimates.json"
+LONG_S = 3.0
+"""Seconds of a call from which on it is made once."""
 CASES: dict[str, Callable[[], tnplan.GateSequence]] = {
     "haar 2x4, 12 layers, seed 0": lambda: lattice_circuit("rectangular", 2, 4, 12, 0),
     "haar 3x4, 12 layers, seed 1": lambda: lattice_circuit("rectangular", 3, 4, 12, 1),
@@ -51,17 +55,22 @@ def _halved(ladder: tnplan.GateSequence) -> tnplan.GateSequence:
 def measured(
     circuit: tnplan.Circuit, words: list[str], row: tnplan.MethodEstimate, values: dict[str, list[float]]
 ) -> dict[str, Any]:
-    """Seconds of the processor and of the clock of the second call; its values are added to `values`."""
+    """The least seconds of the processor and of the clock, of two calls; values are added to `values`."""
     assert row.cost is not None
-    processor = clock = 0.0
-    for _ in range(2):
+    least: tuple[float, float] = (inf, inf)
+    for number in range(3):
         processor, clock = time.process_time(), time.perf_counter()
         try:
             found = circuit.expectation(words, method=row.method, device="cpu", threads=1)
         except tnplan.InputError as error:
             return {"refused": str(error)}
-        processor, clock = time.process_time() - processor, time.perf_counter() - clock
+        taken = time.process_time() - processor, time.perf_counter() - clock
         values[row.method] = found.value.tolist()
+        if number or taken[0] > LONG_S:
+            least = min(least, taken)
+        if taken[0] > LONG_S:
+            break
+    processor, clock = least
     off = max(processor / row.cost.time_s, row.cost.time_s / processor)
     return {"processor_s": processor, "clock_s": clock, "off": off}
 

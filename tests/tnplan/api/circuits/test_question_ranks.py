@@ -20,7 +20,7 @@ CIRCUIT = "8\n" + "".join(
 
 
 @needs_mpi
-@pytest.mark.parametrize("method", ["statevector", "pauli"])
+@pytest.mark.parametrize("method", ["statevector", pytest.param("pauli", marks=pytest.mark.slow)])
 def test_two_ranks_give_what_one_gives(tmp_path: Path, method: str) -> None:
     file = tmp_path / "c.qsim"
     file.write_text(CIRCUIT)
