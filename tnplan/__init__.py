@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-__version__ = version("tnplan")
 
 _MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
@@ -29,6 +26,10 @@ __all__ = sorted(_ELSEWHERE)
 
 def __getattr__(name: str) -> Any:
     """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tnplan")
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in _ELSEWHERE:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from tnplan.planner.networks.circuits.questions.steps import (
     Step,
     diagonal_qubits,
+    keeps_diagonals,
     keeps_trace,
 )
 
@@ -28,11 +29,12 @@ def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collect
         if keeps_trace(step) and seen <= plain and all(diagonal_on[qubit] for qubit in seen):
             continue
         kept.append(number)
+        permutes = seen <= plain and keeps_diagonals(step)
         for qubit, keeps in diagonal_on.items():
-            if not (keeps and (qubit in plain or qubit not in region)):
-                plain.discard(qubit)
-            else:
+            if permutes or (keeps and (qubit in plain or qubit not in region)):
                 plain.add(qubit)
+            else:
+                plain.discard(qubit)
         region.update(step.qubits)
     return kept[::-1]
 

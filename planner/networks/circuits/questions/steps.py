@@ -69,8 +69,26 @@ def diagonal_qubits(step: Step) -> tuple[bool, ...]:
 
     A controlled gate does not change its control, a diagonal gate none of its qubits.
     """
-    data = tuple(np.asarray(operator, np.complex128).tobytes() for operator in operators_of(step))
-    return _diagonal_qubits(data, len(step.qubits))
+    return _diagonal_qubits(_data(step), len(step.qubits))
+
+
+def keeps_diagonals(step: Step) -> bool:
+    """Whether K^dagger D K is diagonal for every diagonal D: of Pauli gates and channels, CNOT, swaps."""
+    return _keeps_diagonals(_data(step))
+
+
+def _data(step: Step) -> tuple[bytes, ...]:
+    return tuple(np.asarray(operator, np.complex128).tobytes() for operator in operators_of(step))
+
+
+@lru_cache(4096)
+def _keeps_diagonals(data: tuple[bytes, ...]) -> bool:
+    for one in data:
+        operator = np.frombuffer(one, np.complex128)
+        side = int(len(operator) ** 0.5)
+        if (np.count_nonzero(operator.reshape(side, side), axis=1) > 1).any():
+            return False
+    return True
 
 
 @lru_cache(4096)
