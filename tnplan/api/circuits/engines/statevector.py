@@ -61,6 +61,7 @@ class StateWork:
     """What is run for a question, and what is read from the state after each program.
 
     `finish` makes the value of what was read. `copies`: of the whole state, on the host of each rank.
+    `table_bits`: the value has a table of 2^table_bits entries.
     """
 
     n_qubits: int
@@ -68,6 +69,7 @@ class StateWork:
     read: Read
     finish: Callable[[list[Array]], Any] = lambda read: read[0]
     copies: int = 0
+    table_bits: int = 0
 
     def copies_bytes(self, dtype: str) -> int:
         """The bytes of these copies."""
@@ -92,9 +94,8 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
 
     def work(rank: Rank, seed: int) -> Outcome:
-        if planned is not None and rank.device.name == "gpu":
-            bytes_here, n_here = planned.copies_bytes(options.dtype), ranks_here(rank.world)
-            agree(rank.world, lambda: check_host_memory(bytes_here, host_memory()[1], n_here))
+        if planned is not None:
+            _check_host(rank, planned, options.dtype)
         with rank.on_stream():
             state = open_state(rank, n_qubits, options.dtype)
             simulator = Simulator(state, n_qubits, seed=seed)
@@ -113,6 +114,18 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
         check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n_qubits, LARGEST_TARGETS),
     )  # fmt: skip
     return run_job(job, options.job)
+
+
+def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
+    """Refuse values for which the host has no room: on a CPU beside the state, which has been counted."""
+    n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
+    free = host_memory()[1] / n_here
+    if rank.device.name == "cpu":
+        needed = state_needs(planned.n_qubits, dtype, rank.world.size, rank.threads)
+        free = rank.memory_bytes - needed.cpu_bytes
+    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, free - copies))
+    if rank.device.name == "gpu":
+        agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
 
 
 def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
@@ -165,14 +178,19 @@ def planned_work(asked: AskedCircuit) -> StateWork:
     if isinstance(question, Amplitudes):
         return one(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
     if isinstance(question, OpenAmplitudes):
-        shape = (2,) * len(question.open_qubits)
-        return one(partial(_amplitudes, bits=_open_bits(question, n)), lambda read: read[0].reshape(shape))
+        m, wanted = len(question.open_qubits), (question.fixed, question.open_qubits)
+        return one(
+            lambda simulator: simulator.open_amplitudes(*wanted),
+            lambda found: found[0].reshape((2,) * m), table_bits=m,
+        )  # fmt: skip
     if isinstance(question, ExpectationValues):
         return one(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
     if isinstance(question, Probabilities):
-        shape = (2,) * len(question.qubits)
-        read: Read = lambda simulator: simulator.probabilities(question.qubits)  # noqa: E731
-        return one(read, lambda found: found[0].reshape(shape))
+        m, qubits = len(question.qubits), question.qubits
+        return one(
+            lambda simulator: simulator.probabilities(qubits),
+            lambda found: found[0].reshape((2,) * m), table_bits=m,
+        )  # fmt: skip
     if isinstance(question, ReducedDensityMatrix):
         copies = 0 if len(question.qubits) <= FEW_QUBITS else 3
         return one(partial(_density, qubits=question.qubits), _all, copies)
@@ -210,17 +228,6 @@ def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:
     state = simulator.array().reshape((2,) * simulator.n_qubits)
     rows = np.moveaxis(state, qubits, range(len(qubits))).reshape(2 ** len(qubits), -1)
     return rows @ rows.conj().T
-
-
-def _open_bits(question: OpenAmplitudes, n_qubits: int) -> Array:
-    """The bit strings of all values of the open qubits, the first most significant."""
-    m = len(question.open_qubits)
-    bits = np.zeros((2**m, n_qubits), np.uint8)
-    for qubit, value in question.fixed.items():
-        bits[:, qubit] = value
-    for k, qubit in enumerate(question.open_qubits):
-        bits[:, qubit] = np.arange(2**m) >> (m - 1 - k) & 1
-    return bits
 
 
 def _trace(circuit: GateSequence, question: Trace) -> StateWork:
