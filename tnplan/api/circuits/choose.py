@@ -49,8 +49,8 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     best, why = best_method(rows)
     if best is not None:
         return best
-    if isinstance(asked.question, Sample):
-        return possible[0]
+    if isinstance(asked.question, Sample):  # whose contraction has no estimate: the state does not fit
+        return possible[-1]
     raise InputError("--method", f"none fits ({why})", "allow more memory or more ranks, or truncate")
 
 

@@ -106,6 +106,12 @@ def test_the_choice_of_large_circuits_answers() -> None:
     assert given.value == pytest.approx(again.value, abs=1e-10)
 
 
+def test_samples_of_more_qubits_than_a_state_holds_are_contracted() -> None:
+    found = tnplan.Circuit(kicked_chain(40, 0.3, 1)).sample(20, seed=1, device="cpu", threads=1)
+    assert found.method == "contraction"
+    assert sum(found.value.values()) == 20
+
+
 @pytest.mark.slow
 def test_what_fits_nowhere_is_refused() -> None:
     random = np.random.default_rng(1)
