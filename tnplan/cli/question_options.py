@@ -89,18 +89,12 @@ def answer_question(
     from tnplan.api.circuits.ask import told_by_first
     from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.planner.common.files import check_writable
 
     parameters, as_json = options.pop("parameters"), options.pop("as_json")
     is_first, output = launched_rank() == 0, options["output"]
 
-    def read() -> Circuit:
-        if output is not None:
-            check_writable(output, circuit)
-        return Circuit(circuit, parameters)
-
     with ProgressLines(is_first, SAY_EVERY_S) as progress:
-        answer = ask(told_by_first(read), {**options, "progress": progress})
+        answer = ask(told_by_first(lambda: Circuit(circuit, parameters)), {**options, "progress": progress})
     if not is_first:
         return
     if as_json:

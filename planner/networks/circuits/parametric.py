@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
@@ -22,13 +23,14 @@ class ParametricCircuit:
     """A circuit that is read once, and gets values for its parameters later.
 
     `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols. `place`
-    names the circuit in errors. Raises InputError for a file that cannot be read, or an object of another
-    kind.
+    names the circuit in errors; `file` is what it was read from. Raises InputError for a file that cannot be
+    read, or an object of another kind.
     """
 
     def __init__(self, source: Any) -> None:
         self._source: Source | GateSequence | CircuitProgram | Any = source
         self.names: tuple[str, ...] = ()
+        self.file: Path | None = None
         if isinstance(source, GateSequence | CircuitProgram):
             self.place = "circuit" if isinstance(source, GateSequence) else "program"
             return
@@ -36,6 +38,7 @@ class ParametricCircuit:
             self.place = place_of(source)
             self.names = parameter_names(source)
             return
+        self.file = Path(source)
         text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
         if is_qasm(self.place, text):
             self._source = parse_source(text, self.place)

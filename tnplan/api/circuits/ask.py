@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
@@ -28,13 +29,16 @@ ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions], Outcome]] = {
 Told = TypeVar("Told")
 
 
-def ask(read: Callable[[], AskedCircuit], options: QuestionOptions) -> CircuitAnswer:
-    """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun."""
+def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
+    """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun.
+
+    The output may be none of the `inputs` that are files.
+    """
     begin = perf_counter()
 
     def prepare() -> tuple[AskedCircuit, str]:
         if options.output is not None:
-            check_writable(options.output)
+            check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
         asked = read()
         return asked, chosen_method(asked, options)
 

@@ -76,7 +76,8 @@ class Circuit(ParametricCircuit):
     def __init__(self, source: Any, parameters: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
         if isinstance(source, Circuit):
-            self._source, self.names, self.place = source._source, source.names, source.place
+            self._source, self.names = source._source, source.names
+            self.place, self.file = source.place, source.file
             self._values.update(source._values)
         else:
             super().__init__(source)
@@ -149,7 +150,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_amplitudes(bitstrings, open_qubits), options)
+        return self._ask(read_amplitudes(bitstrings, open_qubits), options, bitstrings)
 
     def sample(
         self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
@@ -186,7 +187,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_expectation(observables), options)
+        return self._ask(read_expectation(observables), options, observables)
 
     def probabilities(
         self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
@@ -226,7 +227,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_overlap(other), options)
+        return self._ask(read_overlap(other), options, _file_of(other))
 
     def trace(
         self, a: Any, b: Any, *, state: str | None = None, **options: Unpack[QuestionKeywords]
@@ -285,9 +286,9 @@ class Circuit(ParametricCircuit):
     def _bound(self) -> CircuitProgram:
         return super().program(self._values)
 
-    def _ask(self, read: Reader, keywords: QuestionKeywords) -> CircuitAnswer:
+    def _ask(self, read: Reader, keywords: QuestionKeywords, *inputs: object) -> CircuitAnswer:
         options = QuestionOptions(**keywords)
-        return ask(lambda: self._asked(read, options), options)
+        return ask(lambda: self._asked(read, options), options, self.file, *inputs)
 
     def _asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
         """The circuit with its noise, and the question that `read` makes for its number of qubits."""
@@ -302,3 +303,10 @@ class Circuit(ParametricCircuit):
         if all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates):
             return GateSequence(self._bound.n_qubits, tuple(gates))
         return self.gate_sequence()
+
+
+def _file_of(source: Any) -> Path | None:
+    """The file that a circuit was read from, or is."""
+    if isinstance(source, ParametricCircuit):
+        return source.file
+    return Path(source) if isinstance(source, str | Path) else None

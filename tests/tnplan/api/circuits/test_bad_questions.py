@@ -300,6 +300,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.qsim").write_text("2\n0 h 0\n1 cz 0 1\n")
     Path("p.qasm").write_text('include "stdgates.inc"; input float t; qubit q; rx(t) q;')
+    Path("d.qsim").write_text("2\n0 h 0\n")
+    Path("good.txt").write_text("00\n11\n")
     Path("bits.txt").write_text("00\n111\n")
 
 
@@ -311,6 +313,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("amplitudes c.qsim --bitstrings 00 --file bits.txt", "--file stands beside --bitstrings"),
         ("amplitudes c.qsim --file bits.txt -o out.json", "bits.txt: line 2"),
         ("amplitudes c.qsim --bitstrings 00 -o c.qsim", "c.qsim: is an input"),
+        ("amplitudes c.qsim --file good.txt -o good.txt", "good.txt: is an input"),
+        ("overlap c.qsim d.qsim -o d.qsim", "d.qsim: is an input"),
         ("sample c.qsim --shots 0", "--shots: is 0"),
         ("sample c.qsim", "Missing option '--shots'"),
         ("sample absent.qsim --shots 1", "absent.qsim: cannot be read"),
