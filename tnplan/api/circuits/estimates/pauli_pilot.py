@@ -39,6 +39,8 @@ CPU_VISIT_S = 1e-8
 """Seconds of a core for a term before a step, where a pilot is too short to tell."""
 TOLD_VISITS = 20_000
 """Visits of a pilot from which on its time is taken."""
+WHOLE_FACTOR = 2.0
+"""By how much the time may be off where the pilot was the whole propagation."""
 MOST_LOG_TERMS = 60.0
 """No prediction goes past exp(60) terms."""
 
@@ -86,12 +88,12 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
             break
         tried *= 2
     if not todo:
-        return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, EXACT_FACTOR)
+        return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, WHOLE_FACTOR)
     if found is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), CPU_VISIT_S, inf)
     visit_s = time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
     if count == len(todo):
-        return _Growth(found.largest, found.visits, len(todo), visit_s, EXACT_FACTOR)
+        return _Growth(found.largest, found.visits, len(todo), visit_s, WHOLE_FACTOR)
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
     return _extrapolated(np.array(found.record.terms, float), len(todo) - count, visit_s, most)
 
