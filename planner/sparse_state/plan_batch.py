@@ -64,7 +64,7 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
 
 
 def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
-    """The plan with further indices sliced until there are `least` slices, each time the one that costs least.
+    """The plan with further indices sliced until there are `least` slices, each time that which costs least.
 
     Raises InputError where the indices that are summed do not make so many.
     """

@@ -102,10 +102,10 @@ class RowProducts:
             if not np.array_equal(rows, np.arange(sizes[ROWS])):
                 product = np.take(product, rows, axis=order.index(ROWS))
             return RowTensor(product, order)
-        a = self._ordered(left, (ROWS, *legs.both, *legs.left, *legs.summed)).reshape(-1, h, m, k)
-        b = self._ordered(right, (ROWS, *legs.both, *legs.summed, *legs.right)).reshape(-1, h, k, n)
+        first_rows = self._ordered(left, (ROWS, *legs.both, *legs.left, *legs.summed)).reshape(-1, h, m, k)
+        second_rows = self._ordered(right, (ROWS, *legs.both, *legs.summed, *legs.right)).reshape(-1, h, k, n)
         together = len(pairs) >= FEWEST_TOGETHER * min(counts)
-        product = (_in_groups if together else _one_by_one)(a, b, pairs, self.threads)
+        product = (_in_groups if together else _one_by_one)(first_rows, second_rows, pairs, self.threads)
         sizes[ROWS] = len(pairs)
         order = (ROWS, *legs.result)
         return RowTensor(product.reshape([sizes[index] for index in order]), order)

@@ -27,8 +27,8 @@ METHODS = ("chain", "rejection")
 GROUP = 6
 """Qubits that are drawn together in a chain."""
 BOUND = 10.0
-"""A candidate is taken with probability p 2^n / BOUND: of a random circuit, e^-10 of them are likelier than that
-(Markov et al., arXiv 1807.10749)."""
+"""A candidate is taken with probability p 2^n / BOUND. Of a random circuit, e^-10 of them are likelier than
+that (Markov et al., arXiv 1807.10749)."""
 MOST_CANDIDATES = 1 << 15
 MOST_IN_VAIN = 2000
 """Candidates of which none is taken: of a random circuit that happens with a chance of 1e-87."""
@@ -43,15 +43,15 @@ class SampleOptions:
     Parameters
     ----------
     method : {"chain", "rejection"}
-        "chain": qubits in turn, each group from its distribution given those before: exact and independent, for
-        shallow circuits. "rejection": candidates are drawn at random and taken by their probability, which is
-        right for random circuits, whose probabilities are exponentially distributed.
+        "chain": qubits in turn, each group from its distribution given those before. That is exact and
+        independent, and for shallow circuits. "rejection": candidates are drawn at random and taken by their
+        probability. That is for random circuits, whose probabilities are exponentially distributed.
     open_qubits : int
         By rejection, this many qubits of a candidate take all their values, which costs little more. Samples
         are correlated then.
     fidelity : float
-        By rejection, the share of the slices that are summed, above 0 and at most 1. The state that is sampled
-        has about this fidelity.
+        By rejection, the share of the slices that are summed, above 0 and at most 1. The state that is
+        sampled has about this fidelity.
     """
 
     method: str = "chain"
@@ -167,7 +167,7 @@ def _by_rejection(
             kind = CORRELATED if n_open else INDEPENDENT
             return ContractionSamples(chosen[order], kind, False, how.fidelity, clipped / candidates)
     raise InputError(
-        "sampling method", f"rejection took {found} of {candidates} candidates, and {shots} shots are asked for",
+        "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',
     )  # fmt: skip
 

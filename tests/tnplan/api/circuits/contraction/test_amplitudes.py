@@ -81,6 +81,15 @@ def test_open_amplitudes_equal_dense_ones(n_qubits: int) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
 
 
+def test_a_stated_time_of_search_and_seed_answer_the_same() -> None:
+    circuit = lattice_circuit("rectangular", 3, 4, 8, 2)
+    state = state_vector(circuit)
+    for seed in (0, 1):
+        how = options("fp64", search_s=0.3, seed=seed)
+        found = open_amplitudes(circuit, dict.fromkeys(range(9), 0), [9, 11, 10], how)
+        np.testing.assert_allclose(found, state[(0,) * 9].transpose(0, 2, 1), rtol=0, atol=1e-10)
+
+
 def test_bad_strings_and_qubits_are_refused() -> None:
     circuit = random_circuit(3, 20, 0)
     with pytest.raises(InputError, match=r"bit strings: have shape \(2, 4\)"):
@@ -97,5 +106,9 @@ def test_bad_strings_and_qubits_are_refused() -> None:
         amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(devices=2))
     with pytest.raises(InputError, match="device: is a GPU"):
         amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(device="gpu"))
+    with pytest.raises(InputError, match="search time: is -1"):
+        ContractionOptions(search_s=-1.0)
+    with pytest.raises(InputError, match="precision: 'tf32' is not for a CPU"):
+        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(precision="tf32"))
     with pytest.raises(InputError, match="memory"):
         amplitudes(circuit, strings(3, 8, 0), ContractionOptions(memory=64.0))
