@@ -41,6 +41,8 @@ from tnplan.api.plot import plot as plot
 from tnplan.api.progress import Progress as Progress
 from tnplan.api.progress import ProgressBar as ProgressBar
 from tnplan.executor.observables.pauli_sum import PauliSum as PauliSum
+from tnplan.executor.pauli.sampling.estimate import Estimate as Estimate
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo as MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals as Integrals

@@ -11,7 +11,6 @@ from time import perf_counter
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
 from tnplan.executor.pauli.algebra.expectation import in_bits
@@ -23,16 +22,19 @@ from tnplan.executor.pauli.algebra.gates import (
     quarter_turns,
     simple_steps,
 )
+from tnplan.executor.pauli.algebra.states import State, weighted_sum
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import Resampler, TermCap
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
 
 KEEP = ("all", "own", "none")
@@ -60,7 +62,7 @@ class Propagation:
     """U^dagger O U as a sum of words, what was dropped on the way, and how much work it was.
 
     `result` has the terms of all ranks, of this one, or none, as was asked for; `n_terms` counts all, and
-    `value` is theirs in a computational state. Steps are those done on terms: where Cliffords could be
+    `value` is theirs in the state. Steps are those done on terms: where Cliffords could be
     absorbed, the rotations alone. `size_bytes` is the largest of this rank; `full` counts how often the
     memory was full and terms were dropped for it.
     """
@@ -98,7 +100,7 @@ def propagate(
     *,
     keep_cliffords: bool = False,
     stop_above: int | None = None,
-    state: str | None = None,
+    state: str | State | None = None,
     keep: str = "all",
     progress: Callable[[Progress], None] | None = None,
 ) -> Propagation:
@@ -106,15 +108,15 @@ def propagate(
 
     Cliffords are moved to the end of the circuit first, unless a truncation looks at letters, a step is a
     transfer, or `keep_cliffords`. More terms than `stop_above` raise InputError. With ranks the call is
-    collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in the
-    computational `state`, a bit string, None for all 0. `progress` is called at most once a second.
+    collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
+    `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second.
     """
     limits, use = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
 
     def check() -> int | None:
-        in_bits(observable, state)
+        value_in(observable, state)
         check_steps(steps, observable.n_qubits)
         check_room(observable, limits, stop_above)
         return use.room(use.converted(observable))
@@ -127,9 +129,12 @@ def propagate(
     try:
         work = Propagator(terms, limits, stop_above, room, use.when_full)
         work.run(todo, progress)
-        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(terms.in_bits(state))
+        is_bits = state is None or isinstance(state, str)
+        local = start.none() if keep == "none" and is_bits else terms.local_terms()
+        own = terms.in_bits(state) if is_bits else weighted_sum(local, state)  # type: ignore[arg-type]
+        n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(own)
         size_bytes = max(work.size_bytes, terms.size_bytes)
-        local = start.none() if keep == "none" else terms.local_terms()
+        local = start.none() if keep == "none" else local
     finally:
         terms.close()
     ledgers, parts = [terms.ledger], [local]
@@ -141,6 +146,13 @@ def propagate(
         joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
+
+
+def value_in(terms: PauliSum, state: str | State | None) -> complex:
+    """The value of a sum in a state: bits, None for all 0, or a `State`."""
+    if state is None or isinstance(state, str):
+        return in_bits(terms, state)
+    return weighted_sum(terms, state)
 
 
 def prepared(
@@ -225,18 +237,24 @@ class Propagator:
     """What is done to the terms at each step."""
 
     def __init__(
-        self, terms: Terms, limits: Truncation, stop_above: int | None, room: int | None, when_full: str
-    ) -> None:
+        self, terms: Terms, limits: Truncation, stop_above: int | None = None, room: int | None = None,
+        when_full: str = "stop", resampler: Resampler | None = None,
+    ) -> None:  # fmt: skip
         self.terms = terms
         self.limits = limits
         self.stop_above = stop_above
         self.room = None if room is None else terms.all_ranks(room)
         self.when_full = when_full
+        self.most = limits.max_terms or 0
         self.full = self.number = 0
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
-        self.is_batched = (stop_above, limits.max_terms) == (None, None)
+        most = limits.max_terms
+        is_capped = most is None or terms.cap(TermCap(most, limits.limits, resampler))
+        self.cuts = not is_capped
+        """Whether terms past `max_terms` are to be dropped here."""
+        self.is_batched = stop_above is None and is_capped
         """Whether rotations may be given to the terms several at once: nothing is looked at between them."""
         self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
         if room is not None:
@@ -268,6 +286,9 @@ class Propagator:
         self.since += len(batch) if isinstance(batch, list) else 1
         if last or self.since >= self.limits.every:
             self._truncate(last)
+        elif self.cuts and self.terms.all_ranks(self.terms.n) > self.most:
+            self.terms.sweep(self.limits.limits)
+            self.terms.keep_largest(self.most)
         self.terms.end_step()
         if self.stop_above is not None:
             left = self.terms.all_ranks(self.terms.n)
@@ -347,5 +368,5 @@ class Propagator:
         if self.sweeps or self.has_zeros or last:
             self.terms.sweep(self.limits.limits)
             self.has_zeros = False
-        if self.limits.max_terms is not None:
-            self.terms.keep_largest(self.limits.max_terms)
+        if self.cuts:
+            self.terms.keep_largest(self.most)

@@ -8,7 +8,7 @@ Knows a communicator and the state of one rank, whose arrays it moves; no circui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -252,6 +252,52 @@ class DistributedState:
         )
         sign = -1 if (z >> n & rank).bit_count() & 1 else 1
         return complex(sum(self.ranks.gather_objects(sign * value)))
+
+    def twin(self) -> DistributedState:
+        """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
+        return DistributedState(self.local.twin(), self.ranks, None, self._least_tile_bits)
+
+    def add_word(self, source: DistributedState, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; those of a peer come piece by piece."""
+        n, rank = self.n_bits, self.ranks.rank
+        peer, inner_x, inner_z = rank ^ x >> n, x & ((1 << n) - 1), z & ((1 << n) - 1)
+        factor *= -1 if (z >> n & peer).bit_count() & 1 else 1
+        if peer == rank:
+            self.local.add_word(source.local, inner_x, inner_z, factor)
+            return
+        for first, theirs, low_x, sign in self._pieces_of(source, peer, inner_x, inner_z):
+            self.local.add_word_of(theirs, first, low_x, inner_z & (len(theirs) - 1), sign * factor)
+
+    def between(self, other: DistributedState, words: Sequence[tuple[int, int]]) -> Array:
+        """The sums over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state, added over the ranks."""
+        n, rank = self.n_bits, self.ranks.rank
+        below = (1 << n) - 1
+        found = np.zeros(len(words), np.complex128)
+        own = [number for number, (x, _) in enumerate(words) if not x >> n]
+        found[own] = self.local.between(other.local, [(words[k][0], words[k][1] & below) for k in own])
+        for number, (x, z) in enumerate(words):
+            peer = rank ^ x >> n
+            if peer != rank:
+                for first, theirs, low_x, sign in self._pieces_of(other, peer, x & below, 0):
+                    low_z = z & (len(theirs) - 1)
+                    sign = -1 if (z & below & first).bit_count() & 1 else 1
+                    found[number] += sign * self.local.pauli_with(theirs, first, low_x, low_z)
+            if (z >> n & rank).bit_count() & 1:
+                found[number] *= -1
+        return np.asarray(sum(self.ranks.gather_objects(found)))
+
+    def _pieces_of(
+        self, source: DistributedState, peer: int, x: int, z: int
+    ) -> Iterator[tuple[int, Array, int, int]]:
+        """A peer's amplitudes of `source` in pieces, each with the first of this rank's that it belongs to by
+        i ^ x, what is left of x inside it, and (-1)^|z & j| of the first j of the piece."""
+        size = 1 << min(PIECE_BITS, self.n_bits)
+        for first in range(0, 1 << self.n_bits, size):
+            partner = first ^ x & ~(size - 1)
+            sent = source.local.amplitudes[partner : partner + size]
+            theirs = np.empty_like(sent)
+            self.ranks.exchange([(peer, sent)], [(peer, theirs)])
+            yield first, theirs, x & (size - 1), -1 if (z & partner).bit_count() & 1 else 1
 
     def _pauli_with(self, peer: int, x: int, z: int) -> complex:
         size = 1 << min(PIECE_BITS, self.n_bits)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
 from tnplan.planner.common.arrays import Array
@@ -48,6 +50,8 @@ class Question:
         Bit strings whose amplitudes are wanted; character k is qubit k.
     marginal
         Qubits of a table of probabilities.
+    gradient
+        Whether the derivatives of the observable's value by all angles are wanted.
 
     Examples
     --------
@@ -59,6 +63,7 @@ class Question:
     observable: PauliSum | None = None
     amplitudes: tuple[str, ...] = ()
     marginal: tuple[int, ...] = ()
+    gradient: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +84,8 @@ class Answer:
         Float64 [2^m], the first qubit most significant.
     norm
         The sum of all probabilities.
+    gradient
+        A derivative for each angle, in the order of the gates.
 
     Examples
     --------
@@ -92,6 +99,7 @@ class Answer:
     amplitudes: Array | None
     probabilities: Array | None
     norm: float
+    gradient: tuple[Derivative, ...] | None = None
 
     def __repr__(self) -> str:
         given = [name for name, value in vars(self).items() if value is not None]
@@ -119,6 +127,8 @@ def check_question(question: Question, program: CircuitProgram) -> None:
                 f"give a sum of {LARGEST_VALUE:g} at most",
             )  # fmt: skip
     check_bits(question.amplitudes, program.n_qubits)
+    if question.gradient:
+        _check_gradient(question, program)
     if final_measurements(program) is None:
         if question.shots is None:
             raise InputError(
@@ -133,6 +143,21 @@ def check_question(question: Question, program: CircuitProgram) -> None:
             )  # fmt: skip
 
 
+def _check_gradient(question: Question, program: CircuitProgram) -> None:
+    """Refuse a gradient that cannot be computed."""
+    if question.observable is None or np.iscomplexobj(question.observable.coefficients):
+        problem = "is asked for without an observable of real coefficients"
+        raise InputError("--gradient", problem, "give such an observable")
+    if final_measurements(program) is None:
+        problem = "is asked of a program that ends in another state in each run"
+        raise InputError("--gradient", problem, "leave out what measures, resets or is noisy on the way")
+    derivative_segments(_gates(program))
+
+
+def _gates(program: CircuitProgram) -> list[Gate]:
+    return [gate for gate in program.operations if isinstance(gate, Gate)]
+
+
 def answer(
     simulator: Simulator, program: CircuitProgram, question: Question,
     progress: Callable[[int, int], None] | None = None,
@@ -141,7 +166,8 @@ def answer(
     measured = final_measurements(program)
     if measured is None:
         return _from_trajectories(simulator, program, question, progress)
-    steps = prepare_program([gate for gate in program.operations if isinstance(gate, Gate)])
+    gates = _gates(program)
+    steps = prepare_program(gates)
     simulator.run(steps, np.zeros(0, np.uint8))
     counts = None
     if question.shots is not None:
@@ -157,6 +183,9 @@ def answer(
         simulator.amplitudes(question.amplitudes) if question.amplitudes else None,
         simulator.probabilities(question.marginal) if question.marginal else None,
         simulator.norm(),
+        tuple(adjoint_gradient(simulator, gates, question.observable))
+        if question.gradient and question.observable is not None
+        else None,
     )
 
 

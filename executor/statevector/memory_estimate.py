@@ -12,14 +12,19 @@ TILES_A_THREAD = 3
 """A thread holds one tile, and tables of a pass as large as one or two."""
 SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256
 """What a shot, a string with its count, and an entry of a table of probabilities take on a host at most."""
+GRADIENT_STATES = 3
+"""States of which a gradient holds the amplitudes: the final one, and two that go back."""
 LARGEST = 62
 """Qubits: a sample is a number of 63 bits."""
 
 
-def predicted_bytes(n_qubits: int, dtype: str, tile: Tile, threads: int, ranks: int = 1) -> int:
-    """The bytes that a rank of a simulation takes at most for amplitudes, tiles and tables."""
+def predicted_bytes(
+    n_qubits: int, dtype: str, tile: Tile, threads: int, ranks: int = 1, states: int = 1
+) -> int:
+    """The bytes that a rank of a simulation takes at most for the amplitudes of so many states, tiles and
+    tables."""
     item = np.dtype(dtype).itemsize
-    amplitudes = (item << n_qubits) // ranks
+    amplitudes = states * (item << n_qubits) // ranks
     return amplitudes + threads * TILES_A_THREAD * (item << min(n_qubits, tile.bits))
 
 

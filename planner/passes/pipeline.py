@@ -117,6 +117,7 @@ def plan(
     policy: str = "ours",
     compression: Compression | None = None,
     share: bool = True,
+    early_sums: bool = True,
 ) -> Schedule:
     """Plan the distributed contraction of a path on `devices` devices.
 
@@ -126,7 +127,8 @@ def plan(
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
     128th of that for ours, which distributes only where it is faster). With `compression` exchanges are
     compressed where that is predicted to be faster, and tensors that wait where memory is short. Without
-    `share` every slice makes all that any index of it touches. Raises InputError if nothing fits.
+    `share` every slice makes all that any index of it touches; without `early_sums` no index is summed within
+    a slice. Raises InputError if nothing fits.
     """
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
@@ -135,7 +137,8 @@ def plan(
         )
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
-    planner = Planner(path, profile, memory_bytes, threshold_bytes, precision, compression, share)
+    limits = memory_bytes, threshold_bytes
+    planner = Planner(path, profile, *limits, precision, compression, share, early_sums)
     if ranks_per_group is not None:
         return planner.plan(ranks_per_group, policy, devices // ranks_per_group)
     best: Schedule | None = None
@@ -164,15 +167,10 @@ class Planner:
     """Plans one path on one machine for several group sizes; tree and mode order are worked out once."""
 
     def __init__(
-        self,
-        path: ContractionPath,
-        profile: Profile,
-        memory_bytes: float | None = None,
-        threshold_bytes: int | None = None,
-        precision: str | None = None,
-        compression: Compression | None = None,
-        share: bool = True,
-    ) -> None:
+        self, path: ContractionPath, profile: Profile, memory_bytes: float | None = None,
+        threshold_bytes: int | None = None, precision: str | None = None,
+        compression: Compression | None = None, share: bool = True, early_sums: bool = True,
+    ) -> None:  # fmt: skip
         if path.n_slices > MOST_SLICES:
             raise InputError(
                 path.name or "the path",
@@ -187,7 +185,7 @@ class Planner:
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = mode_orders(self.tree)
-        self.loops = InvariantHoisting(self.tree, path.sliced_inds, path.network.size_dict)
+        self.loops = InvariantHoisting(self.tree, path.sliced_inds, path.network.size_dict, early_sums)
         if self.loops.work_unshared > MOST_WORK:
             raise InputError(
                 path.name or "the path",

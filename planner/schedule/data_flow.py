@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import (
     Accumulate,
+    AddSlice,
     Contract,
     Decode,
     Encode,
@@ -32,7 +33,7 @@ def reads(instruction: Instruction) -> tuple[int, ...]:
             return (instruction.a, instruction.b)
         case Fused():
             return (instruction.operand, *others(instruction))
-        case FixSlice() | SumModes() | Accumulate() | Encode() | Decode():
+        case FixSlice() | AddSlice() | SumModes() | Accumulate() | Encode() | Decode():
             return (instruction.source,)
         case Redistribute() | ReduceScatter():
             return (instruction.source,)

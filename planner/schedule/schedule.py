@@ -81,6 +81,15 @@ class FixSlice:
 
 
 @dataclass(frozen=True)
+class AddSlice:
+    """Add `source` to the block of `out` in which the leading sliced modes have the loops' values."""
+
+    op: ClassVar[str] = "add_slice"
+    source: int
+    out: int
+
+
+@dataclass(frozen=True)
 class SumModes:
     """Sum `source` over its modes that `out` lacks; the rest keep their order."""
 
@@ -93,11 +102,12 @@ class SumModes:
 class Contract:
     """`c` = sum over the reduced modes of `a` times `b`, on this rank's shards alone.
 
-    `a` is stored as [batch | m | k] and `b` as [batch | n | k], with equal orders of the batch modes and of
-    the k modes; `c` holds batch, m and n modes in any order. `workspace` is the tile in which a product is
-    formed before it is written in the order of `c`; None where it can be written directly. `step` is the
-    number of the annotation. `precision` says how values are multiplied (fp32, tf32, fp16x3, fp64), at
-    least; `engine` which library of a GPU does it: `gemm`, a matrix product, or `cutensor`, a tensor one.
+    `a` is stored as [batch | m | k] or [batch | k | m] and `b` as [batch | n | k] or [batch | k | n], with
+    equal orders of the batch modes and of the k modes; `c` holds batch, m and n modes in any order.
+    `workspace` is the tile in which a product is formed before it is written in the order of `c`; None where
+    it can be written directly. `step` is the number of the annotation. `precision` says how values are
+    multiplied (fp32, tf32, fp16x3, fp64), at least; `engine` which library of a GPU does it: `gemm`, a matrix
+    product, or `cutensor`, a tensor one, for operands with k last.
     """
 
     op: ClassVar[str] = "contract"
@@ -226,11 +236,11 @@ class Free:
 
 
 Instruction = (
-    Load | FixSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode | Decode
-    | Zero | Accumulate | Free
+    Load | FixSlice | AddSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode
+    | Decode | Zero | Accumulate | Free
 )  # fmt: skip
 KINDS = (
-    Load, FixSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,
+    Load, FixSlice, AddSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,
     Zero, Accumulate, Free,
 )  # fmt: skip
 OPCODES: dict[str, type] = {kind.op: kind for kind in KINDS}

@@ -24,10 +24,13 @@ from tnplan.planner.search.annealing import Found, Task, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.orders.starts import core_for
+from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
 from tnplan.planner.search.search_options import JOINT, METHODS, SearchOptions
 
+ENOUGH = 0.8
+"""The share of the time after which a search ends whose kernels were compiled meanwhile."""
 Report = Callable[[float, ContractionPath], None]
 
 
@@ -52,13 +55,25 @@ def search_path(
         options.element_weight(dtype),
     )  # fmt: skip
     task, names = _with_network(asked, network, forced, options.from_paths)
+    early = None
+    if options.need_not_wait:
+        if options.checkpoint is not None:
+            SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
+        whole = SearchedNetwork(network, dtype, names, frozenset(forced))
+
+        def tell_early(found: Found) -> None:
+            if report is not None:
+                report(time.monotonic() - started, whole.path(found))
+
+        tree = search_uncompiled(task, started + options.effort.time_s, tell_early)
+        early = None if tree is None else whole.path(tree)
+        if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
+            return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
     core = core_for(task) if options.joint and not task.starts else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
-        used_s = time.monotonic() - started
-        effort = replace(task.effort, time_s=max(task.effort.time_s - used_s, 0.0))
-        task = replace(task, inputs=core.inputs, sizes=sizes, effort=effort)
+        task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
     def tell(found: Found) -> None:
@@ -73,7 +88,9 @@ def search_path(
         if options.checkpoint is not None:
             kept = SearchCheckpoint(Path(options.checkpoint), described(task, target))
             kept.check(options.resume)
-        found = search_joint(task, n_workers=n_workers, target=target, checkpoint=kept, tell=tell)
+        found = search_joint(
+            task, began=started, n_workers=n_workers, target=target, checkpoint=kept, tell=tell
+        )  # fmt: skip
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
         with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
@@ -81,6 +98,8 @@ def search_path(
             results = [search_tree(task, tell), *(other.result() for other in others)]
         found = min(results, key=lambda one: one.score)
     path = frame.path(found)
+    if early is not None and path_cost(early).log10_mnk_all_slices < path_cost(path).log10_mnk_all_slices:
+        path = early
     figures = _meta(path, task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 

@@ -58,6 +58,7 @@ class SearchOutcome:
 def search_joint(
     task: Task,
     *,
+    began: float | None = None,
     n_workers: int = 1,
     target: Target | None = None,
     checkpoint: SearchCheckpoint | None = None,
@@ -66,12 +67,13 @@ def search_joint(
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
-    shortened to what time is left. `Found.score` is log2 of the cost of all slices, with the last pair of the
-    path as the waist. With a `target` the best is the tree of the least predicted time there, `Found.time_s`.
+    shortened to what time is left. `began` is when its time began, by `time.monotonic`; None: now.
+    `Found.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
+    `target` the best is the tree of the least predicted time there, `Found.time_s`.
     Raises InputError if no schedule fits it.
     """
     told = tell or (lambda _: None)
-    clock = time.monotonic()
+    clock = time.monotonic() if began is None else began
     kept = None if checkpoint is None else checkpoint.restore()
     if kept is None:
         ladder, used_s = _ladder(task, target), 0.0

@@ -67,6 +67,16 @@ class SearchOptions:
         return JOINT in self.methods
 
     @property
+    def need_not_wait(self) -> bool:
+        """Whether another search may fill the time in which kernels are compiled.
+
+        Time alone ends this one then, nothing is resumed, and multiply-adds compare what both find.
+        """
+        timed = self.effort.time_s > 0 and self.effort.max_rounds == Effort().max_rounds
+        fresh = not self.from_paths and not self.resume
+        return self.joint and timed and fresh and self.objective != SCHEDULE
+
+    @property
     def objective(self) -> str:
         """What is minimized."""
         return self.minimize or ("fused" if self.joint else "flops")

@@ -5,26 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tnplan
-from tnplan.executor.device.cpu.compiled.ahead import Sample
-from tnplan.executor.device.cpu.compiled.kernel import argument_types
+from tests.support.kernels.samples import check_called, forget
 from tnplan.executor.pauli.terms import kernel_samples as terms
 from tnplan.executor.statevector.cpu import kernel_samples as states
+from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
-
-
-def check_called(samples: list[Sample]) -> None:
-    """Each kernel has been called with the types of its sample and no others of this precision."""
-    wanted: dict[object, set[tuple[object, ...]]] = {}
-    for kernel, arguments in samples:
-        wanted.setdefault(kernel, set()).add(argument_types(*arguments))
-    for kernel, types in wanted.items():
-        assert types == set(kernel.loaded), kernel.function.__name__  # type: ignore[attr-defined]
-
-
-def forget(samples: list[Sample]) -> None:
-    """As though none had been called."""
-    for kernel, _ in samples:
-        kernel.loaded.clear()
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
@@ -37,6 +22,15 @@ def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
     )  # fmt: skip
     choose_called = [sample for sample in samples if sample[0].function.__name__ != "n_done"]
     check_called(choose_called)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
+def test_gradients_call_what_samples_say(precision: str, dtype: str) -> None:
+    samples = [one for kind in states.gradient_kernels(dtype) for one in kind.all()]
+    forget(samples)
+    circuit = tnplan.GateSequence(4, (gate("rx", (0,), (0.3,)), gate("rz", (3,), (0.2,))))
+    tnplan.simulate(circuit, observable="Z0 X1", gradient=True, precision=precision, device="cpu")
+    check_called(samples)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "float64"), ("fp32", "float32")])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tnplan
 from tests.support.engines.sbd import every_string, random_integrals
 from tests.support.root import ROOT
 from tnplan import diagonalize
@@ -52,10 +53,17 @@ def test_an_expectation_value() -> None:
     assert run_example("pauli.md", 0)["done"].value == pytest.approx(cos(0.3))
 
 
-def test_a_gradient() -> None:
+def test_repetitions() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
     Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
     done = run_example("pauli.md", 1)["done"]
+    assert (done.value, done.estimate.kind) == (pytest.approx(cos(0.3)), "exact")
+
+
+def test_a_gradient() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("circuit.qasm").write_text(QASM.partition("h q[0]")[0] + "rx(0.3) q[0];\nrx(0.5) q[1];\n")
+    done = run_example("pauli.md", 2)["done"]
     first, second = (entry["derivative"] for entry in done.report["gradient"])
     assert (first, second) == (pytest.approx(-sin(0.3)), 0)
 
@@ -77,8 +85,17 @@ def test_contractions() -> None:
             assert names["trace"] == pytest.approx(wanted)
         else:
             assert log10(names["mantissa"]) + names["exponent"] == pytest.approx(978.8372333963)
-    product = run_example("contract.md", 7, **names)["product"]
+    gradients = run_example("contract.md", 7, **names)
+    np.testing.assert_allclose(gradients["db"], names["a"].T @ names["c"])
+    np.testing.assert_allclose(gradients["dc"], (names["a"] @ names["b"]).T)
+    product = run_example("contract.md", 9, **names)["product"]
     np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
+
+
+def test_torch_goes_back_through_a_contraction() -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    weights = run_example("contract.md", 8, tnplan=tnplan)["weights"]
+    assert weights.grad.diagonal().numpy() == pytest.approx(2 * np.trace(weights.detach().numpy()))
 
 
 def test_a_simulation() -> None:
@@ -87,6 +104,15 @@ def test_a_simulation() -> None:
     done = run_example("statevector.md", 0)["done"]
     assert set(done.answer.counts) == {"00", "11"}
     assert done.answer.expectation == pytest.approx(1)
+
+
+def test_the_gradient_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("circuit.qasm").write_text(QASM + "rx(0.3) q[0];\nry(0.2) q[1];\n")
+    (first, second) = run_example("statevector.md", 1, tnplan=tnplan)["done"].answer.gradient
+    assert (first.name, first.angle, second.name) == ("rx", 0.3, "ry")
+    assert second.derivative == pytest.approx(-cos(0.3) * sin(0.2), abs=1e-12)
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_an_openqasm_file_with_inputs() -> None:

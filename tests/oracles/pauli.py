@@ -18,6 +18,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, loss_of
 from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.tape import branch_signs, local_words
 from tnplan.executor.pauli.terms.truncation import TermLimits
 
@@ -34,6 +35,12 @@ class SortedTerms(Terms):
         self.frequencies = np.zeros(start.n_terms, np.int32)
         self.ledger = Ledger()
         self._step = (0, 0, 0, 0)
+        self.most = 1 << 62
+
+    def cap(self, cap: TermCap) -> bool:
+        """Remember the cap; others cut."""
+        self.most = cap.n_terms
+        return False
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -111,6 +118,7 @@ class SortedTerms(Terms):
     def end_step(self) -> None:
         """Enter the step in the ledger."""
         before, grown, branched, merged = self._step
+        grown = grown if grown <= self.most else self.n
         self.ledger.steps.append((before, grown, self.n, branched, merged))
 
     def local_terms(self) -> PauliSum:

@@ -12,7 +12,7 @@ import numpy as np
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search import cotengra_search
-from tnplan.planner.search.annealer import waist_kernel as waist
+from tnplan.planner.search.annealer.anneal_kernel import RESTORE
 from tnplan.planner.search.annealer.anneal_state import (
     AnnealState,
     Best,
@@ -22,6 +22,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     new_state,
     tree_of,
 )  # fmt: skip
+from tnplan.planner.search.annealer.annealed import act
 from tnplan.planner.search.search_options import SearchOptions
 
 
@@ -67,7 +68,7 @@ def prepared(
     best = Best(
         *tree_of(chain_path(network, seed), n), kept_words(problem, ()), np.full(1, math.inf)
     )  # fmt: skip
-    waist.restore(problem, state, best.left, best.right, best.parent, best.kept)
+    act(RESTORE, problem, state, best)
     return problem, state, best
 
 

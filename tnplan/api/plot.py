@@ -57,7 +57,7 @@ def plot(shown: Any, kind: str = "speedup") -> Figure:
         return plots.styled(plots.chain, shown)
     if isinstance(shown, Projection):
         return plots.styled(getattr(plots, kind), shown)
-    if isinstance(shown, Expectation):
+    if isinstance(shown, Expectation) and shown.propagation is not None:
         from tnplan.reporting.pauli_plot import record_plot
 
         return record_plot(shown.propagation.record)

@@ -1,4 +1,4 @@
-"""`tnplan pauli`: a circuit and an observable in, the expectation value and the error bound out."""
+"""`tnplan pauli`: a circuit and an observable in, the expectation value and its error out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
+from tnplan.cli.job_options import ProgressLines, job_options
 from tnplan.cli.options import FILE, set_parameters
+from tnplan.cli.question_options import truncation_options
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -19,18 +20,24 @@ SAY_EVERY_S = 1.0
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @set_parameters
-@click.option("--observable", required=True, metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
-@click.option("--state", metavar="BITS", help="0 or 1 for each qubit [default: all 0].")
-@click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging.")
 @click.option(
-    "--min-coefficient", "merged_cut", type=float, default=0.0, help="Drop smaller terms after merging."
-)
-@click.option("--max-weight", type=int, help="Drop terms on more qubits.")
-@click.option("--max-xy", type=int, help="Drop terms with more letters X and Y.")
-@click.option("--max-frequency", type=int, help="Drop terms that more rotations split.")
-@click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude.")
-@click.option("--every", type=int, default=1, help="Steps between truncations.")
+    "--observable", "observables", required=True, multiple=True, metavar="SUM",
+    help="Such as 'Z62' or '0.5*X0 X1 - Z3'; several with --each-term."
+)  # fmt: skip
+@click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit [default: all 0].")
+@click.option("--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'.")
+@click.option("--overlap", metavar="SUM", help="tr(B U^dagger O U) / 2^n with this sum B: no state.")
+@truncation_options
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
+@click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
+@click.option(
+    "--repetitions", type=int, help="Monte Carlo: resample terms past --max-terms, so often independently."
+)
+@click.option("--seed", type=int, default=0, help="Of the repetitions.")
+@click.option(
+    "--resample-by", "by", type=click.Choice(["magnitude", "square"]), default="magnitude",
+    help="In proportion to what terms stay; square is for --overlap of an echo with its observable.",
+)  # fmt: skip
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
 )
@@ -39,44 +46,85 @@ SAY_EVERY_S = 1.0
     help="Take the observable backwards, or the state forward.",
 )  # fmt: skip
 @click.option("--gradient", is_flag=True, help="Add the derivatives by all angles of rotations.")
+@click.option("--each-term", is_flag=True, help="Add the value of every word and observable, from one pass.")
 @click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
 @click.option(
     "--when-full", type=click.Choice(["stop", "truncate"]), default="stop",
     help="Stop where the memory is full, or keep the largest terms and go on.",
 )  # fmt: skip
 @click.option("--record", type=FILE, help="Write the terms at every step: .json, or a plot, .svg.")
-@job_options("Write the result as JSON.", without=CHECKPOINTS)
+@job_options("Write the result as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_context
 def command(
-    circuit: Path, observable: str, output: Path | None, record: Path | None, as_json: bool, **options: Any
-) -> None:
+    context: click.Context, circuit: Path, observables: tuple[str, ...], output: Path | None,
+    record: Path | None, as_json: bool, allow_empty: bool, **options: Any,
+) -> None:  # fmt: skip
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
-    dropped bounds its error. docs/pauli.md explains the truncations. mpirun -n P spreads the terms over P
-    ranks, a power of two.
+    dropped bounds its error; with repetitions it has a standard error. docs/pauli.md explains all.
+    mpirun -n P spreads the terms over P ranks, a power of two, or the repetitions.
+
+    The exit status is 1 where everything was cut.
     """
     from tnplan.api.jobs.propagate import propagate
     from tnplan.executor.device.comm.launcher import launched_rank
+    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
     from tnplan.executor.pauli.terms.truncation import Truncation
+    from tnplan.planner.common.errors import InputError
 
     truncation = Truncation(**{item.name: options.pop(item.name) for item in fields(Truncation)})
+    repetitions, seed, by = (options.pop(name) for name in ("repetitions", "seed", "by"))
+    stabilizers = options.pop("stabilizers")
+    if stabilizers is not None:
+        if options["state"] is not None:
+            raise InputError("--stabilizers", "are given with --state", "leave one of them out")
+        options["state"] = [word.strip() for word in stabilizers.split(",")]
+    if repetitions is None and (seed or by != "magnitude"):
+        raise InputError("--seed and --resample-by", "are of repetitions", "give --repetitions")
+    plan = None if repetitions is None else MonteCarlo(repetitions, seed, by)
+    observable = list(observables) if len(observables) > 1 else observables[0]
     first = launched_rank() == 0
     with ProgressLines(first, SAY_EVERY_S) as progress:
         done = propagate(
-            circuit, observable, truncation, keep="none", output=output, record=record, progress=progress,
-            **options,
+            circuit, observable, truncation, monte_carlo=plan, keep="none", output=output, record=record,
+            progress=progress, **options,
         )  # fmt: skip
     if first:
         _show(done.report, [path for path in (output, record) if path is not None], as_json)
+    if done.report["empty"] and not allow_empty:
+        if first:
+            what = "every repetition gave 0" if "estimate" in done.report else "everything was cut"
+            click.echo(f"error: {what}, so that the value says nothing; allow more terms", err=True)
+        context.exit(1)
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    dropped = report["dropped"]["terms"]
-    click.echo(f"expectation value {report['expectation']!r}, error at most {report['error_bound']:.3g}")
+    show = _show_estimate if "estimate" in report else _show_value
+    show(report)
+    for entry in report.get("values", ()):
+        click.echo(f"value of {entry['word']}: {entry['value']!r}")
+    for number, entry in enumerate(report.get("observables", ())):
+        click.echo(f"value of observable {number}: {entry['value']!r}")
+    for entry in report.get("gradient", ()):
+        where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
+        click.echo(f"derivative at {where}: {entry['derivative']!r}")
+    for path in written:
+        click.echo(f"written: {path}")
+
+
+def _show_value(report: dict[str, Any]) -> None:
+    """The value with its bound and its estimate, and what the terms did."""
+    bound, estimate, dropped = report["error_bound"], report["error_estimate"], report["dropped"]["terms"]
+    error = "no bound of the error" if bound is None else f"error at most {bound:.3g}"
+    vacuous = " (vacuous: no possible value is farther away)" if report["error_bound_is_vacuous"] else ""
+    click.echo(f"expectation value {report['expectation']!r}, {error}{vacuous}")
+    if estimate["value"] and estimate["kind"] != "exact":
+        click.echo(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
     click.echo(
         f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
@@ -84,8 +132,25 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     )
     if report["memory_full"]:
         click.echo(f"the memory was full {report['memory_full']} times: the largest terms were kept")
-    for entry in report.get("gradient", ()):
-        where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
-        click.echo(f"derivative at {where}: {entry['derivative']!r}")
-    for path in written:
-        click.echo(f"written: {path}")
+
+
+def _show_estimate(report: dict[str, Any]) -> None:
+    """The mean of repetitions with its interval."""
+    estimate = report["estimate"]
+    if estimate["kind"] == "exact":
+        click.echo(f"expectation value {report['expectation']!r}, exact: no term was resampled")
+    else:
+        click.echo(
+            f"expectation value {report['expectation']:.6g}, standard error "
+            f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
+            f"{estimate['high']:.6g} ({estimate['kind']})"
+        )
+    fewer = report.get("with_fewer_terms")
+    if fewer:
+        click.echo(
+            f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
+        )
+    click.echo(
+        f"{report['repetitions']} repetitions of at most {report['largest_terms']} terms in "
+        f"{report['time_s']:.3g} s"
+    )

@@ -23,6 +23,7 @@ SHOWN = 16
 @click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
 @click.option("--marginal", type=QUBITS, default=(), help="Probabilities of the values of these qubits.")
+@click.option("--gradient", is_flag=True, help="Add the derivatives of the expectation value by all angles.")
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
 )
@@ -88,6 +89,9 @@ def _show(report: dict[str, Any]) -> None:
         deviation = report["deviation"]
         more = "" if not deviation else f" +- {deviation:.2g}"
         click.echo(f"expectation value {report['expectation']!r}{more}")
+    for entry in report.get("gradient", ()):
+        where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
+        click.echo(f"derivative at {where}: {entry['derivative']!r}")
     for bits, (real, imaginary) in report.get("amplitudes", {}).items():
         click.echo(f"amplitude {bits} {real:+.9e} {imaginary:+.9e}i")
     if "marginal" in report:

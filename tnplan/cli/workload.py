@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import getdoc
+from math import pi
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ AMPLITUDE = click.option(
 )
 QSIM = click.option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
 CYCLES = click.option("--cycles", type=COUNT, required=True, help="Layers of two-qubit gates.")
+LATTICES = ["heavy-hex", "line"]
+STEPS = click.option("--steps", type=COUNT, required=True)
 OPEN = click.option("--open", "n_open", type=NATURAL, default=3, help="Open indices.")
 
 
@@ -155,3 +158,36 @@ add(
     SEED,
     COMPLEX,
 )  # fmt: skip
+add(
+    workload.ising,
+    STEPS,
+    click.option("--lattice", type=click.Choice(LATTICES), default="heavy-hex"),
+    click.option("--qubits", type=SIDE, default=127, help="127 or 156 for heavy-hex, any number for a line."),
+    click.option("--field", type=float, default=0.7, help="Angle of rx in radians."),
+    click.option("--coupling", type=float, default=-pi / 2, help="Angle of rzz in radians."),
+    AMPLITUDE,
+    COMPLEX,
+    QSIM,
+)
+add(
+    workload.loschmidt,
+    STEPS,
+    click.option("--lattice", type=click.Choice(LATTICES), default="line"),
+    click.option("--qubits", type=SIDE, default=51, help="127 or 156 for heavy-hex, any number for a line."),
+    click.option("--angle", type=float, default=0.5, help="Of rx before every cz, in radians."),
+    click.option("--perturbation", type=float, default=0.3, help="Angle of rz in the middle, in radians."),
+    AMPLITUDE,
+    COMPLEX,
+    QSIM,
+)
+add(
+    workload.ansatz,
+    click.option("--kind", type=click.Choice(["vqe", "qaoa"]), default="vqe"),
+    click.option("--layers", type=COUNT, required=True),
+    click.option("--qubits", type=SIDE, default=20),
+    click.option("--degree", type=click.IntRange(1, 6), default=3, help="Edges of a vertex, for qaoa."),
+    SEED,
+    AMPLITUDE,
+    COMPLEX,
+    QSIM,
+)

@@ -5,7 +5,7 @@ Knows schedules and the device's interface; never how a device or a communicator
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -37,9 +37,11 @@ from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     Accumulate,
+    AddSlice,
     Contract,
     Decode,
     Encode,
@@ -106,6 +108,9 @@ class Binder:
         program.once = self._part(schedule.once)
         program.outer = [self._part(part.instructions) for part in schedule.outer]
         program.body = self._part(schedule.body)
+        if isinstance(schedule, GradientSchedule):
+            program.after = [self._part(part.instructions) for part in schedule.after]
+            program.gradients = [self._shard(one.buffer).view for one in schedule.gradients]
         return program
 
     def _part(self, part: Sequence[Instruction]) -> list[BoundInstruction]:
@@ -157,6 +162,8 @@ class Binder:
                 return self._load(instruction)
             case FixSlice():
                 return self._fix_slice(instruction)
+            case AddSlice():
+                return self._add_slice(instruction)
             case SumModes():
                 return self._sum_modes(instruction)
             case Contract():
@@ -220,17 +227,25 @@ class Binder:
         return self._device.bind_load(out.view, values, copy, start)
 
     def _fix_slice(self, instruction: FixSlice) -> Call:
-        schedule, source, out = self._schedule, self._shard(instruction.source), self._shard(instruction.out)
-        modes = schedule.buffers[instruction.source].modes
-        n_fixed = len(modes) - len(schedule.buffers[instruction.out].modes)
+        source, out = self._shard(instruction.source), self._shard(instruction.out)
+        start = self._block_start(instruction.source, instruction.out)
+        return self._device.bind_block(out.view, source.view, start)
+
+    def _add_slice(self, instruction: AddSlice) -> Call:
+        source, out = self._shard(instruction.source), self._shard(instruction.out)
+        start = self._block_start(instruction.out, instruction.source)
+        return self._device.bind_add_block(out.view, source.view, start)
+
+    def _block_start(self, whole: int, part: int) -> Callable[[], int]:
+        """What gives the element of a whole tensor at which its part for the loops' values begins."""
+        schedule, modes = self._schedule, self._schedule.buffers[whole].modes
+        n_fixed = len(modes) - len(schedule.buffers[part].modes)
         fixed = [
             (schedule.modes[mode].index, stride)
-            for mode, stride in zip(modes[:n_fixed], source.strides[:n_fixed], strict=True)
+            for mode, stride in zip(modes[:n_fixed], self._shard(whole).strides[:n_fixed], strict=True)
         ]
         values = self._program.loop_values
-        return self._device.bind_block(
-            out.view, source.view, lambda: sum(values[index] * stride for index, stride in fixed)
-        )
+        return lambda: sum(values[index] * stride for index, stride in fixed)
 
     def _sum_modes(self, instruction: SumModes) -> Call:
         source, out = self._shard(instruction.source), self._shard(instruction.out)
@@ -256,9 +271,10 @@ class Binder:
         m = [mode for mode in modes[0] if mode not in sets[1]]
         n = [mode for mode in modes[1] if mode not in sets[0]]
         k = [mode for mode in modes[0] if mode in sets[1] and mode not in sets[2]]
-        ordered = (
-            modes[0] == (*batch, *m, *k) and modes[1] == (*batch, *n, *k) and sets[2] == {*batch, *m, *n}
-        )
+        last = (*batch, *m, *k), (*batch, *n, *k)
+        first = (*batch, *k, *m), (*batch, *k, *n)
+        stored = all(modes[one] in (last[one], first[one]) for one in (0, 1))
+        ordered = stored and sets[2] == {*batch, *m, *n}
         extents = [
             dict(zip(entry, shard.shape, strict=True)) for entry, shard in zip(modes, (a, b, c), strict=True)
         ]
@@ -272,7 +288,13 @@ class Binder:
         def modes_of(part: Sequence[int]) -> tuple[tuple[int, int], ...]:
             return tuple((extents[2][mode], place[mode]) for mode in part)
 
-        return ContractShape(modes_of(batch), modes_of(m), modes_of(n), prod(extents[0][mode] for mode in k))
+        summed = prod(extents[0][mode] for mode in k)
+        k_first = "".join(
+            name
+            for name, one, kept in (("a", 0, m), ("b", 1, n))
+            if modes[one] != last[one] and summed > 1 and prod(extents[one][mode] for mode in kept) > 1
+        )
+        return ContractShape(modes_of(batch), modes_of(m), modes_of(n), summed, k_first)
 
     def _fused(self, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Call:
         """A chain, or the given one of several equal parts of it, and whether it is the `first` to run."""

@@ -41,7 +41,8 @@ class BoundProgram:
     """A schedule bound to one rank. `loop_values` is read by the calls; set it through `set_slice`, and
     inside an early sum through `set_round`.
 
-    `outer` has the parts between what is done once and the body, in the order of the schedule.
+    `outer` has the parts between what is done once and the body, in the order of the schedule. `after` has
+    those after the body, and `gradients` this rank's shards of them, where the schedule is one of gradients.
 
     `tallies` are those of all instructions that compress, in their order, with their kind, `exchange` or
     `store`.
@@ -51,8 +52,10 @@ class BoundProgram:
     once: list[BoundInstruction] = field(default_factory=list)
     outer: list[list[BoundInstruction]] = field(default_factory=list)
     body: list[BoundInstruction] = field(default_factory=list)
+    after: list[list[BoundInstruction]] = field(default_factory=list)
     loop_values: dict[str, int] = field(default_factory=dict)
     result: View = None
+    gradients: list[View] = field(default_factory=list)
     result_box: Box = ()
     tallies: list[tuple[str, Tally]] = field(default_factory=list)
 

@@ -15,6 +15,7 @@ from tnplan.executor.contraction.run.scaled_calls import ScaledCalls
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
 from tnplan.planner.schedule.data_flow import DataFlow
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
 
 RECORDED_INSTRUCTIONS = 20_000
@@ -68,11 +69,12 @@ class CompiledProgram:
             parts = [tracked(part.instructions, calls) for part, calls in levels]
         self._once = parts[0]
         self._levels = _levels(self.bound, [call_in_turn(calls) for calls in parts[1:]])
+        self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
-        self._flow = DataFlow(schedule) if group.size == 1 else None
-        self._is_short = (
-            not scaled and len(self._slices) * len(schedule.instructions) <= RECORDED_INSTRUCTIONS
-        )
+        repeats = group.size == 1 and not self.bound.gradients
+        self._flow = DataFlow(schedule) if repeats else None
+        n_instructions = len(self._slices) * len(schedule.instructions)
+        self._is_short = not scaled and group.size == 1 and n_instructions <= RECORDED_INSTRUCTIONS
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
 
@@ -80,6 +82,11 @@ class CompiledProgram:
     def result(self) -> View:
         """The flat result of the last run: this rank's shard of it."""
         return self.bound.result
+
+    @property
+    def results(self) -> list[View]:
+        """This rank's shards of the result and of all gradients."""
+        return [self.bound.result, *self.bound.gradients]
 
     @property
     def exponent(self) -> int:
@@ -103,7 +110,7 @@ class CompiledProgram:
             if len(self._calls) >= KEPT_RUNS:
                 self._calls.clear()
             self._calls[changed] = self._call(changed)
-        if again and self._is_short and self._flow is not None:
+        if again and self._is_short:
             self._recorded = changed, self._device.recorded(self._calls[changed])
             self._recorded[1]()
         else:
@@ -112,7 +119,7 @@ class CompiledProgram:
     def _call(self, changed: frozenset[int]) -> Call:
         """All work after a change of some inputs."""
         if not self._slices:
-            return partial(self._device.zero, self.bound.result)
+            return call_in_turn([partial(self._device.zero, view) for view in self.results])
         calls = self._once
         if self._flow is not None and changed != self._all:
             calls = [self._once[number] for number in self._flow.needed(changed)]
@@ -131,6 +138,18 @@ class CompiledProgram:
             for period, call in self._levels:
                 if number == self._slices.start or number % period == 0:
                     call()
+            for period, call in self._after:
+                if number + 1 == self._slices.stop or (number + 1) % period == 0:
+                    call()
+
+
+def _levels_after(program: BoundProgram) -> list[tuple[int, Call]]:
+    """The parts after the body, with the number of slices in a row that each of them ends."""
+    schedule = program.schedule
+    if not isinstance(schedule, GradientSchedule):
+        return []
+    calls = [call_in_turn([bound.call for bound in part]) for part in program.after]
+    return [(schedule.serves(part.depth), call) for part, call in zip(schedule.after, calls, strict=True)]
 
 
 def _levels(program: BoundProgram, calls: Sequence[Call]) -> list[tuple[int, Call]]:

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
-from tnplan.executor.contraction.run.result import gather_flat
+from tnplan.executor.contraction.run.result import gather_results
 from tnplan.executor.contraction.run.slice_partition import active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.selection.select import Chosen
 from tnplan.planner.schedule.schedule import Schedule
@@ -70,9 +70,9 @@ class CompiledRank:
             self._sum_groups()
         self._is_ready = True
 
-    def gathered(self) -> NDArray[Any] | None:
-        """The flat result of the last run, on rank 0; None on the others."""
-        return gather_flat(self.program.bound, self._share, self._group, self.device)
+    def gathered(self) -> list[NDArray[Any]] | None:
+        """The flat result of the last run and the flat gradients, on rank 0; None on the others."""
+        return gather_results(self.program.bound, self._share, self._group, self.device)
 
     @property
     def exponent(self) -> int:

@@ -20,10 +20,11 @@ from tnplan.executor.contraction.run.slice_partition import Share
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.copy import make_copy, row_major
-from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.device import Device, View
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import Staged, read_json
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
 
 FORMAT = "tnplan.shards"
@@ -31,9 +32,10 @@ VERSION = 1
 CHECKED_ELEMENTS = 1 << 20
 
 
-def owners(schedule: Schedule) -> list[int]:
-    """The ranks of a group that hold the result between them: those with 0 in every replicated digit."""
-    layout = schedule.buffers[schedule.result].layout
+def owners(schedule: Schedule, buffer: int | None = None) -> list[int]:
+    """The ranks of a group that hold the result, or another buffer, between them: those with 0 in every
+    replicated digit."""
+    layout = schedule.buffers[schedule.result if buffer is None else buffer].layout
     ranks = range(grid_size(schedule.grid))
     return [
         rank for rank in ranks
@@ -42,47 +44,63 @@ def owners(schedule: Schedule) -> list[int]:
     ]  # fmt: skip
 
 
-def mode_extents(schedule: Schedule) -> list[int]:
-    """The extents of the result's modes, in order."""
-    return [schedule.extents[mode] for mode in schedule.buffers[schedule.result].modes]
+def mode_extents(schedule: Schedule, buffer: int | None = None) -> list[int]:
+    """The extents of the modes of the result, or of another buffer, in order."""
+    return [
+        schedule.extents[mode]
+        for mode in schedule.buffers[schedule.result if buffer is None else buffer].modes
+    ]
 
 
-def result_box(schedule: Schedule, rank: int) -> Box:
-    """The box of the result, over its modes, that a rank of the group holds."""
-    buffer = schedule.buffers[schedule.result]
-    return box(buffer.modes, buffer.layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid)
+def result_box(schedule: Schedule, rank: int, buffer: int | None = None) -> Box:
+    """The box of the result, or of another buffer, over its modes, that a rank of the group holds."""
+    held = schedule.buffers[schedule.result if buffer is None else buffer]
+    return box(held.modes, held.layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid)
 
 
 def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
     """The whole result with the axes of the schedule's output, on world rank 0; None on the others."""
-    whole = gather_flat(outcome.program, outcome.share, outcome.group, device)
-    return None if whole is None else whole.copy().reshape(outcome.program.schedule.output_shape)
+    found = gather_results(outcome.program, outcome.share, outcome.group, device)
+    return None if found is None else found[0].copy().reshape(outcome.program.schedule.output_shape)
 
 
-def gather_flat(
+def gather_results(
     program: BoundProgram, share: Share, group: Communicator, device: Device
-) -> NDArray[Any] | None:
-    """The whole result, flat, on world rank 0, where it may be the device's memory; None on the others."""
+) -> list[NDArray[Any]] | None:
+    """The whole result and the whole gradients, flat in the order of their buffers' modes, on world rank 0,
+    where they may be the device's memory; None on the others."""
     schedule = program.schedule
     if share.group != 0:
         return None
-    holders = owners(schedule)
+    buffers = [(schedule.result, program.result)]
+    if isinstance(schedule, GradientSchedule):
+        gradients = zip(schedule.gradients, program.gradients, strict=True)
+        buffers += [(gradient.buffer, view) for gradient, view in gradients]
+    found = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
+    return [whole for whole in found if whole is not None] if group.rank == 0 else None
+
+
+def _gather(
+    schedule: Schedule, buffer: int, view: View, group: Communicator, device: Device
+) -> NDArray[Any] | None:
+    """A whole tensor, flat, on rank 0 of a group; None on the others."""
+    holders = owners(schedule, buffer)
     if group.rank != 0:
-        if group.rank in holders and len(program.result):
-            group.exchange([(0, device.to_host(program.result))], [])
+        if group.rank in holders and len(view):
+            group.exchange([(0, device.to_host(view))], [])
         return None
-    local = device.to_host(program.result)
+    local = device.to_host(view)
     if holders == [0]:
         return local
-    whole = np.empty(prod(schedule.output_shape), schedule.dtype)
+    whole = np.empty(prod(mode_extents(schedule, buffer)), schedule.dtype)
     for rank in holders:
-        bounds = result_box(schedule, rank)
+        bounds = result_box(schedule, rank, buffer)
         shard = local
         if rank != 0:
             shard = np.empty(prod(box_shape(bounds)), schedule.dtype)
             if len(shard):
                 group.exchange([], [(rank, shard)])
-        place_shard(whole, shard, bounds, mode_extents(schedule))
+        place_shard(whole, shard, bounds, mode_extents(schedule, buffer))
     return whole
 
 

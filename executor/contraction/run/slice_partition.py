@@ -17,6 +17,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.planner.hardware.process_grid import largest_shard
 from tnplan.planner.schedule.data_flow import DataFlow
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
 
 STAGING_ELEMENTS = 1 << 20
@@ -87,7 +88,7 @@ def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
 def bind_sum_groups(
     program: BoundProgram, device: Device, across: Communicator, active: Sequence[int]
 ) -> Call:
-    """The call that adds the partial results of the `active` groups, in rising order, to that of group 0.
+    """The call that adds the partial results of the `active` groups, in rising order, to those of group 0.
 
     On its ranks; `across` joins the ranks of all groups with the same rank in their group, numbered by group.
     Parts arrive in bytes of the arena that nothing uses any more. Kernels are loaded and messages bound
@@ -96,9 +97,12 @@ def bind_sum_groups(
     senders = [group for group in active if group != 0]
     if not senders or (across.rank != 0 and across.rank not in senders):
         return nothing
-    result = program.result
     offset, length = _staging(program.schedule)
-    pieces = [result[first : first + length] for first in range(0, len(result), length)]
+    pieces = [
+        result[first : first + length]
+        for result in (program.result, *program.gradients)
+        for first in range(0, len(result), length)
+    ]
     if across.rank != 0:
         calls = [call for piece in pieces for call in across.bind_exchange([(0, piece)], [])]
     else:
@@ -120,15 +124,19 @@ def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
 
 
 def _staging(schedule: Schedule) -> tuple[int, int]:
-    """Where arriving pieces go, and their elements: the largest part of the arena without the result and
+    """Where arriving pieces go, and their elements: the largest part of the arena without the results and
     without what is kept for the next run.
 
     A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
+    if isinstance(schedule, GradientSchedule):
+        lasting = {gradient.buffer for gradient in schedule.gradients}
+    else:
+        lasting = DataFlow(schedule).kept
     held = sorted(
         (one.offset_bytes, round_up(one.offset_bytes + one.size_bytes, CACHE_LINE_BYTES))
-        for one in (buffer, *(schedule.buffers[number] for number in DataFlow(schedule).kept))
+        for one in (buffer, *(schedule.buffers[number] for number in lasting))
     )
     offset = size_bytes = end = 0
     for start, stop in [*held, (arena_bytes(schedule), 0)]:

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.kernel import Late, kernel
+from tnplan.planner.common.compiled.bits_kernel import count_bits as count_bits
+from tnplan.planner.common.compiled.kernel import kernel
 
 ONE = np.uint64(1)
 
 jit = kernel(nogil=True, error_model="numpy")
 inline = kernel(nogil=True, error_model="numpy", inline="always")
-
-
-def _count_bits() -> Any:
-    """How many bits of a 64-bit word are set."""
-    from numba.core import types
-    from numba.extending import intrinsic
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    def count_bits(typing_context: Any, word: Any) -> tuple[Any, Any]:
-        return types.int64(types.uint64), generate
-
-    return intrinsic(count_bits)
-
-
-count_bits: Any = Late(_count_bits)

@@ -22,6 +22,12 @@ SMALL_CONTRACTION = 4096
 """Multiply-adds of all products together up to which NumPy does them, without loading numba."""
 
 
+def by_loop(a: Array, b: Array, n_batch: int, m: int, n: int) -> bool:
+    """Whether the loop kernel forms the products: it reads operands that are stored with k last."""
+    in_order = a.flags.c_contiguous and b.flags.c_contiguous
+    return in_order and is_small(n_batch, m, n, a.shape[2])
+
+
 def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
     """Whether the loop kernel beats BLAS.
 
@@ -38,10 +44,13 @@ def bind_in_numpy(a: Array, b: Array, c: Array) -> Call:
 
 
 def bind_product(a: Array, b: Array, c: Array) -> Call:
-    """c[t, i, j] = the sum over q of a[t, i, q] b[t, j, q]; contiguous (b, m, k), (b, n, k), (b, m, n)."""
+    """c[t, i, j] = the sum over q of a[t, i, q] b[t, j, q]; shapes (b, m, k), (b, n, k), (b, m, n).
+
+    c is contiguous; each of a and b is, or is with its last two axes exchanged.
+    """
     if c.size * a.shape[2] <= SMALL_CONTRACTION:
         return bind_in_numpy(a, b, c)
-    if is_small(*a.shape[:2], *b.shape[1:]):
+    if by_loop(a, b, *c.shape):
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
         small_products(a[:0], b[:0], c[:0])
@@ -59,7 +68,7 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
 def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:
     """Form every tile of the product in the flat `workspace` and copy it to its place in the flat `c`."""
     few = len(c) <= SMALL_COPY and len(c) * a.shape[2] <= SMALL_CONTRACTION
-    small = not few and is_small(tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows, a.shape[2])
+    small = not few and by_loop(a, b, tiling.batch[0].rows, tiling.m[0].rows, tiling.n[0].rows)
     multiply: Callable[[Array, Array, Array], Any] = np.matmul
     if small:
         from tnplan.executor.device.cpu.copy_kernel import small_products

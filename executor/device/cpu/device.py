@@ -106,6 +106,17 @@ class NumpyDevice(HostDevice):
 
         return run
 
+    def bind_add_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
+        """Add the source to the block of its length that begins at element `start()` of the target."""
+        count = len(source)
+
+        def run() -> None:
+            first = start()
+            block = target[first : first + count]
+            np.add(block, source, out=block)
+
+        return run
+
     def bind_sum(
         self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
     ) -> Call:
@@ -141,7 +152,8 @@ class NumpyDevice(HostDevice):
             return nothing
         if k == 0:
             return lambda: c.fill(0)
-        a, b = a.reshape(n_batch, m, k), b.reshape(n_batch, n, k)
+        a = _operand(a, (n_batch, m, k), "a" in shape.k_first)
+        b = _operand(b, (n_batch, n, k), "b" in shape.k_first)
         direct = shape.direct
         if direct == "mn":
             return bind_product(a, b, c.reshape(n_batch, m, n))
@@ -218,3 +230,11 @@ class NumpyDevice(HostDevice):
 
 def _bind_contiguous(target: Array, source: Array) -> Call:
     return lambda: np.copyto(target, source)
+
+
+def _operand(flat: Array, shape: tuple[int, int, int], k_first: bool) -> Array:
+    """An operand as [batch | kept | k]: a view with exchanged axes where it is stored with k first."""
+    n_batch, kept, k = shape
+    if not k_first:
+        return flat.reshape(shape)
+    return flat.reshape(n_batch, k, kept).swapaxes(1, 2)

@@ -17,7 +17,7 @@ from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
-from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate
+from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
@@ -130,6 +130,10 @@ class CupyDevice:
             )
 
         return run if size_bytes else nothing
+
+    def bind_add_block(self, target: Array, source: Array, start: Callable[[], int]) -> Call:
+        """Add the source to the block of its length that begins at element `start()` of the target."""
+        return bind_add_block(target, source, start, self.stream, self._properties["multiProcessorCount"])
 
     def bind_sum(
         self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]

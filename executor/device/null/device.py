@@ -117,6 +117,10 @@ class NullDevice(HostDevice):
 
         return run
 
+    def bind_add_block(self, target: NullView, source: NullView, start: Callable[[], int]) -> Call:
+        """Count the added bytes; raises in replay where the block is outside the target."""
+        return self.bind_block(source, target, start)
+
     def bind_sum(
         self, target: NullView, source: NullView, extents: tuple[int, ...], kept: tuple[bool, ...]
     ) -> Call:

@@ -31,6 +31,7 @@ class ContractShape:
     """One local contraction: a as [batch | m | k], b as [batch | n | k], both row-major and contiguous.
 
     `batch`, `m` and `n` hold (extent, stride in c) of each mode, in elements; `k` is the contracted extent.
+    An operand in `k_first`, which is "", "a", "b" or "ab", is stored as [batch | k | m] or [batch | k | n].
 
     Examples
     --------
@@ -43,6 +44,7 @@ class ContractShape:
     m: tuple[tuple[int, int], ...]
     n: tuple[tuple[int, int], ...]
     k: int
+    k_first: str = ""
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -250,6 +252,19 @@ class Device(Protocol):
             Gives, whenever the call is made, the element of the source at which the block begins.
         """
 
+    def bind_add_block(self, target: View, source: View, start: Callable[[], int]) -> Call:
+        """Bind the sum of a contiguous block and a view, written to the block.
+
+        Parameters
+        ----------
+        target
+            A flat view with the block.
+        source
+            A flat view of the same dtype, as long as the block.
+        start
+            Gives, whenever the call is made, the element of the target at which the block begins.
+        """
+
     def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
         """Bind a sum over axes, always in the same order.
 
@@ -276,7 +291,7 @@ class Device(Protocol):
         shape
             Extents, and where the modes lie in c.
         a, b, c
-            Flat views of one dtype: [batch | m | k], [batch | n | k], and c as `shape` says.
+            Flat views of one dtype, stored as `shape` says.
         workspace
             Holds a tile of the product where c has another order.
         precision

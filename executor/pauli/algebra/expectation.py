@@ -57,9 +57,13 @@ def product_values(terms: PauliSum, bloch: Array) -> Array:
     return values
 
 
-def state_values(terms: PauliSum, state: str | Array | None) -> Array:
-    """The value of every word in a state: bits, None for all 0, or Bloch vectors [qubit, 3]."""
-    return product_values(terms, state) if isinstance(state, np.ndarray) else bit_values(terms, state)
+def state_values(terms: PauliSum, state: Any) -> Array:
+    """The value of every word in a state: bits, None for all 0, Bloch vectors [qubit, 3], or a `State`."""
+    if isinstance(state, np.ndarray):
+        return product_values(terms, state)
+    if state is None or isinstance(state, str):
+        return bit_values(terms, state)
+    return np.asarray(state.values(terms))
 
 
 def product_state(bloch: Array, max_weight: int | None = None) -> tuple[PauliSum, Dropped]:
@@ -121,30 +125,14 @@ def overlap(first: PauliSum, second: PauliSum) -> complex:
     return _number(np.vdot(dense[numbers[first.n_terms :]], second.coefficients))
 
 
-def overlap_error(dropped: Dropped, observable: PauliSum, value: complex, *, is_unital: bool) -> float:
-    """How far `value` is at most from the overlap of `observable` with the whole state, but for rounding.
-
-    `value` is that with a state of which `dropped` was left out, at its start and in its propagation. With X
-    left out, |tr(X O)| / 2^n is at most the product of normalized Frobenius norms, which no channel enlarges
-    that `is_unital`; with others at most that of the L1 norms of coefficients. No value is past the L1 norm
-    of O.
-    """
-    sizes = np.abs(observable.coefficients).astype(np.float64)
-    largest = float(sizes.sum())
-    if not largest:
-        return 0.0
-    norm = largest * float(np.linalg.norm(sizes / largest))
-    by_norms = dropped.l2 * norm if is_unital else dropped.l1 * largest
-    return min(by_norms, abs(value) + largest)
-
-
 def _heavier(bloch: Array, max_weight: int, n_lighter: int) -> Dropped:
     """What a product state has in words on more than `max_weight` qubits; it has `n_lighter` others."""
     n_all = math.prod(1 + n for n in np.count_nonzero(bloch, axis=1).tolist())
     if n_all == n_lighter:
         return Dropped(0.0, 0.0, 0)
     l1, squares = (_products(powers.sum(axis=1), max_weight) for powers in (np.abs(bloch), bloch**2))
-    return Dropped(l1, min(l1, math.sqrt(squares)), n_all - n_lighter)
+    norm = min(l1, math.sqrt(squares))
+    return Dropped(l1, norm, n_all - n_lighter, norm)
 
 
 def _products(factors: Array, most: int) -> float:

@@ -149,13 +149,16 @@ class Absorbed:
     """Rotations and an observable that give the expectation values of a circuit without any Clifford.
 
     Rotation k comes from step `origins[k]`, its angle multiplied by `signs[k]`, 1 or -1. The final words are
-    those of the circuit itself, since the Cliffords act on the observable first.
+    those of the circuit itself, since the Cliffords act on the observable first. Word k of the observable
+    became `term_signs`[k], 1 or -1, times word `places`[k] of this one; both int64 [term].
     """
 
     rotations: tuple[Rotation, ...]
     observable: PauliSum
     origins: tuple[int, ...]
     signs: tuple[int, ...]
+    places: Array
+    term_signs: Array
 
 
 def absorb(
@@ -175,9 +178,12 @@ def absorb(
             signs.append(sign)
         else:
             tableau.append(step)  # type: ignore[arg-type]
-    terms = []
-    for x, z, coefficient in observable.masks():
-        new_x, new_z, sign = tableau.image(x, z)
-        terms.append((new_x, new_z, sign * coefficient))
-    start = pauli_sum(terms, observable.n_qubits)
-    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs))
+    images = [tableau.image(x, z) for x, z, _ in observable.masks()]
+    start = pauli_sum(
+        [(x, z, sign * c) for (x, z, sign), (_, _, c) in zip(images, observable.masks(), strict=True)],
+        observable.n_qubits,
+    )
+    place = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
+    places = np.array([place[x, z] for x, z, _ in images], np.int64)
+    term_signs = np.array([sign for _, _, sign in images], np.int64)
+    return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs), places, term_signs)

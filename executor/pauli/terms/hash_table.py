@@ -14,7 +14,8 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.executor.pauli.terms.selection import Arrivals
+from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -28,6 +29,10 @@ MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 SLOTS_A_TERM = 2
 """Entries of the table for each term, at least."""
+
+
+ZEROS = Truncation().limits
+"""Drops what is 0 alone."""
 
 
 class ShardArrays(NamedTuple):
@@ -199,6 +204,20 @@ class HashTerms:
         self.n_changed = self.n_hits + fresh
         return int(merged)
 
+    def meet(self, branches: Branches) -> tuple[int, Arrivals]:
+        """As `merge`, but words that are no terms stay out: how many branches met a term, and the others.
+
+        Puts the others first in the list.
+        """
+        self.refresh()
+        left = int(self.kernel.meet(self.arrays, branches, True)) if branches.n else 0
+        return branches.n - left, Arrivals(*branches.first(left).packed())
+
+    def none(self) -> Arrivals:
+        """No words, with coefficients of the type of these."""
+        arrays = self.arrays
+        return Arrivals(arrays.keys[:0], arrays.values[:0], arrays.counts[:0])
+
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
         layer, (keys, coefficients) = clifford_layer(tuple(gates), self.n_qubits), self.arrays[:2]
@@ -226,6 +245,12 @@ class HashTerms:
         self.n, self.is_stale = len(chosen), True
         self._changed()
 
+    def weaken(self, factors: Array) -> None:
+        """Multiply the coefficients by factors, an element each; terms whose factor is 0 go."""
+        self.arrays.coefficients[: self.n] *= factors
+        self._changed()
+        self.sweep(ZEROS)
+
     def leave(self, chosen: Array) -> tuple[Array, Array, Array]:
         """Take out the terms of these numbers, which rise: their words, coefficients and frequencies."""
         keys, coefficients, _, frequencies = (
@@ -236,6 +261,8 @@ class HashTerms:
 
     def join(self, keys: Array, coefficients: Array, frequencies: Array) -> None:
         """Append terms whose words are not here."""
+        if not len(keys):
+            return
         n = self.n + len(keys)
         self.reserve(n)
         arrays, new = self.arrays, slice(self.n, n)

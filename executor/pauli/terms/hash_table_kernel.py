@@ -277,6 +277,33 @@ def merge_branches(
 
 
 @jit
+def meet(rows: Any, branches: Any, follow: bool) -> int:
+    """Add each value of `Branches` whose word is there to it; the others move to the front of the list.
+
+    Returns how many those are.
+    """
+    keys, coefficients, _, frequencies, slots = rows[:5]
+    sources, source_tags, senders, values, counts, generator = branches
+    mask, generator_tag = np.uint64(slots.size - 1), tag_of(generator)
+    left = 0
+    for b in range(senders.size):
+        i = np.int64(senders[b])
+        tag = source_tags[i] ^ generator_tag
+        at = tag_at(slots, tag, mask)
+        while slots[at] != FREE and (
+            slots[at] >> HALF != np.uint64(tag)
+            or not is_product(keys, term(slots[at]), sources, i, generator)
+        ):
+            at = (at + ONE) & mask
+        if slots[at] != FREE:
+            add(coefficients, frequencies, term(slots[at]), values, counts, b, follow)
+        else:
+            senders[left], values[left], counts[left] = senders[b], values[b], counts[b]
+            left += 1
+    return left
+
+
+@jit
 def look_ahead(
     keys: Any, coefficients: Any, slots: Any, where: Any, source_tags: Any, senders: Any, begin: int,
     end: int, generator_tag: Any, is_own: bool,

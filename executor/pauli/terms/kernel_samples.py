@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import Sample, Samples
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
@@ -14,6 +13,7 @@ from tnplan.executor.pauli.terms.batched_rotations import shard_tables
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 LIMITS = TermLimits(0.0, 1, 1, 1, False)
 
@@ -63,6 +63,8 @@ def of_steps(dtype: str) -> list[Sample]:
     return [
         (kernel.merge_branches, (arrays, 0, 0, branches, False, True, 0)),
         (kernel.merge_branches, (arrays, 0, 0, packed, False, True, 0)),
+        (kernel.meet, (arrays, branches, True)),
+        (kernel.meet, (arrays, packed, True)),
         (kernel.split, (arrays, 0, True, word, 1.0, 0.0, 0.0)),
         (kernel.sweep, (arrays, 0, 0, LIMITS, False, 0, 0)),
         (kernel.anticommuting, (keys, 0, word, arrays.hits, arrays.columns)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -34,16 +35,21 @@ class Dropped:
     `l1` is the sum of |coefficient|; without channels and with them it bounds the error of every expectation
     value. `l2` is the sum over events of the bounds of their norms; without channels that are not unital it
     bounds the normalized Frobenius norm of the error, sqrt(tr(E^dagger E) / 2^n). `terms` counts what was not
-    0. Of states see `expectation.overlap_error`.
+    0. Of states see `errors.error_of_state`. `norm` is the root of the sum of squares: that norm where
+    what was dropped at different times is orthogonal, an estimate.
     """
 
     l1: float
     l2: float
     terms: int
+    norm: float = 0.0
 
     def __add__(self, other: Dropped) -> Dropped:
         """What was dropped in two places."""
-        return Dropped(self.l1 + other.l1, self.l2 + other.l2, self.terms + other.terms)
+        return Dropped(
+            self.l1 + other.l1, self.l2 + other.l2, self.terms + other.terms,
+            math.hypot(self.norm, other.norm),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,8 @@ class Ledger:
         _, losses = self.rows()
         l1, squares, terms, may_merge = losses.T
         norms = np.where(may_merge != 0, l1, np.minimum(l1, np.sqrt(squares)))
-        return Dropped(float(l1.sum()), float(norms.sum()), int(terms.sum()))
+        root = math.hypot(*norms.tolist())
+        return Dropped(float(l1.sum()), float(norms.sum()), int(terms.sum()), root)
 
 
 def _rows(steps: Sequence[tuple[int, ...]], losses: Sequence[Loss]) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
+from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 
@@ -70,6 +71,10 @@ class Terms(Protocol):
     def limit(self, n_terms: int) -> None:
         """Grow arrays past so many terms of this rank only where a step needs it."""
         return None
+
+    def cap(self, cap: TermCap) -> bool:
+        """Never have more terms than `cap` allows; False: others must cut after every step."""
+        return False
 
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split, at most."""

@@ -25,6 +25,14 @@ from tnplan.executor.pauli.terms.batched_rotations import rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import (
+    Arrivals,
+    TermCap,
+    is_past,
+    least_words,
+    nth_largest,
+    united,
+)
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 
@@ -66,6 +74,7 @@ class ShardedTerms(Terms):
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.ledger = Ledger()
+        self.term_cap: TermCap | None = None
 
     def close(self) -> None:
         """End the threads."""
@@ -95,6 +104,11 @@ class ShardedTerms(Terms):
         for shard in self.shards:
             shard.most = n_terms // self.n_local
 
+    def cap(self, cap: TermCap) -> bool:
+        """Never have more terms than `cap` allows, on all ranks together."""
+        self.term_cap = cap
+        return True
+
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split."""
         return sum(self._each(lambda shard: shard.count(generator)))
@@ -116,11 +130,14 @@ class ShardedTerms(Terms):
         before = self._begin_step()
         done = self._each(lambda shard: shard.split(generator, cosine, sine, cut))
         self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
-        merged = self._merge([branches for branches, _, _ in done], generator)
+        merged = self._merge([self._delivered([branches for branches, _, _ in done], generator)])
         self.step_counts = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        if self.term_cap is not None:
+            self._rotate_capped(rotations, cut, limits, self.term_cap.n_terms)
+            return
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
         while first < len(distances):
@@ -139,9 +156,12 @@ class ShardedTerms(Terms):
         before = self._begin_step()
         done = self._each(lambda shard: shard.transfer(step, cut))
         self.ledger.losses.append(total_loss([loss for _, _, loss in done]))
-        merged = 0
-        for lists in zip(*(lists for lists, _, _ in done), strict=True):
-            merged += self._merge(lists, lists[0].generator)
+        merged = self._merge(
+            [
+                self._delivered(lists, lists[0].generator)
+                for lists in zip(*(lists for lists, _, _ in done), strict=True)
+            ]
+        )
         self.step_counts = (before, self.n, sum(branched for _, branched, _ in done), merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
@@ -158,20 +178,8 @@ class ShardedTerms(Terms):
 
     def keep_largest(self, count: int) -> None:
         """Of the terms of all ranks keep the `count` largest magnitudes; of equal ones the least words."""
-        if self.all_ranks(self.n) <= count:
-            return
-        sizes = [np.abs(shard.rows().coefficients).astype(np.float64) for shard in self.shards]
-        least = self._nth_largest(sizes, count)
-        ties = [np.flatnonzero(size == least) for size in sizes]
-        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
-        kept_ties = self._least_words(ties, room)
-        losses = []
-        for shard, size, tied in zip(self.shards, sizes, kept_ties, strict=True):
-            kept = size > least
-            kept[tied] = True
-            losses.append(loss_of(size[~kept]))
-            shard.keep(np.flatnonzero(kept))
-        self.ledger.losses.append(total_loss(losses))
+        if self.all_ranks(self.n) > count:
+            self._keep_largest(count, [shard.none() for shard in self.shards])
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -194,6 +202,19 @@ class ShardedTerms(Terms):
             self._distribute()
         self._each(HashTerms.refresh, least=SINGLE_SHARD_BELOW)
         rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads)
+
+    def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, most: int) -> None:
+        """Rotations of capped terms: many at once while each may double them, where one shard has all."""
+        while len(rotations.due):
+            done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
+            if is_alone and 2 * self.n <= most:
+                here = rotations._replace(distances=np.zeros_like(rotations.distances))
+                few = most // 2 if self.threads == 1 else min(most // 2, SINGLE_SHARD_BELOW)
+                done = rotate_all(self.shards[:1], here, cut, limits, self.ledger, most=few)
+            if not done:
+                done = 1
+                super().rotate_many(rotations.between(0, 1), cut, limits)
+            rotations = rotations.between(done)
 
     def _begin_step(self) -> int:
         """The terms of this rank, spread if they are many."""
@@ -223,14 +244,111 @@ class ShardedTerms(Terms):
         run = map if self.pool is None or is_alone else self.pool.map
         return list(run(work, self.shards, *arguments))
 
-    def _merge(self, lists: Sequence[Branches], generator: Array) -> int:
-        """Take every list to the shard that owns its words; return how many branches met a term."""
+    def _delivered(self, lists: Sequence[Branches], generator: Array) -> list[Branches]:
+        """The list of every shard's words; exchanges them with the rank at the distance of `generator`."""
         across, within = divmod(
             self.linear_hash.distance(generator) if self.is_distributed else 0, self.n_local
         )
         if across:
             lists = self.exchange(lists, self.rank ^ across)
-        return sum(self._each(HashTerms.merge, [lists[s ^ within] for s in range(self.n_local)]))
+        return [lists[s ^ within] for s in range(self.n_local)]
+
+    def _merge(self, delivered: Sequence[Sequence[Branches]]) -> int:
+        """Add lists to the terms of every shard; return how many branches met a term."""
+        cap = self.term_cap
+        if cap is not None:
+            new = sum(branches.n for lists in delivered for branches in lists)
+            if self.all_ranks(self.n + new) > cap.n_terms:
+                return self._merge_capped(delivered, cap)
+        return sum(sum(self._each(HashTerms.merge, lists)) for lists in delivered)
+
+    def _merge_capped(self, delivered: Sequence[Sequence[Branches]], cap: TermCap) -> int:
+        """The same where there may be too many terms: what met none is kept apart until it is chosen."""
+        met = [self._each(HashTerms.meet, lists) for lists in delivered]
+        listed = sum(len(part.values) for parts in met for _, part in parts)
+        arrivals = [united([part for _, part in parts]) for parts in zip(*met, strict=True)]
+        new = sum(len(part.values) for part in arrivals)
+        merged = sum(n for parts in met for n, _ in parts) + listed - new
+        if self.all_ranks(self.n + new) > cap.n_terms:
+            arrivals = self._sweep_all(arrivals, cap.limits)
+            if self.all_ranks(self.n + sum(len(part.values) for part in arrivals)) > cap.n_terms:
+                choose = self._keep_largest if cap.resampler is None else self._resample
+                arrivals = choose(cap.n_terms, arrivals)
+        for shard, part in zip(self.shards, arrivals, strict=True):
+            if len(part.values):
+                shard.merge(unpacked(*part))
+        return merged
+
+    def _sweep_all(self, arrivals: Sequence[Arrivals], limits: TermLimits) -> list[Arrivals]:
+        """Drop terms and arrivals past the limits, and zeros; returns the arrivals that are left."""
+        losses = self._each(lambda shard: shard.sweep(limits), least=SINGLE_SHARD_BELOW)
+        past = [is_past(part, limits) for part in arrivals]
+        gone = [np.abs(part.values[which]) for part, which in zip(arrivals, past, strict=True)]
+        losses.append(loss_of(np.concatenate(gone).astype(np.float64)))
+        self.ledger.losses.append(total_loss(losses))
+        return [part.chosen(~which) for part, which in zip(arrivals, past, strict=True)]
+
+    def _keep_largest(self, count: int, arrivals: Sequence[Arrivals]) -> list[Arrivals]:
+        """Of terms and arrivals on all ranks keep the `count` largest, and of equal ones the least words.
+
+        Returns the arrivals that are kept.
+        """
+        sizes, keys = self._candidates(arrivals)
+        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
+        ties = [np.flatnonzero(size == least) for size in sizes]
+        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
+        tied = [rows(numbers) for rows, numbers in zip(keys, ties, strict=True)]
+        everywhere = np.concatenate(tied)
+        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
+        lost, kept_arrivals = [], []
+        for s, chosen in enumerate(least_words(tied, room, self.rank, gathered)):
+            kept = sizes[s] > least
+            kept[ties[s][chosen]] = True
+            lost.append(sizes[s][~kept])
+            shard = self.shards[s]
+            kept_arrivals.append(arrivals[s].chosen(kept[shard.n :]))
+            shard.weaken(kept[: shard.n].astype(np.float32))
+        self.ledger.losses.append(loss_of(np.concatenate(lost)))
+        return kept_arrivals
+
+    def _resample(self, count: int, arrivals: Sequence[Arrivals]) -> list[Arrivals]:
+        """Let the resampler leave `count` of terms and arrivals at most; returns the arrivals that stay."""
+        assert self.ranks is None
+        assert self.term_cap is not None
+        assert self.term_cap.resampler is not None
+        sizes, _ = self._candidates(arrivals)
+        chosen, magnitudes = self.term_cap.resampler.draw(np.concatenate(sizes), count)
+        ends, stay = np.cumsum([len(size) for size in sizes]), []
+        for s, (shard, part, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
+            begin = int(ends[s]) - len(size)
+            first, last = np.searchsorted(chosen, (begin, int(ends[s])))
+            numbers = chosen[first:last] - begin
+            factors = magnitudes[first:last] / size[numbers]
+            old = np.searchsorted(numbers, shard.n)
+            part = part.chosen(numbers[old:] - shard.n)
+            stay.append(part._replace(values=(part.values * factors[old:]).astype(part.values.dtype)))
+            every = np.zeros(shard.n)
+            every[numbers[:old]] = factors[:old]
+            shard.weaken(every)
+        return stay
+
+    def _candidates(self, arrivals: Sequence[Arrivals]) -> tuple[list[Array], list[Callable[[Array], Array]]]:
+        """Of each shard the magnitudes of terms and then of arrivals, and a way to the words of some."""
+
+        def words(shard: HashTerms, part: Arrivals) -> Callable[[Array], Array]:
+            def some(numbers: Array) -> Array:
+                old = np.searchsorted(numbers, shard.n)
+                rows = shard.arrays.keys[numbers[:old]], part.keys[numbers[old:] - shard.n]
+                return np.concatenate(rows)
+
+            return some
+
+        pairs = list(zip(self.shards, arrivals, strict=True))
+        sizes = [
+            np.abs(np.concatenate([shard.rows().coefficients, part.values])).astype(np.float64)
+            for shard, part in pairs
+        ]
+        return sizes, [words(shard, part) for shard, part in pairs]
 
     def exchange(self, lists: Sequence[Branches], peer: int) -> list[Branches]:
         """The lists of the peer for ours."""
@@ -275,26 +393,3 @@ class ShardedTerms(Terms):
         ranks.exchange(sends, [one for peer, _, arrays in arriving for one in messages(peer, arrays)])
         for _, number, arrays in arriving:
             self.shards[number].join(*arrays)
-
-    def _nth_largest(self, sizes: Sequence[Array], n: int) -> float:
-        """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
-        low, high = 0, int(np.array(np.inf).view(np.uint64))
-        while high - low > 1:
-            middle = (low + high) // 2
-            least = float(np.array(middle, np.uint64).view(np.float64))
-            if self.all_ranks(sum(int(np.count_nonzero(size >= least)) for size in sizes)) >= n:
-                low = middle
-            else:
-                high = middle
-        return float(np.array(low, np.uint64).view(np.float64))
-
-    def _least_words(self, ties: Sequence[Array], room: int) -> list[Array]:
-        """Of the terms of these numbers in each shard, on all ranks together the `room` least words."""
-        keys = [shard.arrays.keys[tied] for shard, tied in zip(self.shards, ties, strict=True)]
-        local = np.concatenate(keys)
-        rows = [local] if self.ranks is None else self.ranks.gather_objects(local)
-        chosen = np.zeros(sum(map(len, rows)), bool)
-        chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
-        first = sum(map(len, rows[: self.rank]))
-        parts = np.split(chosen[first : first + len(local)], np.cumsum([len(tied) for tied in ties])[:-1])
-        return [tied[part] for tied, part in zip(ties, parts, strict=True)]

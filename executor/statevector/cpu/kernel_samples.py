@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import Sample, Samples
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 COVERS = Samples(__name__, "of_covers")
 """What sorts gates into passes."""
@@ -19,6 +19,11 @@ COVERS = Samples(__name__, "of_covers")
 def state_kernels(dtype: str) -> list[Samples]:
     """What is done with a state of this dtype."""
     return [Samples(__name__, "of_passes", (dtype,)), Samples(__name__, "of_measures", (dtype,))]
+
+
+def gradient_kernels(dtype: str) -> list[Samples]:
+    """What a gradient does besides."""
+    return [Samples(__name__, "of_gradients", (dtype,))]
 
 
 def of_passes(dtype: str) -> list[Sample]:
@@ -40,6 +45,15 @@ def of_measures(dtype: str) -> list[Sample]:
         (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
+    ]
+
+
+def of_gradients(dtype: str) -> list[Sample]:
+    """The kernels of the sweep back."""
+    state, masks, sums = np.zeros(8, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 2))
+    return [
+        (measure_kernel.pauli_words, (state, state, masks, 0, 0, sums)),
+        (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
     ]
 
 

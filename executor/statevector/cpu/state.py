@@ -26,6 +26,10 @@ CHUNKS_A_THREAD = 8
 """Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
+WORD_PART = 1 << 12
+"""Amplitudes that stay in the cache while the sums of many Pauli words run over them."""
+LEAST_WORD_BITS = 3
+"""Words are summed over 8 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
 ALIGNMENT_BYTES = 64
@@ -146,6 +150,48 @@ class HostState:
 
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
+
+    def twin(self) -> HostState:
+        """Another state of the same size, all of whose amplitudes are zero."""
+        found = HostState(self.n_bits, self.amplitudes.dtype.name, self.threads, self.rank)
+        found.amplitudes.fill(0)
+        return found
+
+    def add_word(self, source: HostState, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
+        self.add_word_of(source.amplitudes, 0, x, z, factor)
+
+    def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
+        """The same for others[i] at first + (i ^ x)."""
+        from tnplan.executor.statevector.cpu.measure_kernel import add_word
+
+        local = self.amplitudes[first : first + len(others)]
+
+        def work(first: int, last: int) -> None:
+            add_word(local, others, x, z, factor.real, factor.imag, first, last)
+
+        over_chunks(len(local), self.threads, work)
+
+    def between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
+        """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state.
+
+        Part by part, so that a part is in the cache for all words.
+        """
+        from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
+
+        if self.n_bits < LEAST_WORD_BITS:
+            return np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
+        size = min(WORD_PART, len(self.amplitudes))
+        masks = np.array(words, np.int64).reshape(-1, 2)
+        parts = np.zeros((len(self.amplitudes) // size, len(words), 2))
+
+        def work(first: int, last: int) -> None:
+            for part in range(first, last):
+                stop = (part + 1) * size
+                pauli_words(other.amplitudes, self.amplitudes, masks, part * size, stop, parts[part])
+
+        over_chunks(len(parts), self.threads, work)
+        return np.asarray(parts.sum(axis=0) @ [1, 1j])
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.kernel import kernel
 from tnplan.executor.statevector.cpu.tile_room import APART, LANE_BITS, LANES
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, PHASES
+from tnplan.planner.common.compiled.kernel import kernel
 
 ONE, TWO = np.uint64(1), np.uint64(2)
 

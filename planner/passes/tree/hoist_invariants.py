@@ -25,10 +25,12 @@ LEAST_SAVING_OF_A_WAIST = 0.02
 
 
 class InvariantHoisting:
-    """What all loop nests of one tree have in common."""
+    """What all loop nests of one tree have in common; without `early_sums` none has a waist."""
 
-    def __init__(self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int]) -> None:
-        self._dependence = Dependence(tree, sliced, size_dict)
+    def __init__(
+        self, tree: Tree, sliced: Sequence[str], size_dict: Mapping[str, int], early_sums: bool = True
+    ) -> None:
+        self._dependence, self._early_sums = Dependence(tree, sliced, size_dict), early_sums
 
     @property
     def work_unshared(self) -> int:
@@ -68,10 +70,8 @@ class InvariantHoisting:
     def _orders(self) -> list[LoopOrder]:
         """The tree without a waist, then with those of the least work."""
         dependence = self._dependence
-        return [
-            LoopOrder(dependence),
-            *(LoopOrder(dependence, node, summed) for node, summed in self._waists()),
-        ]
+        waists = self._waists() if self._early_sums else []
+        return [LoopOrder(dependence), *(LoopOrder(dependence, node, summed) for node, summed in waists)]
 
     def _waists(self) -> list[tuple[int, int]]:
         """Nodes, and the sliced indices of which all inputs are under them: those of the least work, counted

@@ -11,6 +11,7 @@ OPERANDS = {
     "contract": ("a", "b"),
     "fused": ("operand", "branches", "closing"),
     "fix_slice": ("source",),
+    "add_slice": ("source",),
     "sum_modes": ("source",),
     "accumulate": ("source",),
     "encode": ("source",),

@@ -1,6 +1,6 @@
 """The compiled moves of the joint search: annealing by rotations of a contraction tree, and by slicing.
 
-Imported lazily (numba loads slowly). Knows bitsets and numbers only: no names, files, machine or clock.
+Knows bitsets and numbers only: no names, files, machine or clock.
 
 Arguments `problem`, `state`, `best` and `heat` are the records of `anneal_state`.
 """
@@ -10,15 +10,14 @@ from __future__ import annotations
 from math import log, log2
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.compiled.random_kernel import draw_below, draw_uniform, draw_word
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
 from tnplan.planner.search.annealer.cost_kernel import (
-    BARE,
     EXACT,
-    INLINE,
     excess,
+    jit,
     ones_of,
     size_of,
     step_cost,
@@ -26,6 +25,7 @@ from tnplan.planner.search.annealer.cost_kernel import (
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
     count_inside,
+    restore,
     set_cost,
     settle,
     side_of_bit,
@@ -48,36 +48,17 @@ WAIST_ODDS = 4
 SMALL = 3e-5
 CANCELLED = 1e-9
 """A sum that a move leaves with less than this share of what it was is taken afresh."""
+RESTORE, SETTLE, SLICE, ANNEAL = 0, 1, 2, 3
+"""What `work` does."""
 LN_2 = 0.6931471805599453
 
 
-@numba.njit(**INLINE)
-def _draw(state: Any) -> Any:
-    """64 random bits (xorshift128+)."""
-    a, b = state[0], state[1]
-    state[0] = b
-    a ^= a << np.uint64(23)
-    state[1] = a ^ b ^ (a >> np.uint64(17)) ^ (b >> np.uint64(26))
-    return state[1] + b
-
-
-@numba.njit(**INLINE)
-def _below(state: Any, n: int) -> Any:
-    """A random integer from 0 to n - 1, of n below 2**31."""
-    return np.int64(((_draw(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
-
-
-@numba.njit(**INLINE)
-def _uniform(state: Any) -> float:
-    return np.float64(_draw(state) >> np.uint64(11)) * 2.0**-53
-
-
-@numba.njit(**INLINE)
+@jit
 def _has(legs: Any, v: int, j: int) -> bool:
     return (legs[v, j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0)
 
 
-@numba.njit(**INLINE)
+@jit
 def _restore_digits(problem: Any, state: Any, held: Any) -> None:
     """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
     sums, over = state.sums, state.totals[OVER]
@@ -87,7 +68,7 @@ def _restore_digits(problem: Any, state: Any, held: Any) -> None:
         sum_up(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
@@ -151,20 +132,20 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def _note(state: Any) -> None:
     for i in range(state.totals.size):
         state.noted[i] = state.totals[i]
 
 
-@numba.njit(**INLINE)
+@jit
 def _take_back(state: Any) -> None:
     """The totals that were noted, to the last bit."""
     for i in range(state.totals.size):
         state.totals[i] = state.noted[i]
 
 
-@numba.njit(**BARE)
+@jit
 def slice_to_limit(problem: Any, state: Any) -> None:
     """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
 
@@ -192,33 +173,33 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     settle(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def _busy_bit(problem: Any, state: Any) -> int:
     """A bit that may be sliced, of a tensor over the limit or else of a costly step; -1 if that has none."""
     random = state.random
     nodes = state.left.size
     n = (nodes + 1) // 2
     v = -1
-    if state.counts[1] and _below(random, 8):
-        largest = _below(random, 2) == 1
+    if state.counts[1] and draw_below(random, 8):
+        largest = draw_below(random, 2) == 1
         seen = 0
         for u in range(n, nodes):
             if state.size[u] > problem.limit:
                 seen += 1
-                if v < 0 or (state.size[u] > state.size[v] if largest else _below(random, seen) == 0):
+                if v < 0 or (state.size[u] > state.size[v] if largest else draw_below(random, seen) == 0):
                     v = u
     if v < 0:
-        v = n + _below(random, n - 1)
+        v = n + draw_below(random, n - 1)
         for _ in range(DRAWS):
-            u = n + _below(random, n - 1)
+            u = n + draw_below(random, n - 1)
             if state.span[u] * state.share[state.side[u]] > state.span[v] * state.share[state.side[v]]:
                 v = u
-        if _below(random, 2):
-            v = state.left[v] if _below(random, 2) else state.right[v]
+        if draw_below(random, 2):
+            v = state.left[v] if draw_below(random, 2) else state.right[v]
     return _bit_of(problem, state, v)
 
 
-@numba.njit(**INLINE)
+@jit
 def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
     ones = 0
@@ -226,7 +207,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
         ones += ones_of(state.legs[v, i] & state.kept[i] & problem.sliceable[i])
     if ones == 0:
         return -1
-    rank = _below(state.random, ones)
+    rank = draw_below(state.random, ones)
     for i in range(state.kept.size):
         word = state.legs[v, i] & state.kept[i] & problem.sliceable[i]
         ones = ones_of(word)
@@ -238,21 +219,21 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
     return -1
 
 
-@numba.njit(**INLINE)
+@jit
 def change_slices(problem: Any, state: Any, penalty: float, threshold: float) -> None:
     """Slice a bit, unslice one, or both; taken back where the energy rises over the threshold."""
     random, totals = state.random, state.totals
     _note(state)
     cost, over = totals[COST], totals[OVER] + totals[HELD]
-    kind = _below(random, 10)
+    kind = draw_below(random, 10)
     away, come = -1, -1
     if kind >= 2:
         if state.counts[0] == 0:
             return
-        away = state.sliced[_below(random, state.counts[0])]
+        away = state.sliced[draw_below(random, state.counts[0])]
         first, last = problem.leaf_starts[away], problem.leaf_starts[away + 1]
     if 4 <= kind < 7:
-        come = _bit_of(problem, state, problem.leaves[first + _below(random, last - first)])
+        come = _bit_of(problem, state, problem.leaves[first + draw_below(random, last - first)])
         if come < 0:
             return
     shift = 0.0
@@ -279,7 +260,7 @@ def change_slices(problem: Any, state: Any, penalty: float, threshold: float) ->
         _take_back(state)
 
 
-@numba.njit(**INLINE)
+@jit
 def _log2_of_change(change: float) -> float:
     """log2(1 + change), to 1e-13 where the change is small."""
     if abs(change) < SMALL:
@@ -287,18 +268,18 @@ def _log2_of_change(change: float) -> float:
     return log2(1.0 + change)
 
 
-@numba.njit(**INLINE)
+@jit
 def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: float) -> None:
     """(a b) c becomes (a c) b at a random inner product, unless the energy rises over the threshold."""
     random, totals, legs, size = state.random, state.totals, state.legs, state.size
     nodes = state.left.size
     n = (nodes + 1) // 2
-    x = n + _below(random, n - 1)
+    x = n + draw_below(random, n - 1)
     p = state.parent[x]
     if p < 0:
         return
     a, b = state.left[x], state.right[x]
-    if _draw(random) >> np.uint64(63):
+    if draw_word(random) >> np.uint64(63):
         a, b = b, a
     c = state.right[p] if state.left[p] == x else state.left[p]
     legs_a, legs_b, legs_c, legs_p, kept = legs[a], legs[b], legs[c], legs[p], state.kept
@@ -326,7 +307,7 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
             over = 0.0
     side = state.side[p]
     if side == WAIST:
-        if _below(random, WAIST_ODDS) == 0:
+        if draw_below(random, WAIST_ODDS) == 0:
             new = x_size, x_span, p_span
             move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
         return
@@ -353,7 +334,7 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
         set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def move_waist(
     problem: Any, state: Any, x: int, p: int, a: int, b: int, c: int, new: Any, over: float, more: int,
     penalty: float, threshold: float,
@@ -391,7 +372,7 @@ def move_waist(
     _take_back(state)
 
 
-@numba.njit(**BARE)
+@jit
 def keep_best(problem: Any, state: Any, best: Any) -> None:
     """Copy the state where it keeps both limits and costs less than the best. Its totals are fresh."""
     if state.counts[1] or state.totals[HELD] > 0.0:
@@ -407,9 +388,10 @@ def keep_best(problem: Any, state: Any, best: Any) -> None:
             best.kept[i] = state.kept[i]
 
 
-@numba.njit(**BARE)
-def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int, blocks: int) -> None:
-    """Blocks first .. last-1 of a round of `blocks`. Temperatures fall geometrically."""
+@jit
+def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
+    """Blocks `span[0]` .. `span[1]` - 1 of a round of `span[2]`. Temperatures fall geometrically."""
+    first, last, blocks = span
     slicing = SLICE_MOVES if problem.limit < np.inf else 0.0
     for block in range(first, last):
         done = block / blocks
@@ -421,11 +403,29 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, first: int, last: int
             local = 0.0
             kelvin = POLISH_HOT * (POLISH_COLD / POLISH_HOT) ** ((done - 1.0 + POLISH) / POLISH)
         for _ in range(BLOCK):
-            threshold = -kelvin * log(_uniform(state.random) + 1e-300)
-            if _uniform(state.random) < slicing:
+            threshold = -kelvin * log(draw_uniform(state.random) + 1e-300)
+            if draw_uniform(state.random) < slicing:
                 change_slices(problem, state, penalty, threshold)
             else:
                 rotate(problem, state, local, penalty, threshold)
         add_up(problem, state)
         settle(problem, state)
         keep_best(problem, state, best)
+
+
+@jit
+def work(what: int, problem: Any, state: Any, best: Any, heat: Any, span: Any, room: Any) -> None:
+    """All that is done with a state, as one piece of code: parts that several of these use are compiled once.
+
+    `best` is the tree that is restored, or takes the best one; `heat` and `span` are for annealing; `room` is
+    written over.
+    """
+    if what == RESTORE:
+        restore(problem, state, best, room)
+    elif what == SETTLE:
+        settle(problem, state)
+    elif what == SLICE:
+        slice_to_limit(problem, state)
+        keep_best(problem, state, best)
+    else:
+        anneal(problem, state, best, heat, span)

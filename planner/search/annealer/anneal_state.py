@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.planner.common.compiled.random_kernel import generator
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -222,14 +224,8 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
         sliced=ints(count), place=ints(count), counts=ints(4), stamps=ints(2, nodes), reached=ints(nodes),
         side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:10],
-        noted=np.zeros(11), scan=np.zeros((4, nodes)), random=_generator(seed),
+        noted=np.zeros(11), scan=np.zeros((4, nodes)), random=generator(seed),
     )  # fmt: skip
-
-
-def _generator(seed: int | tuple[int, ...]) -> Words:
-    """Two words of a generator's state, not both 0."""
-    words: Words = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
-    return words
 
 
 def tree_of(pairs: Pairs, n: int) -> tuple[Ints, Ints, Ints]:

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.search.annealer import anneal_kernel as kernel
 from tnplan.planner.search.annealer.anneal_state import (
     COST,
+    AnnealState,
     Best,
     Heat,
+    Problem,
     bits_of,
     kept_words,
     make_problem,
@@ -33,17 +36,24 @@ CALL_MOVES = 800_000
 FREE_SHARE = 0.4
 STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
+COLD = Heat(0.0, 0.0, 0.0, 0.0)
+NO_BLOCKS = 0, 0, 1
 Tell = Callable[[Found], None]
+
+
+def act(
+    what: int, problem: Problem, state: AnnealState, best: Best, heat: Heat = COLD,
+    span: tuple[int, int, int] = NO_BLOCKS,
+) -> None:  # fmt: skip
+    """What the kernel does with a state: see `work`."""
+    room = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
+    kernel.work(what, problem, state, best, heat, span, room)
 
 
 class Annealed:
     """The compiled state of a round, begun at a tree."""
 
     def __init__(self, task: Task, source: Found, number: int) -> None:
-        from tnplan.planner.search.annealer import anneal_kernel
-        from tnplan.planner.search.annealer.waist_kernel import restore, settle
-
-        self.kernel = anneal_kernel
         limit = math.inf if task.limit is None else float(task.limit)
         self.problem = make_problem(
             task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
@@ -55,34 +65,37 @@ class Annealed:
         self.state = new_state(self.problem, n, (task.seed, number))
         kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
         self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
-        restore(self.problem, self.state, *self.best[:4])
+        self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
-        settle(self.problem, self.state)
+        act(kernel.SETTLE, self.problem, self.state, self.best)
 
     def _score(self) -> float:
         return math.log2(self.state.totals[COST]) + sum(
             math.log2(self.problem.extents[bit]) for bit in self.state.sliced[: self.state.counts[0]]
         )
 
+    def _restore(self) -> None:
+        """Make the state that of the best tree."""
+        act(kernel.RESTORE, self.problem, self.state, self.best)
+
     def sliced(self) -> Found:
         """The tree that it began at, sliced on until it is within the limit, with its score."""
-        self.kernel.slice_to_limit(self.problem, self.state)
-        self.kernel.keep_best(self.problem, self.state, self.best)
+        act(kernel.SLICE, self.problem, self.state, self.best)
         found = self.best_found()
         assert found is not None
         return found
 
     def run(self, heat: Heat, moves: float, ends: float, tell: Tell | None) -> int:
         """Make the moves, and tell of each better tree; how many were made."""
-        block = self.kernel.BLOCK
+        block = kernel.BLOCK
         blocks = max(1, round(moves / block))
         at_once = max(1, CALL_MOVES // block)
         done = 0
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])
             last = min(blocks, done + at_once)
-            self.kernel.anneal(self.problem, self.state, self.best, heat, done, last, blocks)
+            act(kernel.ANNEAL, self.problem, self.state, self.best, heat, (done, last, blocks))
             done = last
             if tell is not None and self.best.score[0] < score:
                 found = self.best_found()
@@ -92,17 +105,14 @@ class Annealed:
 
     def tighten(self, limit: float) -> None:
         """Go on from the best tree with a limit, sliced until it is within that."""
-        from tnplan.planner.search.annealer.waist_kernel import restore
-
         kept = self.best.score[0] < math.inf
         tree = self.best[:4] if kept else (
             self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
         )  # fmt: skip
         self.problem = self.problem._replace(limit=float(limit))
         self.best = Best(*tree, np.full(1, math.inf))
-        restore(self.problem, self.state, *tree)
-        self.kernel.slice_to_limit(self.problem, self.state)
-        self.kernel.keep_best(self.problem, self.state, self.best)
+        self._restore()
+        act(kernel.SLICE, self.problem, self.state, self.best)
 
     def descend(self, limit: float, heats: tuple[Heat, Heat], moves: float, ends: float) -> int:
         """Anneal without a limit, then under lower and lower ones, the last the one wanted; the moves made.

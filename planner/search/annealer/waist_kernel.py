@@ -9,60 +9,78 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.annealer.cost_kernel import BARE, INLINE, excess, ones_of, size_of, step_cost
+from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, size_of, step_cost
 
 LOWER = 1.0 - 1e-9
 BELOW, ABOVE, INNER, OUTER = 0, 1, 2, 3
 
 
-@numba.njit(cache=True, nogil=True)
-def restore(problem: Any, state: Any, left: Any, right: Any, parent: Any, kept: Any) -> None:
-    """Make `state` that of a tree and its kept bits. The inputs' legs must stand in it."""
+@jit
+def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
+    """Make `state` that of a tree and its kept bits, a `Best`. The inputs' legs must stand in it.
+
+    `room` (2, N, W) is written over.
+    """
     nodes = state.left.size
     n = (nodes + 1) // 2
-    words = kept.size
-    state.left[:], state.right[:], state.parent[:], state.kept[:] = left, right, parent, kept
+    words = state.kept.size
+    for v in range(nodes):
+        state.left[v], state.right[v], state.parent[v] = tree.left[v], tree.right[v], tree.parent[v]
+    for i in range(words):
+        state.kept[i] = tree.kept[i]
     state.counts[0] = 0
-    state.place[:] = -1
     for j in range(state.place.size):
-        if not (kept[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
+        state.place[j] = -1
+        if not (state.kept[j >> 6] >> np.uint64(j & 63)) & np.uint64(1):
             state.place[j] = state.counts[0]
             state.sliced[state.counts[0]] = j
             state.counts[0] += 1
-    below = state.legs.copy()
-    outside = np.zeros((nodes, words), np.uint64)
-    root = _root_of(state)
-    state.counts[3] = root
-    outside[root] = problem.open
-    _put_in_order(state, root)
-    order = state.reached
-    for q in range(nodes - 1, -1, -1):
-        v = order[q]
-        if v >= n:
-            below[v] = below[left[v]] | below[right[v]]
-    for q in range(nodes):
-        v = order[q]
-        if v >= n:
-            outside[left[v]] = outside[v] | below[right[v]]
-            outside[right[v]] = outside[v] | below[left[v]]
-            state.legs[v] = below[v] & outside[v]
+    _set_legs(problem, state, room)
     for v in range(nodes):
-        state.size[v] = size_of(problem, kept, state.legs[v], state.legs[v])
+        state.size[v] = size_of(problem, state.kept, state.legs[v], state.legs[v])
     for v in range(n, nodes):
-        a, b = left[v], right[v]
-        state.span[v] = size_of(problem, kept, state.legs[a], state.legs[b])
+        a, b = state.left[v], state.right[v]
+        state.span[v] = size_of(problem, state.kept, state.legs[a], state.legs[b])
         state.cost[v] = step_cost(
             problem.weight, state.span[v], state.size[a], state.size[b], state.size[v]
         )  # fmt: skip
-    take_sides(problem, state, root)
+    take_sides(problem, state, state.counts[3])
     add_up(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
+def _set_legs(problem: Any, state: Any, room: Any) -> None:
+    """The root, and the legs of products: what is in a tensor below and in one outside, or open."""
+    below, outside, order = room[0], room[1], state.reached
+    nodes = state.left.size
+    n = (nodes + 1) // 2
+    root = _root_of(state)
+    state.counts[3] = root
+    _put_in_order(state, root)
+    for q in range(nodes - 1, -1, -1):
+        v = order[q]
+        for i in range(state.kept.size):
+            if v < n:
+                below[v, i] = state.legs[v, i]
+            else:
+                below[v, i] = below[state.left[v], i] | below[state.right[v], i]
+    for i in range(state.kept.size):
+        outside[root, i] = problem.open[i]
+    for q in range(nodes):
+        v = order[q]
+        if v < n:
+            continue
+        a, b = state.left[v], state.right[v]
+        for i in range(state.kept.size):
+            outside[a, i] = outside[v, i] | below[b, i]
+            outside[b, i] = outside[v, i] | below[a, i]
+            state.legs[v, i] = below[v, i] & outside[v, i]
+
+
+@jit
 def _root_of(state: Any) -> int:
     """The root of the tree."""
     v = 0
@@ -71,7 +89,7 @@ def _root_of(state: Any) -> int:
     return v
 
 
-@numba.njit(**INLINE)
+@jit
 def _put_in_order(state: Any, root: int) -> None:
     """All nodes in `reached`, each after its parent."""
     n = (state.left.size + 1) // 2
@@ -85,7 +103,7 @@ def _put_in_order(state: Any, root: int) -> None:
             filled += 2
 
 
-@numba.njit(**INLINE)
+@jit
 def add_up(problem: Any, state: Any) -> None:
     """The totals from the costs, sizes and sides of the nodes."""
     sum_up(problem, state)
@@ -93,12 +111,12 @@ def add_up(problem: Any, state: Any) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def sum_up(problem: Any, state: Any) -> None:
     """The sums of the sides, and what is over the limit, from the costs, sizes and sides of the nodes."""
     n = (state.left.size + 1) // 2
     over, many = 0.0, 0
-    state.sums[:] = 0.0
+    state.sums[0], state.sums[1], state.sums[WAIST] = 0.0, 0.0, 0.0
     for v in range(state.left.size):
         if v >= n:
             state.sums[state.side[v]] += state.cost[v]
@@ -109,17 +127,18 @@ def sum_up(problem: Any, state: Any) -> None:
     state.counts[1] = many
 
 
-@numba.njit(**INLINE)
+@jit
 def take_sides(problem: Any, state: Any, root: int) -> None:
     """The sides of all nodes from the tree, and their cost. While nothing is sliced all is side 0."""
     n = (state.left.size + 1) // 2
     stack = state.reached
     if state.counts[0] == 0:
-        state.side[:] = 0
-        state.sums[:] = 0.0
+        for v in range(state.left.size):
+            state.side[v] = 0
+        state.sums[0], state.sums[1], state.sums[WAIST] = 0.0, 0.0, 0.0
         for v in range(n, state.left.size):
             state.sums[0] += state.cost[v]
-        state.inside[:] = 1.0
+        state.inside[0], state.inside[1] = 1.0, 1.0
         set_cost(problem, state)
         return
     state.side[root] = WAIST
@@ -140,21 +159,20 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
     set_cost(problem, state)
 
 
-@numba.njit(**INLINE)
+@jit
 def side_of_bit(problem: Any, state: Any, j: int) -> int:
     """The side on which all inputs of a bit are, or WAIST."""
-    first, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
-    side = state.side[problem.leaves[first]]
-    for q in range(first + 1, last):
-        if state.side[problem.leaves[q]] != side:
-            return WAIST
-    return side
+    q, last = problem.leaf_starts[j], problem.leaf_starts[j + 1]
+    side = state.side[problem.leaves[q]]
+    while q < last and state.side[problem.leaves[q]] == side:
+        q += 1
+    return side if q == last else WAIST
 
 
-@numba.njit(**INLINE)
+@jit
 def count_inside(problem: Any, state: Any) -> None:
     """The products of the extents of the sliced bits inside of each side."""
-    state.inside[:] = 1.0
+    state.inside[0], state.inside[1] = 1.0, 1.0
     for q in range(state.counts[0]):
         j = state.sliced[q]
         side = side_of_bit(problem, state, j)
@@ -162,7 +180,7 @@ def count_inside(problem: Any, state: Any) -> None:
             state.inside[side] = min(state.inside[side] * problem.extents[j], LARGEST)
 
 
-@numba.njit(**INLINE)
+@jit
 def set_cost(problem: Any, state: Any) -> None:
     """The cost from the sums of the sides and what is sliced inside of them, and what the waist is over."""
     share, sums = state.share, state.sums
@@ -174,7 +192,7 @@ def set_cost(problem: Any, state: Any) -> None:
         state.totals[HELD] = excess(problem.waist_limit, state.size[state.left[state.counts[3]]])
 
 
-@numba.njit(**INLINE)
+@jit
 def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     """p = (x c) with x = (a b) becomes p = (x b) with x = (a c); sizes and costs are left."""
     legs = state.legs
@@ -184,7 +202,7 @@ def turn(state: Any, x: int, p: int, a: int, b: int, c: int) -> None:
     state.left[p], state.right[p], state.parent[b] = x, b, p
 
 
-@numba.njit(**INLINE)
+@jit
 def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     """The product of the extents of sliced bits of a or b that v does not have."""
     legs, kept = state.legs, state.kept
@@ -197,7 +215,7 @@ def _summed(problem: Any, state: Any, a: int, b: int, v: int) -> float:
     return min(product, LARGEST)
 
 
-@numba.njit(**BARE)
+@jit
 def settle(problem: Any, state: Any) -> None:
     """Move the root to the edge at which all slices cost least, of all edges.
 
@@ -243,7 +261,7 @@ def settle(problem: Any, state: Any) -> None:
         _root_above(problem, state, root, chosen)
 
 
-@numba.njit(**INLINE)
+@jit
 def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
     """Move the root of a tree without open indices to the edge above v."""
     path, size = state.reached, state.size

@@ -10,14 +10,25 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
+from tnplan.planner.common.compiled.random_kernel import (
+    draw_below,
+    draw_uniform,
+    draw_word,
+    generator,
+    shuffle,
+)
+from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 FEWEST = 40
 """Tensors that are divided at once."""
 LEAST_SHRINKING = 0.93
+MOST_LEVELS = 64
 TRIES = 6
 PASSES = 4
 PATIENCE = 120
@@ -29,46 +40,102 @@ LARGEST_NET = 400
 """Of an index on more tensors the moves are the same: it is cut in any case."""
 
 
-class Cuts(NamedTuple):
-    """How tensors are divided time and again."""
+class Room(NamedTuple):
+    """Arrays for the divisions of a network of T tensors and I indices; a division uses the first places.
 
-    fewest: int
-    """Tensors that stay together."""
-    imbalance: float
-    depth: int
-    """Divisions on the way to the smallest part, at most."""
-    attempts: int
-    """Divisions of each part, of which the one that cuts least is taken."""
-    boundary: float
-    """What an index that is cut already adds to the mass of its tensors: more divides the boundary, too."""
+    The cells of a level, and the indices (nets) of each, stand in the first four after those of finer levels.
+    """
+
+    starts: Ints
+    items: Ints
+    mass: Floats
+    names: Ints
+    """The number that a cell has in the next level."""
+    begins: Ints
+    """(L, 3): where the cells and the items of a level begin, and how many cells it has."""
+    present: Ints
+    """(I): the indices of the part that is divided, by their numbers in it."""
+    weights: Floats
+    net_starts: Ints
+    pins: Ints
+    """The cells of each net of the level in hand."""
+    filled: Ints
+    members: Ints
+    rows: Ints
+    singles: Ints
+    """0, 1, 2, ...: each tensor is a row of its own."""
+    mark: Ints
+    rating: Floats
+    order: Ints
+    queue: Ints
+    side: Ints
+    best: Ints
+    moved: Ints
+    inside: Ints
+    """(2, I): cells of each net in either part."""
+    weight: Floats
+    """(2): the mass of either part."""
+    heap: Ints
+    place: Ints
+    key: Floats
+    random: Any
 
 
-@numba.njit(cache=True)
-def _transposed(starts: Any, items: Any, n: int) -> Any:
-    """The rows of each item."""
-    other = np.zeros(n + 1, np.int64)
-    for q in range(items.size):
+def new_room(graph: Any, seed: int) -> Room:
+    """Room for all divisions of a network."""
+    n, n_nets, n_items = graph.tensor_starts.size - 1, graph.weights.size, graph.indices.size
+    most = 3 * n + 64
+    most_items, longest = 4 * n_items + 64, max(n, n_nets) + 1
+
+    def ints(size: int) -> Ints:
+        return np.zeros(size, np.int64)
+
+    heap, place, key = new_heap(n)
+    return Room(
+        ints(most), ints(most_items), np.zeros(most), ints(most), np.zeros((MOST_LEVELS, 3), np.int64),
+        ints(n_nets), np.zeros(n_nets), ints(n_nets + 1), ints(n_items), ints(longest), ints(n + 1), ints(n),
+        np.arange(n + 1), ints(n_nets), np.zeros(n), ints(n), ints(n), ints(n), ints(n), ints(n),
+        np.zeros((2, n_nets), np.int64), np.zeros(2), heap, place, key, generator(seed),
+    )  # fmt: skip
+
+
+@jit
+def _transpose(starts: Any, items: Any, n: int, other: Any, rows: Any, filled: Any) -> None:
+    """The rows of each of n items: they stand in `rows` from `other` (n + 1) on."""
+    for v in range(n + 1):
+        other[v] = 0
+    last = starts[starts.size - 1]
+    for q in range(last):
         other[items[q] + 1] += 1
     for v in range(n):
         other[v + 1] += other[v]
-    filled = other[:-1].copy()
-    rows = np.empty(items.size, np.int64)
+        filled[v] = other[v]
     for row in range(starts.size - 1):
         for q in range(starts[row], starts[row + 1]):
             rows[filled[items[q]]] = row
             filled[items[q]] += 1
-    return other, rows
 
 
-@numba.njit(cache=True)
-def _matched(cells: Any, nets: Any, mass: Any, weights: Any, heaviest: float) -> Any:
-    """The new number of each cell: pairs that share the most have one."""
+@jit
+def _level(room: Any, level: int) -> Any:
+    """The starts, items and masses of the cells of a level, and their numbers in the next one."""
+    first, first_item, n = room.begins[level, 0], room.begins[level, 1], room.begins[level, 2]
+    starts = room.starts[first : first + n + 1]
+    items = room.items[first_item : first_item + starts[n]]
+    return starts, items, room.mass[first : first + n], room.names[first : first + n]
+
+
+@jit
+def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: Any) -> int:
+    """Give each cell its new number: pairs that share the most have one. How many there are."""
     (starts, items), (net_starts, pins) = cells, nets
     n = starts.size - 1
-    names = np.full(n, -1, np.int64)
-    rating, touched = np.zeros(n), np.empty(n, np.int64)
+    order, rating, touched = room.order[:n], room.rating, room.queue
+    shuffle(room.random, order)
+    for c in range(n):
+        names[c], rating[c] = -1, 0.0
     count = 0
-    for c in np.random.permutation(n):
+    for c in order:
         if names[c] >= 0:
             continue
         many = 0
@@ -77,7 +144,7 @@ def _matched(cells: Any, nets: Any, mass: Any, weights: Any, heaviest: float) ->
             degree = net_starts[net + 1] - net_starts[net]
             if degree < 2 or degree > LARGEST_NET:
                 continue
-            share = weights[net] / (degree - 1)
+            share = room.weights[net] / (degree - 1)
             for p in range(net_starts[net], net_starts[net + 1]):
                 d = pins[p]
                 if d != c and names[d] < 0 and mass[c] + mass[d] <= heaviest:
@@ -89,37 +156,53 @@ def _matched(cells: Any, nets: Any, mass: Any, weights: Any, heaviest: float) ->
         for i in range(many):
             d = touched[i]
             value = rating[d] / mass[d]
-            if value > most or (value == most and np.random.random() < 0.5):
+            if value > most or (value == most and draw_word(room.random) >> np.uint64(63)):
                 best, most = d, value
             rating[d] = 0.0
         names[c] = count
         if best >= 0:
             names[best] = count
         count += 1
-    return names, count
+    return count
 
 
-@numba.njit(cache=True)
-def _coarse(starts: Any, items: Any, names: Any, count: int, n_nets: int) -> Any:
-    """The cells of the new numbers, each with the nets of all its old ones once."""
-    members, rows = _transposed(np.arange(names.size + 1), names, count)
-    new_starts = np.zeros(count + 1, np.int64)
-    new_items = np.empty(items.size, np.int64)
-    mark = np.full(n_nets, -1, np.int64)
+@jit
+def _coarsen(room: Any, level: int, count: int, n_nets: int) -> None:
+    """Make the next level: the cells of the new numbers, each with the nets of all its old ones once.
+
+    Nets inside of one cell are left out: no division cuts them.
+    """
+    starts, items, mass, names = _level(room, level)
+    n = names.size
+    mark = room.mark
+    for net in range(n_nets):
+        first, last = room.net_starts[net], room.net_starts[net + 1]
+        p = first
+        while p < last and names[room.pins[p]] == names[room.pins[first]]:
+            p += 1
+        mark[net] = -1 if p < last else count
+    room.begins[level + 1, 0] = room.begins[level, 0] + n + 1
+    room.begins[level + 1, 1] = room.begins[level, 1] + starts[n]
+    room.begins[level + 1, 2] = count
+    _transpose(room.singles[: n + 1], names, count, room.members, room.rows, room.filled)
+    first_cell, first_item = room.begins[level + 1, 0], room.begins[level + 1, 1]
     used = 0
+    room.starts[first_cell] = 0
     for c in range(count):
-        for m in range(members[c], members[c + 1]):
-            old = rows[m]
+        room.mass[first_cell + c] = 0.0
+        for m in range(room.members[c], room.members[c + 1]):
+            old = room.rows[m]
+            room.mass[first_cell + c] += mass[old]
             for q in range(starts[old], starts[old + 1]):
-                if mark[items[q]] != c:
-                    mark[items[q]] = c
-                    new_items[used] = items[q]
+                net = items[q]
+                if mark[net] < c:
+                    mark[net] = c
+                    room.items[first_item + used] = net
                     used += 1
-        new_starts[c + 1] = used
-    return new_starts, new_items[:used].copy()
+        room.starts[first_cell + c + 1] = used
 
 
-@numba.njit(cache=True)
+@jit
 def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
     """How much less is cut when a cell is moved."""
     starts, items = cells
@@ -134,7 +217,7 @@ def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
     return gain
 
 
-@numba.njit(cache=True)
+@jit
 def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) -> None:
     """Move a cell to the other part."""
     starts, items = cells
@@ -147,26 +230,28 @@ def _flip(cells: Any, mass: Any, inside: Any, weight: Any, side: Any, c: int) ->
         inside[1 - here, items[q]] += 1
 
 
-@numba.njit(cache=True)
-def _queued(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool) -> Any:
-    """A heap of the cells on the border, by what moving them gains."""
+@jit
+def _queue_border(cells: Any, inside: Any, weights: Any, side: Any, all_of_them: bool, room: Any) -> None:
+    """Have the cells on the border wait, by what moving them gains."""
     starts, items = cells
-    heap, place, key = new_heap(side.size)
+    heap, place, key = room.heap, room.place, room.key
+    heap[-1] = 0
+    for c in range(side.size):
+        place[c], key[c] = -1, 0.0
     for c in range(side.size):
         border = all_of_them
         for q in range(starts[c], starts[c + 1]):
             border = border or inside[1 - side[c], items[q]] > 0
         if border:
-            value = -_gain(cells, inside, weights, side, c) + TIE * np.random.random()
+            value = -_gain(cells, inside, weights, side, c) + TIE * draw_uniform(room.random)
             put(heap, place, key, c, value)
-    return heap, place, key
 
 
-@numba.njit(cache=True)
-def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, queue: Any, c: int) -> None:
+@jit
+def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, room: Any, c: int) -> None:
     """The gains of the neighbours of a cell that was moved; a cell in no heap and not moved comes in."""
     (starts, items), (net_starts, pins) = cells, nets
-    heap, place, key = queue
+    heap, place, key = room.heap, room.place, room.key
     here = 1 - side[c]
     for q in range(starts[c], starts[c + 1]):
         net = items[q]
@@ -178,19 +263,16 @@ def _update(cells: Any, nets: Any, inside: Any, weights: Any, side: Any, queue: 
         for p in range(net_starts[net], net_starts[net + 1]):
             d = pins[p]
             if key[d] < LOCKED:
-                value = -_gain(cells, inside, weights, side, d) + TIE * np.random.random()
+                value = -_gain(cells, inside, weights, side, d) + TIE * draw_uniform(room.random)
                 put(heap, place, key, d, value)
 
 
-@numba.njit(cache=True)
-def _pass(
-    cells: Any, nets: Any, mass: Any, weights: Any, part: Any, most: float, cut: float
-) -> float:  # fmt: skip
+@jit
+def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, room: Any) -> float:
     """Moves, each of the best cell, of which those up to the least cut are kept; the cut then."""
-    side, inside, weight = part
-    queue = _queued(cells, inside, weights, side, max(weight[0], weight[1]) > most)
-    heap, place, key = queue
-    moved = np.empty(side.size, np.int64)
+    (side, inside, weight), weights = part, room.weights
+    _queue_border(cells, inside, weights, side, max(weight[0], weight[1]) > most, room)
+    heap, place, key, moved = room.heap, room.place, room.key, room.moved
     many, best, best_at, now = 0, cut, 0, cut
     best_over = max(weight[0], weight[1]) - most
     while heap[-1] > 0 and many - best_at < PATIENCE:
@@ -204,7 +286,7 @@ def _pass(
         _flip(cells, mass, inside, weight, side, c)
         moved[many] = c
         many += 1
-        _update(cells, nets, inside, weights, side, queue, c)
+        _update(cells, nets, inside, weights, side, room, c)
         over = max(weight[0], weight[1]) - most
         if now < best - LEAST_GAIN if over <= 0.0 and best_over <= 0.0 else over < best_over:
             best, best_over, best_at = now, over, many
@@ -213,46 +295,49 @@ def _pass(
     return best
 
 
-@numba.njit(cache=True)
-def _improve(cells: Any, nets: Any, mass: Any, weights: Any, side: Any, most: float) -> float:
+@jit
+def _improve(cells: Any, nets: Any, mass: Any, side: Any, most: float, room: Any) -> float:
     """Passes of moves; `side` becomes that of the least cut, which is returned. No part is above `most`."""
-    starts, items = cells
-    inside = np.zeros((2, weights.size), np.int64)
-    weight = np.zeros(2)
+    (starts, items), (net_starts, _) = cells, nets
+    n_nets = net_starts.size - 1
+    inside, weight, weights = room.inside, room.weight, room.weights
+    weight[0], weight[1] = 0.0, 0.0
+    for net in range(n_nets):
+        inside[0, net], inside[1, net] = 0, 0
     for c in range(side.size):
         weight[side[c]] += mass[c]
         for q in range(starts[c], starts[c + 1]):
             inside[side[c], items[q]] += 1
     cut = 0.0
-    for net in range(weights.size):
+    for net in range(n_nets):
         if inside[0, net] > 0 and inside[1, net] > 0:
             cut += weights[net]
     for _ in range(PASSES):
         before, over = cut, max(weight[0], weight[1]) - most
-        cut = _pass(cells, nets, mass, weights, (side, inside, weight), most, before)
+        cut = _pass(cells, nets, mass, (side, inside, weight), most, before, room)
         if cut >= before - LEAST_GAIN and max(weight[0], weight[1]) - most >= over:
             break
     return cut
 
 
-@numba.njit(cache=True)
-def _grown(cells: Any, nets: Any, mass: Any, wanted: float) -> Any:
-    """Parts of which one grows from a cell at random over shared nets until it has the mass wanted."""
+@jit
+def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, room: Any) -> None:
+    """Let one part grow from a cell at random over shared nets until it has the mass wanted."""
     (starts, items), (net_starts, pins) = cells, nets
     n = starts.size - 1
-    side = np.zeros(n, np.int8)
-    queue, seen = np.empty(n, np.int64), np.zeros(n, np.bool_)
-    head, tail, weight = 0, 0, 0.0
-    order = np.random.permutation(n)
-    nth = 0
+    queue, seen, order = room.queue, room.moved, room.order[:n]
+    shuffle(room.random, order)
+    for c in range(n):
+        side[c], seen[c] = 0, 0
+    head, tail, nth, weight = 0, 0, 0, 0.0
     while weight < wanted:
         if head == tail:
             while seen[order[nth]]:
                 nth += 1
             queue[tail] = order[nth]
-            seen[order[nth]] = True
+            seen[order[nth]] = 1
             tail += 1
-        at = head + int(np.random.random() * min(tail - head, 4))
+        at = head + draw_below(room.random, min(tail - head, 4))
         queue[head], queue[at] = queue[at], queue[head]
         c = queue[head]
         head += 1
@@ -261,125 +346,69 @@ def _grown(cells: Any, nets: Any, mass: Any, wanted: float) -> Any:
         for q in range(starts[c], starts[c + 1]):
             for p in range(net_starts[items[q]], net_starts[items[q] + 1]):
                 if not seen[pins[p]]:
-                    seen[pins[p]] = True
+                    seen[pins[p]] = 1
                     queue[tail] = pins[p]
                     tail += 1
-    return side
 
 
-@numba.njit(cache=True)
-def bisect(starts: Any, items: Any, mass: Any, weights: Any, imbalance: float, seed: int) -> Any:
-    """The part, 0 or 1, of each tensor, and the weight of the indices that are in both.
+@jit
+def bisect(room: Any, n_nets: int, imbalance: float) -> float:
+    """Divide the cells of level 0: the part, 0 or 1, of each is then in `best`. The weight of what is cut.
 
-    Tensors are rows of `items`, the numbers of their indices. A part has at most (1 + imbalance) / 2 of all
-    mass, and a little more where tensors are heavy.
+    A part has at most (1 + imbalance) / 2 of all mass, and a little more where tensors are heavy.
     """
-    np.random.seed(seed)
-    n_nets = weights.size
-    total = mass.sum()
-    levels = [(starts, items, mass)]
-    namings = [np.zeros(0, np.int64)]
-    while levels[-1][0].size - 1 > FEWEST:
-        now_starts, now_items, now_mass = levels[-1]
-        nets = _transposed(now_starts, now_items, n_nets)
-        heaviest = max(3.0 * total / FEWEST, now_mass.max())
-        names, count = _matched((now_starts, now_items), nets, now_mass, weights, heaviest)
-        if count > LEAST_SHRINKING * (now_starts.size - 1):
+    net_starts, pins = room.net_starts[: n_nets + 1], room.pins
+    total, level = 0.0, 0
+    for c in range(room.begins[0, 2]):
+        total += room.mass[c]
+    while True:
+        starts, items, mass, names = _level(room, level)
+        n = names.size
+        _transpose(starts, items, n_nets, net_starts, pins, room.filled)
+        beyond = room.begins[level, 0] + 2 * (n + 1) > room.starts.size
+        if n <= FEWEST or level + 1 == MOST_LEVELS or beyond:
             break
-        new_starts, new_items = _coarse(now_starts, now_items, names, count, n_nets)
-        new_mass = np.zeros(count)
-        for c in range(names.size):
-            new_mass[names[c]] += now_mass[c]
-        levels.append((new_starts, new_items, new_mass))
-        namings.append(names)
-    now_starts, now_items, now_mass = levels[-1]
-    cells, nets = (now_starts, now_items), _transposed(now_starts, now_items, n_nets)
-    most = max(0.5 * (1.0 + imbalance) * total, 0.5 * total + 0.5 * now_mass.max())
-    best, least = np.zeros(now_mass.size, np.int8), np.inf
+        if room.begins[level, 1] + 2 * items.size > room.items.size:
+            break
+        heaviest = 3.0 * total / FEWEST
+        for c in range(n):
+            heaviest = max(heaviest, mass[c])
+        count = _match((starts, items), (net_starts, pins), mass, names, heaviest, room)
+        if count > LEAST_SHRINKING * n:
+            break
+        _coarsen(room, level, count, n_nets)
+        level += 1
+    starts, items, mass, names = _level(room, level)
+    n = names.size
+    side, best, least = room.side, room.best, np.inf
     for _ in range(TRIES):
-        side = _grown(cells, nets, now_mass, 0.5 * total)
-        cut = _improve(cells, nets, now_mass, weights, side, most)
+        _grow((starts, items), (net_starts, pins), mass, 0.5 * total, side[:n], room)
+        cut = _improve(
+            (starts, items), (net_starts, pins), mass, side[:n], _most(total, imbalance, mass), room
+        )  # fmt: skip
         if cut < least:
-            best, least = side, cut
-    for level in range(len(levels) - 2, -1, -1):
-        now_starts, now_items, now_mass = levels[level]
-        names = namings[level + 1]
-        side = np.empty(names.size, np.int8)
-        for c in range(names.size):
+            least = cut
+            for c in range(n):
+                best[c] = side[c]
+    while level > 0:
+        level -= 1
+        starts, items, mass, names = _level(room, level)
+        n = names.size
+        for c in range(n):
             side[c] = best[names[c]]
-        cells, nets = (now_starts, now_items), _transposed(now_starts, now_items, n_nets)
-        most = max(0.5 * (1.0 + imbalance) * total, 0.5 * total + 0.5 * now_mass.max())
-        least = _improve(cells, nets, now_mass, weights, side, most)
-        best = side
-    return best, least
+        for c in range(n):
+            best[c] = side[c]
+        _transpose(starts, items, n_nets, net_starts, pins, room.filled)
+        least = _improve(
+            (starts, items), (net_starts, pins), mass, best[:n], _most(total, imbalance, mass), room
+        )  # fmt: skip
+    return least
 
 
-@numba.njit(cache=True)
-def dissect(graph: Any, cuts: Any, seed: int) -> Any:
-    """The stage of each index: those that part the whole come last, those of parts of few tensors first."""
-    fewest, depth = cuts.fewest, cuts.depth
-    n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
-    stages = np.zeros(n_indices, np.int64)
-    members = np.arange(n)
-    mass_of = np.ones(n)
-    todo = [(0, n, 0)]
-    free = np.ones(n_indices, np.bool_)
-    names = np.full(n_indices, -1, np.int64)
-    number = 0
-    while len(todo) > 0:
-        first, last, level = todo.pop()
-        if last - first <= fewest or level >= depth:
-            continue
-        number += 1
-        starts, items, present = _part(graph, members[first:last], free, names)
-        side, least = np.zeros(last - first, np.int8), np.inf
-        for attempt in range(cuts.attempts):
-            other, cut = bisect(
-                starts, items, mass_of[members[first:last]], graph.weights[present], cuts.imbalance,
-                seed + 7919 * number + attempt,
-            )  # fmt: skip
-            if cut < least:
-                side, least = other, cut
-        inside = np.zeros((2, present.size), np.int64)
-        for row in range(side.size):
-            for q in range(starts[row], starts[row + 1]):
-                inside[side[row], items[q]] += 1
-        for place in range(present.size):
-            if inside[0, place] > 0 and inside[1, place] > 0:
-                u = present[place]
-                free[u] = False
-                stages[u] = depth - level
-                for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
-                    mass_of[graph.tensors[p]] += cuts.boundary * graph.weights[u]
-        part = members[first:last].copy()
-        middle = first + np.sum(side == 0)
-        members[first:middle], members[middle:last] = part[side == 0], part[side == 1]
-        if first < middle < last:
-            todo.append((first, middle, level + 1))
-            todo.append((middle, last, level + 1))
-    return stages
-
-
-@numba.njit(cache=True)
-def _part(graph: Any, tensors: Any, free: Any, names: Any) -> Any:
-    """Some tensors as rows of their own numbers of free indices, and which these are."""
-    starts = np.zeros(tensors.size + 1, np.int64)
-    used = 0
-    for t in tensors:
-        used += graph.tensor_starts[t + 1] - graph.tensor_starts[t]
-    items, present = np.empty(used, np.int64), np.empty(min(used, names.size), np.int64)
-    count, used = 0, 0
-    for i in range(tensors.size):
-        for q in range(graph.tensor_starts[tensors[i]], graph.tensor_starts[tensors[i] + 1]):
-            u = graph.indices[q]
-            if not free[u]:
-                continue
-            if names[u] < 0:
-                names[u] = count
-                present[count] = u
-                count += 1
-            items[used] = names[u]
-            used += 1
-        starts[i + 1] = used
-    names[present[:count]] = -1
-    return starts, items[:used], present[:count]
+@jit
+def _most(total: float, imbalance: float, mass: Any) -> float:
+    """The mass that a part may have."""
+    heaviest = 0.0
+    for c in range(mass.size):
+        heaviest = max(heaviest, mass[c])
+    return max(0.5 * (1.0 + imbalance) * total, 0.5 * total + 0.5 * heaviest)

@@ -6,13 +6,18 @@ an elimination takes time and memory of the tensors that it touches. Knows no na
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from math import log2
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
+from tnplan.planner.common.compiled.random_kernel import draw_uniform, generator
+from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 DEGREE, FILL, GROWTH = 0, 1, 2
 """What an index waits for: few indices beside it; few pairs of these that are not yet on one tensor; a result
@@ -35,93 +40,157 @@ class Rule(NamedTuple):
     """Of the keys, relative; ties are broken by it."""
 
 
-@numba.njit(cache=True)
-def eliminate(graph: Any, stages: Any, rule: Any, seed: int) -> Any:
+class Elimination(NamedTuple):
+    """The tensors that are left of T tensors and I indices; E is 2 T - 1, the most there can be in all."""
+
+    start: Ints
+    """(E): where the indices of each tensor begin in `pool`."""
+    length: Ints
+    size: Floats
+    """(E): log2 of the elements."""
+    alive: Ints
+    """(E): 1 for what is left, 0 for what is contracted or not yet made."""
+    pool: Ints
+    holders: Ints
+    """The tensors of each index, from `index_starts` of the graph on, `holding` of them."""
+    holding: Ints
+    mark: Ints
+    """(I): the last pass that came to an index; the number of passes is `at[PASSES]`."""
+    heap: Ints
+    place: Ints
+    key: Floats
+    pairs: Ints
+    """(2, T - 1): the path."""
+    work: Ints
+    at: Ints
+    """(4): places of the pool in use, pairs made, the product of the index under way or -1, passes."""
+    random: Any
+
+
+USED, MADE, NEW, PASSES = 0, 1, 2, 3
+
+
+def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA).
 
     `stages` (I) come one after the other, the lowest first.
     """
-    np.random.seed(seed)
+    room = new_elimination(graph, seed)
+    begin(graph, stages, rule, room)
+    while need := go_on(graph, stages, rule, room):
+        pool = np.empty(need, np.int64)
+        pool[: room.at[USED]] = room.pool[: room.at[USED]]
+        room = room._replace(pool=pool)
+    _join_rest(room)
+    return room.pairs
+
+
+def new_elimination(graph: Any, seed: int) -> Elimination:
+    """The tensors of a graph before the first index is eliminated."""
     n_tensors, n_indices = graph.tensor_starts.size - 1, graph.weights.size
     most = max(2 * n_tensors - 1, 1)
-    start, length = np.zeros(most, np.int64), np.zeros(most, np.int64)
-    size = np.zeros(most)
-    alive = np.zeros(most, np.bool_)
+    start, length, alive = (np.zeros(most, np.int64) for _ in range(3))
+    start[:n_tensors] = graph.tensor_starts[:-1]
+    length[:n_tensors] = np.diff(graph.tensor_starts)
+    alive[:n_tensors] = 1
+    owners = np.repeat(np.arange(n_tensors), length[:n_tensors])
+    size = np.bincount(owners, weights=graph.weights[graph.indices], minlength=most).astype(np.float64)
     pool = np.empty(2 * graph.indices.size + 64, np.int64)
     pool[: graph.indices.size] = graph.indices
-    used = graph.indices.size
-    for t in range(n_tensors):
-        start[t] = graph.tensor_starts[t]
-        length[t] = graph.tensor_starts[t + 1] - start[t]
-        alive[t] = True
-        for q in range(start[t], start[t] + length[t]):
-            size[t] += graph.weights[pool[q]]
-    holders, count = graph.tensors.copy(), np.diff(graph.index_starts)
-    mark, stamp = np.zeros(n_indices, np.int64), np.zeros(1, np.int64)
     heap, place, key = new_heap(n_indices)
-    pairs = np.zeros((2, max(n_tensors - 1, 0)), np.int64)
-    made = 0
-    work = np.empty(n_indices, np.int64)
-    for v in range(n_indices):
-        value = _key(graph, rule, v, start, length, size, pool, holders, count, mark, stamp, work)
-        put(heap, place, key, v, stages[v] * STAGE + value)
-    bucket = np.empty(n_tensors + 1, np.int64)
+    return Elimination(
+        start, length, size, alive, pool, graph.tensors.copy(), np.diff(graph.index_starts),
+        np.zeros(n_indices, np.int64), heap, place, key, np.zeros((2, max(n_tensors - 1, 0)), np.int64),
+        np.empty(n_indices, np.int64), np.array([graph.indices.size, 0, -1, 0]), generator(seed),
+    )  # fmt: skip
+
+
+def _join_rest(room: Elimination) -> None:
+    """Contract what has no index in common, the two smallest first."""
+    left = [(float(room.size[e]), int(e)) for e in np.flatnonzero(room.alive)]
+    heapify(left)
+    n_tensors = room.pairs.shape[1] + 1
+    for number in range(int(room.at[MADE]), room.pairs.shape[1]):
+        (one, a), (other, b) = heappop(left), heappop(left)
+        room.pairs[:, number] = a, b
+        heappush(left, (one + other, n_tensors + number))
+
+
+@jit
+def begin(graph: Any, stages: Any, rule: Any, room: Any) -> None:
+    """Have all indices wait."""
+    for v in range(stages.size):
+        put(room.heap, room.place, room.key, v, stages[v] * STAGE + _key(graph, rule, v, room))
+
+
+@jit
+def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
+    """Eliminate until no index is left; else the size of the pool that is needed to go on."""
+    at, heap, place, key = room.at, room.heap, room.place, room.key
     while heap[-1] > 0:
         v = heap[0]
-        new = -1
-        while count[v] > 1:
-            k = count[v]
-            bucket[:k] = holders[graph.index_starts[v] : graph.index_starts[v] + k]
-            a, b = _pair(graph, bucket, k, start, length, size, pool, mark, stamp)
-            new = n_tensors + made
-            pairs[0, made], pairs[1, made] = a, b
-            made += 1
-            need = length[a] + length[b]
-            if used + need > pool.size:
-                pool, used = _compacted(pool, need, start, length, alive)
-            start[new] = used
-            stamp[0] += 1
-            for e in (a, b):
-                for q in range(start[e], start[e] + length[e]):
-                    u = pool[q]
-                    if mark[u] != stamp[0]:
-                        mark[u] = stamp[0]
-                        _move(graph, holders, count, u, a, b, new)
-                        if count[u] > 1:
-                            pool[used] = u
-                            used += 1
-                            size[new] += graph.weights[u]
-                        else:
-                            remove(heap, place, key, u)
-            length[new] = used - start[new]
-            alive[new] = True
-            alive[a], alive[b] = False, False
+        while room.holding[v] > 1:
+            a, b = _pair(graph, room, v)
+            need = room.length[a] + room.length[b]
+            if at[USED] + need > room.pool.size:
+                _compact(room)
+                if 2 * (at[USED] + need) > room.pool.size:
+                    return 3 * (at[USED] + need)
+            at[NEW] = _contract(graph, room, a, b)
         remove(heap, place, key, v)
+        new = at[NEW]
+        at[NEW] = -1
         if new >= 0:
-            for q in range(start[new], start[new] + length[new]):
-                u = pool[q]
-                value = _key(graph, rule, u, start, length, size, pool, holders, count, mark, stamp, work)
-                put(heap, place, key, u, stages[u] * STAGE + value)
-    return _rest(pairs, made, n_tensors, alive, size)
+            for q in range(room.start[new], room.start[new] + room.length[new]):
+                u = room.pool[q]
+                put(heap, place, key, u, stages[u] * STAGE + _key(graph, rule, u, room))
+    return 0
 
 
-@numba.njit(cache=True)
-def _compacted(pool: Any, need: int, start: Any, length: Any, alive: Any) -> Any:
-    """A pool of what is alive with room for so much more, and how much of it is used."""
-    live = need
-    for e in range(start.size):
-        live += length[e] if alive[e] else 0
-    fresh = np.empty(2 * live + pool.size // 2, np.int64)
+@jit
+def _contract(graph: Any, room: Any, a: int, b: int) -> int:
+    """The product of two tensors, for which there is room."""
+    start, length, size, pool, at = room.start, room.length, room.size, room.pool, room.at
+    new = room.pairs.shape[1] + 1 + at[MADE]
+    room.pairs[0, at[MADE]], room.pairs[1, at[MADE]] = a, b
+    at[MADE] += 1
+    at[PASSES] += 1
+    used = at[USED]
+    start[new] = used
+    for half in range(2):
+        e = b if half else a
+        for q in range(start[e], start[e] + length[e]):
+            u = pool[q]
+            if room.mark[u] == at[PASSES]:
+                continue
+            room.mark[u] = at[PASSES]
+            _move(graph, room.holders, room.holding, u, a, b, new)
+            if room.holding[u] > 1:
+                pool[used] = u
+                used += 1
+                size[new] += graph.weights[u]
+            else:
+                remove(room.heap, room.place, room.key, u)
+    length[new], at[USED] = used - start[new], used
+    room.alive[a], room.alive[b], room.alive[new] = 0, 0, 1
+    return new
+
+
+@jit
+def _compact(room: Any) -> None:
+    """Move what is alive to the front of the pool, in which tensors stand in the order of their numbers."""
     used = 0
-    for e in range(start.size):
-        if alive[e]:
-            fresh[used : used + length[e]] = pool[start[e] : start[e] + length[e]]
-            start[e] = used
-            used += length[e]
-    return fresh, used
+    for e in range(room.start.size):
+        if room.alive[e]:
+            first = room.start[e]
+            for q in range(room.length[e]):
+                room.pool[used + q] = room.pool[first + q]
+            room.start[e] = used
+            used += room.length[e]
+    room.at[USED] = used
 
 
-@numba.njit(cache=True)
+@jit
 def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int) -> None:
     """In the list of an index, put the new tensor in place of two."""
     first = graph.index_starts[u]
@@ -135,11 +204,12 @@ def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int
     count[u] = kept + 1
 
 
-@numba.njit(cache=True)
-def _pair(
-    graph: Any, bucket: Any, k: int, start: Any, length: Any, size: Any, pool: Any, mark: Any, stamp: Any
-) -> Any:
+@jit
+def _pair(graph: Any, room: Any, v: int) -> Any:
     """Two of an index's tensors, to be contracted next."""
+    first, k = graph.index_starts[v], room.holding[v]
+    bucket = room.holders[first : first + k]
+    start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
     if k == 2:
         return bucket[0], bucket[1]
     if k > MOST_PAIRWISE:
@@ -156,14 +226,14 @@ def _pair(
     a, b, least = bucket[0], bucket[1], np.inf
     for i in range(k):
         one = bucket[i]
-        stamp[0] += 1
+        at[PASSES] += 1
         for q in range(start[one], start[one] + length[one]):
-            mark[pool[q]] = stamp[0]
+            mark[pool[q]] = at[PASSES]
         for j in range(i + 1, k):
             other = bucket[j]
             union = size[one]
             for q in range(start[other], start[other] + length[other]):
-                if mark[pool[q]] != stamp[0]:
+                if mark[pool[q]] != at[PASSES]:
                     union += graph.weights[pool[q]]
             union += 1e-3 * min(size[one], size[other])
             if union < least:
@@ -171,14 +241,13 @@ def _pair(
     return a, b
 
 
-@numba.njit(cache=True)
-def _key(
-    graph: Any, rule: Any, v: int, start: Any, length: Any, size: Any, pool: Any, holders: Any, count: Any,
-    mark: Any, stamp: Any, work: Any,
-) -> float:  # fmt: skip
+@jit
+def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
     """What decides when an index is eliminated."""
-    stamp[0] += 1
-    mark[v] = stamp[0]
+    start, length, size, pool, mark, at = room.start, room.length, room.size, room.pool, room.mark, room.at
+    holders, count, work = room.holders, room.holding, room.work
+    at[PASSES] += 1
+    mark[v] = at[PASSES]
     many, total, largest = 0, 0.0, 0.0
     first = graph.index_starts[v]
     for p in range(first, first + count[v]):
@@ -186,8 +255,8 @@ def _key(
         largest = max(largest, size[e])
         for q in range(start[e], start[e] + length[e]):
             u = pool[q]
-            if mark[u] != stamp[0]:
-                mark[u] = stamp[0]
+            if mark[u] != at[PASSES]:
+                mark[u] = at[PASSES]
                 work[many] = u
                 many += 1
                 total += graph.weights[u]
@@ -199,12 +268,12 @@ def _key(
         value = 0.5 * total * total
     else:
         value = 0.0
-        own = stamp[0]
+        own = at[PASSES]
         for i in range(many):
             u = work[i]
             near = 0.0
-            stamp[0] += 1
-            seen = stamp[0]
+            at[PASSES] += 1
+            seen = at[PASSES]
             # Indices beside v have a mark of `own` or of a later pass; those of no pass are not beside it.
             mark[u] = seen
             near += graph.weights[u]
@@ -219,23 +288,4 @@ def _key(
             value += graph.weights[u] * (total - near)
         value *= 0.5
     spread = rule.noise * (1.0 + abs(value))
-    return value - spread * log2(1e-300 + np.random.random())
-
-
-@numba.njit(cache=True)
-def _rest(pairs: Any, made: int, n_tensors: int, alive: Any, size: Any) -> Any:
-    """The pairs, with what has no index in common contracted at the end, the two smallest first."""
-    heap, place, key = new_heap(alive.size)
-    for e in range(n_tensors + made):
-        if alive[e]:
-            put(heap, place, key, e, size[e])
-    while heap[-1] > 1:
-        a = heap[0]
-        remove(heap, place, key, a)
-        b = heap[0]
-        remove(heap, place, key, b)
-        new = n_tensors + made
-        pairs[0, made], pairs[1, made] = a, b
-        made += 1
-        put(heap, place, key, new, size[a] + size[b])
-    return pairs
+    return value - spread * log2(1e-300 + draw_uniform(room.random))

@@ -7,24 +7,79 @@ order has smaller steps than any division into parts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from tnplan.planner.search.orders.heap_kernel import new_heap, put, remove
+from tnplan.planner.common.compiled.random_kernel import draw_below, draw_uniform, generator, shuffle
+from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
+
+Ints = NDArray[np.int64]
 
 AGE = 1e-5
 """Bits that a step waits less for each step since the front came to it."""
 
 
-@numba.njit(cache=True)
-def _distances(graph: Any, first: int) -> Any:
-    """Steps from a tensor to each, those of other components 0, and the last one that was reached."""
-    n = graph.tensor_starts.size - 1
-    distance = np.full(n, -1, np.int64)
-    seen = np.zeros(graph.weights.size, np.bool_)
-    queue = np.empty(n, np.int64)
+class Front(NamedTuple):
+    """What is known of T tensors and I indices while the front moves."""
+
+    distance: Ints
+    """(T): how far a tensor is from the end to which the front goes."""
+    beside: Ints
+    """(T): the same for a second end."""
+    queue: Ints
+    reached: Ints
+    """(I): 1 for indices that a search of distances has reached."""
+    left: Ints
+    """(I): tensors of each index that are not in the front yet; `whole`, all of them."""
+    whole: Ints
+    done: Ints
+    """(T): 1 for what is in the front."""
+    seen: Ints
+    """(T): the step at which the front came to a tensor, or -1."""
+    heap: Ints
+    place: Ints
+    key: Any
+    order: Ints
+    """(T): the order in which tensors of other components are tried."""
+    pairs: Ints
+    random: Any
+
+
+def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> Any:
+    """The pairs (2, T - 1) of a tree over all tensors, named once (SSA): each joins the one that grows.
+
+    A step farther from the other end counts `pull` bits of the front; what is drawn has about `noise` bits.
+    The two ends are as far from each other as tensors can be, or, with `sideways`, the other end is halfway
+    beside: on a lattice the front is then parallel to a side, and else oblique.
+    """
+    room = new_front(graph, seed)
+    run_front(graph, pull, sideways, noise, room)
+    return room.pairs
+
+
+def new_front(graph: Any, seed: int) -> Front:
+    """A front before its first step."""
+    n, n_indices = graph.tensor_starts.size - 1, graph.weights.size
+    whole = np.diff(graph.index_starts)
+    distance, beside, queue, done, order = (np.zeros(n, np.int64) for _ in range(5))
+    pairs = np.zeros((2, max(n - 1, 0)), np.int64)
+    heap, place, key = new_heap(n)
+    return Front(
+        distance, beside, queue, np.zeros(n_indices, np.int64), whole.copy(), whole, done,
+        np.full(n, -1, np.int64), heap, place, key, order, pairs, generator(seed),
+    )  # fmt: skip
+
+
+@jit
+def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
+    """Steps from a tensor to each, those of other components 0; the last one that was reached."""
+    for t in range(distance.size):
+        distance[t] = -1
+    for u in range(room.reached.size):
+        room.reached[u] = 0
+    queue = room.queue
     queue[0] = first
     distance[first] = 0
     head, tail = 0, 1
@@ -33,83 +88,88 @@ def _distances(graph: Any, first: int) -> Any:
         head += 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
-            if seen[u]:
+            if room.reached[u]:
                 continue
-            seen[u] = True
+            room.reached[u] = 1
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
                 other = graph.tensors[p]
                 if distance[other] < 0:
                     distance[other] = distance[t] + 1
                     queue[tail] = other
                     tail += 1
-    return np.maximum(distance, 0), queue[tail - 1]
+    for t in range(distance.size):
+        distance[t] = max(distance[t], 0)
+    return queue[tail - 1]
 
 
-@numba.njit(cache=True)
-def _potential(graph: Any, sideways: bool) -> Any:
-    """How far each tensor is from the end to which the front goes."""
-    _, end = _distances(graph, np.random.randint(graph.tensor_starts.size - 1))
-    distance, opposite = _distances(graph, end)
-    if sideways:
-        far, _ = _distances(graph, opposite)
-        far, _ = _distances(graph, int(np.argmax(np.minimum(distance, far))))
-        distance = distance - far
-    return distance
+@jit
+def _set_potential(graph: Any, sideways: bool, room: Any) -> None:
+    """Set how far each tensor is from the end to which the front goes."""
+    distance, beside = room.distance, room.beside
+    end = _distances(graph, draw_below(room.random, distance.size), distance, room)
+    opposite = _distances(graph, end, distance, room)
+    if not sideways:
+        return
+    _distances(graph, opposite, beside, room)
+    halfway = 0
+    for t in range(distance.size):
+        if min(distance[t], beside[t]) > min(distance[halfway], beside[halfway]):
+            halfway = t
+    _distances(graph, halfway, beside, room)
+    for t in range(distance.size):
+        distance[t] -= beside[t]
 
 
-@numba.njit(cache=True)
-def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> Any:
-    """The pairs (2, T - 1) of a tree over all tensors, named once (SSA): each joins the one that grows.
-
-    A step farther from the other end counts `pull` bits of the front; what is drawn has about `noise` bits.
-    The two ends are as far from each other as tensors can be, or, with `sideways`, the other end is halfway
-    beside: on a lattice the front is then parallel to a side, and else oblique.
-    """
-    np.random.seed(seed)
-    n = graph.tensor_starts.size - 1
-    pairs = np.zeros((2, max(n - 1, 0)), np.int64)
-    distance = _potential(graph, sideways)
-    left = np.diff(graph.index_starts)
-    whole = left.copy()
-    done, seen = np.zeros(n, np.bool_), np.full(n, -1, np.int64)
-    heap, place, key = new_heap(n)
-    order = np.random.permutation(n)
-    nth = -1
-    start = 0
+@jit
+def run_front(graph: Any, pull: float, sideways: bool, noise: float, room: Any) -> None:
+    """Make the pairs."""
+    _set_potential(graph, sideways, room)
+    shuffle(room.random, room.order)
+    heap, place, key = room.heap, room.place, room.key
+    n = room.distance.size
+    nth, start, last = -1, 0, -1
     for t in range(n):
-        if distance[t] > distance[start]:
+        if room.distance[t] > room.distance[start]:
             start = t
     put(heap, place, key, start, 0.0)
-    last = -1
     for step in range(n):
         if heap[-1] == 0:
             nth += 1
-            while done[order[nth]]:
+            while room.done[room.order[nth]]:
                 nth += 1
-            put(heap, place, key, order[nth], 0.0)
+            put(heap, place, key, room.order[nth], 0.0)
         t = heap[0]
         remove(heap, place, key, t)
-        done[t] = True
+        room.done[t] = 1
         if step > 0:
-            pairs[0, step - 1], pairs[1, step - 1] = last, t
+            room.pairs[0, step - 1], room.pairs[1, step - 1] = last, t
         last = t if step == 0 else n + step - 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
-            left[graph.indices[q]] -= 1
+            room.left[graph.indices[q]] -= 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
             # Nothing else changes what the others of an index make of the front.
-            if left[u] != whole[u] - 1 and left[u] != 1:
+            if room.left[u] != room.whole[u] - 1 and room.left[u] != 1:
                 continue
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
                 other = graph.tensors[p]
-                if done[other]:
+                if room.done[other]:
                     continue
-                if seen[other] < 0:
-                    seen[other] = step
-                value = AGE * seen[other] - pull * distance[other] + noise * np.random.random()
-                for o in range(graph.tensor_starts[other], graph.tensor_starts[other + 1]):
-                    w = graph.indices[o]
-                    value += graph.weights[w] if left[w] == whole[w] else 0.0
-                    value -= graph.weights[w] if left[w] == 1 else 0.0
-                put(heap, place, key, other, value)
-    return pairs
+                if room.seen[other] < 0:
+                    room.seen[other] = step
+                value = AGE * room.seen[other] - pull * room.distance[other]
+                value += noise * draw_uniform(room.random)
+                put(heap, place, key, other, value + _growth(graph, room, other))
+
+
+@jit
+def _growth(graph: Any, room: Any, t: int) -> float:
+    """How many bits the front grows by when it takes a tensor."""
+    bits = 0.0
+    for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
+        u = graph.indices[q]
+        if room.left[u] == room.whole[u]:
+            bits += graph.weights[u]
+        if room.left[u] == 1:
+            bits -= graph.weights[u]
+    return bits

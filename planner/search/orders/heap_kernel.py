@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from tnplan.planner.common.compiled.kernel import kernel
 
-@numba.njit(cache=True)
+jit = kernel(nogil=True, error_model="numpy")
+
+
 def new_heap(n: int) -> Any:
     """An empty heap: the heap, the places and the keys."""
     return np.zeros(n + 1, np.int64), np.full(n, -1, np.int64), np.zeros(n)
 
 
-@numba.njit(cache=True)
+@jit
 def _up(heap: Any, place: Any, key: Any, at: int) -> None:
     item = heap[at]
     while at > 0:
@@ -32,7 +34,7 @@ def _up(heap: Any, place: Any, key: Any, at: int) -> None:
     place[item] = at
 
 
-@numba.njit(cache=True)
+@jit
 def _down(heap: Any, place: Any, key: Any, at: int) -> None:
     n = heap[-1]
     item = heap[at]
@@ -51,7 +53,7 @@ def _down(heap: Any, place: Any, key: Any, at: int) -> None:
     place[item] = at
 
 
-@numba.njit(cache=True)
+@jit
 def put(heap: Any, place: Any, key: Any, item: int, value: float) -> None:
     """Add a number, or change its key."""
     key[item] = value
@@ -63,7 +65,7 @@ def put(heap: Any, place: Any, key: Any, item: int, value: float) -> None:
     _down(heap, place, key, place[item])
 
 
-@numba.njit(cache=True)
+@jit
 def remove(heap: Any, place: Any, key: Any, item: int) -> None:
     """Take a number out, if it is in."""
     at = place[item]

@@ -63,7 +63,7 @@ class OrderStarts:
         return self.improved(rooted(self._pairs(kind, draw, number), self.n))
 
     def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray:
-        from tnplan.planner.search.orders.bisection_kernel import Cuts, dissect
+        from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
         from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
         from tnplan.planner.search.orders.front_kernel import grow
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from math import exp2, log2
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tnplan.planner.common.compiled.kernel import kernel
+
+jit = kernel(nogil=True, error_model="numpy")
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -37,47 +40,39 @@ class Legs(NamedTuple):
     """(I): a place in the list that is made."""
 
 
-@numba.njit(cache=True)
-def leaf_legs(graph: Any, weights: Any, n: int) -> Any:
+def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
     """The legs of the tensors, with room for those of products. `weights`: log2 of extents, 0 for sliced.
 
     `n` tensors are in the tree; where the graph has one more, that is the result.
     """
-    nodes = 2 * n - 1
+    nodes, entries = 2 * n - 1, int(graph.tensor_starts[n])
     start, length = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
-    size, span = np.zeros(nodes), np.full(nodes, -np.inf)
-    entries = graph.tensor_starts[n]
+    start[:n], length[:n] = graph.tensor_starts[:n], np.diff(graph.tensor_starts[: n + 1])
+    owners = np.repeat(np.arange(n), length[:n])
+    size = np.bincount(owners, weights=weights[graph.indices[:entries]], minlength=nodes).astype(np.float64)
     pool = np.ones((2, 4 * entries + 64), np.int64)
     pool[0, :entries] = graph.indices[:entries]
-    for t in range(n):
-        start[t] = graph.tensor_starts[t]
-        length[t] = graph.tensor_starts[t + 1] - start[t]
-        for q in range(start[t], start[t] + length[t]):
-            size[t] += weights[pool[0, q]]
-    used = np.full(1, entries, np.int64)
+    total = np.diff(graph.index_starts)
     return Legs(
-        start, length, pool, used, size, span, np.diff(graph.index_starts), np.full(weights.size, -1)
-    )
+        start, length, pool, np.array([entries]), size, np.full(nodes, -np.inf), total,
+        np.full(weights.size, -1),
+    )  # fmt: skip
 
 
-@numba.njit(cache=True)
-def with_room(legs: Any, need: int) -> Any:
+def with_room(legs: Legs, need: int) -> Legs:
     """The same legs, with room for so many more; lists of all nodes are kept, one after the other."""
     if legs.used[0] + need <= legs.pool.shape[1]:
         return legs
-    live = legs.length.sum()
+    ends = np.cumsum(legs.length)
+    live = int(ends[-1])
+    firsts = ends - legs.length
     pool = np.empty((2, 2 * (live + need) + 64), np.int64)
-    used = 0
-    for v in range(legs.start.size):
-        first, many = legs.start[v], legs.length[v]
-        pool[:, used : used + many] = legs.pool[:, first : first + many]
-        legs.start[v] = used
-        used += many
-    legs.used[0] = used
-    return Legs(legs.start, legs.length, pool, legs.used, legs.size, legs.span, legs.total, legs.mark)
+    pool[:, :live] = legs.pool[:, np.arange(live) + np.repeat(legs.start - firsts, legs.length)]
+    legs.start[:], legs.used[0] = firsts, live
+    return legs._replace(pool=pool)
 
 
-@numba.njit(cache=True)
+@jit
 def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     """Make v the product of a and b. There must be room."""
     pool, mark = legs.pool, legs.mark
@@ -108,19 +103,30 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     legs.size[v], legs.span[v] = size, span
 
 
-@numba.njit(cache=True)
-def all_legs(graph: Any, weights: Any, left: Any, right: Any, order: Any) -> Any:
+def all_legs(graph: Any, weights: Floats, left: Ints, right: Ints, order: Ints) -> Legs:
     """The legs of a tree whose products are made in this order."""
-    n = (left.size + 1) // 2
-    legs = leaf_legs(graph, weights, n)
-    for v in order:
-        a, b = left[v], right[v]
-        legs = with_room(legs, legs.length[a] + legs.length[b])
-        join(legs, weights, a, b, v)
+    legs = leaf_legs(graph, weights, (left.size + 1) // 2)
+    done = 0
+    while (done := join_all(legs, weights, left, right, order, done)) < order.size:
+        v = order[done]
+        legs = with_room(legs, int(legs.length[left[v]] + legs.length[right[v]]))
     return legs
 
 
-@numba.njit(cache=True)
+@jit
+def join_all(legs: Any, weights: Any, left: Any, right: Any, order: Any, done: int) -> int:
+    """Make the products from number `done` on, as long as there is room; how many there are then."""
+    while done < order.size:
+        v = order[done]
+        a, b = left[v], right[v]
+        if legs.used[0] + legs.length[a] + legs.length[b] > legs.pool.shape[1]:
+            break
+        join(legs, weights, a, b, v)
+        done += 1
+    return done
+
+
+@jit
 def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float:
     """log2 of what a step costs whose tensors have so many elements: `weight` counts an element of any."""
     if weight == 0.0:
@@ -130,7 +136,7 @@ def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float
     return max(span, moved)
 
 
-@numba.njit(cache=True)
+@jit
 def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
     """log2 of the cost of all steps, and of the largest tensor."""
     n = (left.size + 1) // 2
@@ -142,15 +148,23 @@ def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
     for v in range(n, left.size):
         cost = step_bits(weight, legs.span[v], legs.size[left[v]], legs.size[right[v]], legs.size[v])
         total += exp2(cost - most)
-    return most + log2(total) if total > 0.0 else 0.0, legs.size.max()
+    largest = 0.0
+    for v in range(left.size):
+        largest = max(largest, legs.size[v])
+    return most + log2(total) if total > 0.0 else 0.0, largest
 
 
-@numba.njit(cache=True)
-def products_in_order(left: Any, right: Any, root: int) -> Any:
+def products_in_order(left: Ints, right: Ints, root: int) -> Ints:
     """All products, each after its children."""
+    order = np.empty((left.size - 1) // 2, np.int64)
+    put_in_order(left, right, root, order, np.empty(left.size, np.int64))
+    return order
+
+
+@jit
+def put_in_order(left: Any, right: Any, root: int, order: Any, stack: Any) -> None:
+    """Fill `order`; `stack` (N) is written over."""
     n = (left.size + 1) // 2
-    order = np.empty(max(n - 1, 0), np.int64)
-    stack = np.empty(left.size, np.int64)
     stack[0] = root
     many, at = 1, n - 1
     while many:
@@ -161,4 +175,3 @@ def products_in_order(left: Any, right: Any, root: int) -> Any:
             order[at] = v
             stack[many], stack[many + 1] = left[v], right[v]
             many += 2
-    return order

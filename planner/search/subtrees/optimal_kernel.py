@@ -13,12 +13,20 @@ a part are read once, however many there are.
 from __future__ import annotations
 
 from math import exp2, log2
-from typing import Any
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from tnplan.planner.search.subtrees.legs_kernel import all_legs, join, products_in_order, step_bits, with_room
+from tnplan.planner.search.subtrees.legs_kernel import (
+    Floats,
+    Ints,
+    all_legs,
+    jit,
+    join,
+    products_in_order,
+    step_bits,
+    with_room,
+)
 
 MOST_TENSORS = 12
 BETTER = 1.0 - 1e-9
@@ -28,24 +36,40 @@ least, and slices of products that are far apart multiply."""
 UNCUT = 1e-7
 
 
-@numba.njit(cache=True)
-def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: float, ref: float) -> Any:
-    """The cheapest order of k tensors: the first part of each set (2^k), and the cost in 2^ref; inf for none.
+class Sets(NamedTuple):
+    """Arrays over all sets of up to K tensors, of which `best_order` uses the first places."""
 
-    `everywhere` and `closed` are w and z by set; they are used up. Steps that cost more than 2^ref are left
-    out.
-    """
+    everywhere: Floats
+    """(2^K): w by set; used up."""
+    closed: Floats
+    """(2^K): z by set; used up."""
+    size: Floats
+    cost: Floats
+    """(2^K): of the cheapest order, in 2^ref; infinite for none."""
+    first: Ints
+    """(2^K): the first part of each set in that order."""
+
+
+def new_sets(most: int) -> Sets:
+    """Arrays for sets of up to `most` tensors."""
+    everywhere, closed, size, cost = np.zeros((4, 1 << most))
+    return Sets(everywhere, closed, size, cost, np.zeros(1 << most, np.int64))
+
+
+@jit
+def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) -> float:
+    """Find the cheapest order of k tensors; its cost in 2^ref. Steps that cost more are left out."""
     full = (1 << k) - 1
+    everywhere, closed, size = sets.everywhere, sets.closed, sets.size
+    cost, first = sets.cost, sets.first
     for i in range(k):
         bit = 1 << i
         for s in range(full + 1):
             if s & bit:
                 everywhere[s] += everywhere[s ^ bit]
                 closed[s] += closed[s ^ bit]
-    cost = np.full(full + 1, np.inf)
-    first = np.zeros(full + 1, np.int64)
-    size = np.empty(full + 1)
     for s in range(full + 1):
+        cost[s], first[s] = np.inf, 0
         size[s] = everywhere[full] - everywhere[full ^ s] - closed[s]
     for i in range(k):
         cost[1 << i] = 0.0
@@ -74,10 +98,10 @@ def best_order(everywhere: Any, closed: Any, k: int, limit_bits: float, weight: 
             if part == 0:
                 break
         cost[s] = least
-    return first, cost[full]
+    return cost[full]
 
 
-@numba.njit(cache=True)
+@jit
 def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
     """The products of a part below v and its tensors, at most `most`: the costliest are opened first."""
     n = (left.size + 1) // 2
@@ -98,7 +122,7 @@ def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any,
     return k, opened
 
 
-@numba.njit(cache=True)
+@jit
 def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: float) -> float:
     """log2 of what a product costs, with what it costs for being over the limit."""
     a, b = left[v], right[v]
@@ -106,102 +130,128 @@ def _bits(legs: Any, left: Any, right: Any, v: int, limit_bits: float, weight: f
     return bits + OVER * max(legs.size[v] - limit_bits, 0.0)
 
 
-@numba.njit(cache=True)
+class Sweep(NamedTuple):
+    """Where a sweep is, and its arrays, for parts of up to K tensors and I indices."""
+
+    at: Ints
+    """(2): the product in hand, and how many parts were made better."""
+    threshold: Floats
+    """(1): log2 of the least cost of a step for which a part is looked at."""
+    tops: Ints
+    """(K + 1): the tensors of a part; `inner`, its products, the last one first."""
+    inner: Ints
+    parts: Ints
+    """(K + 1): the tensors of each product, as a set."""
+    seen: Ints
+    masks: Ints
+    """(I): the set of tensors of the part that an index is on, 0 between two parts."""
+    counts: Ints
+    sets: Sets
+
+
 def sweep(
-    graph: Any, weights: Any, left: Any, right: Any, root: int, most: int, limit_bits: float, weight: float
-) -> Any:
+    graph: Any, weights: Floats, left: Ints, right: Ints, root: int, most: int, limit_bits: float,
+    weight: float,
+) -> int:  # fmt: skip
     """Put each part of up to `most` tensors in its best order, from the leaves to the root; changes the tree.
 
     Parts whose steps all cost next to nothing beside the whole are left. Returns the number of better parts.
     """
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
-    threshold = -np.inf
-    for v in order:
-        threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
-    threshold += log2(UNCUT)
-    tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
-    seen, masks, counts = np.empty(graph.weights.size, np.int64), legs.mark.copy(), legs.mark.copy()
-    masks[:] = 0
-    counts[:] = 0
-    better = 0
-    for place in range(order.size):
-        v = order[place]
-        k, opened = region_below(legs, left, right, v, most, tops, inner)
-        if k < 3:
-            continue
-        costly = False
-        for i in range(opened):
-            costly = costly or _bits(legs, left, right, inner[i], limit_bits, weight) >= threshold
-        if not costly:
-            continue
-        old, ref = 0.0, -np.inf
+    room = new_sweep(most, weights.size)
+    while need := run_sweep(legs, weights, left, right, order, room, limit_bits, weight):
+        legs = with_room(legs, need)
+    return int(room.at[1])
+
+
+def new_sweep(most: int, n_indices: int) -> Sweep:
+    """A sweep before its first part."""
+    tops, inner, parts = np.zeros((3, most + 1), np.int64)
+    seen, masks, counts = np.zeros((3, n_indices), np.int64)
+    return Sweep(
+        np.zeros(2, np.int64), np.zeros(1), tops, inner, parts, seen, masks, counts, new_sets(most),
+    )  # fmt: skip
+
+
+@jit
+def run_sweep(
+    legs: Any, weights: Any, left: Any, right: Any, order: Any, room: Any, limit_bits: float, weight: float
+) -> int:
+    """Go on with a sweep until it is done; else the room for legs that is needed to go on."""
+    at, tops, inner = room.at, room.tops, room.inner
+    if at[0] == 0:
+        threshold = -np.inf
+        for v in order:
+            threshold = max(threshold, _bits(legs, left, right, v, limit_bits, weight))
+        room.threshold[0] = threshold + log2(UNCUT)
+    while at[0] < order.size:
+        v = order[at[0]]
+        k, opened = region_below(legs, left, right, v, tops.size - 1, tops, inner)
+        old, ref, need = 0.0, -np.inf, 0
         for i in range(opened):
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
-        for i in range(opened):
-            old += exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
-        everywhere, closed = np.zeros(1 << k), np.zeros(1 << k)
-        many = 0
-        for i in range(k):
-            for q in range(legs.start[tops[i]], legs.start[tops[i]] + legs.length[tops[i]]):
-                u = legs.pool[0, q]
-                if masks[u] == 0:
-                    seen[many] = u
-                    many += 1
-                masks[u] |= 1 << i
-                counts[u] += legs.pool[1, q]
-        for i in range(many):
-            u = seen[i]
-            everywhere[masks[u]] += weights[u]
-            if counts[u] == legs.total[u]:
-                closed[masks[u]] += weights[u]
-            masks[u] = 0
-            counts[u] = 0
-        first, cost = best_order(everywhere, closed, k, limit_bits, weight, ref)
-        if not cost < old * BETTER:
-            continue
-        better += 1
-        legs = _rebuilt(legs, weights, left, right, v, first, (tops, k), inner)
-    return better
+        if k >= 3 and ref >= room.threshold[0]:
+            for i in range(opened):
+                old += exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
+            for i in range(k):
+                need += legs.length[tops[i]]
+            if legs.used[0] + k * need > legs.pool.shape[1]:
+                return k * need
+            _fill_sets(legs, weights, room, k)
+            if best_order(room.sets, k, limit_bits, weight, ref) < old * BETTER:
+                at[1] += 1
+                _rebuild(legs, weights, left, right, v, room, k)
+        at[0] += 1
+    return 0
 
 
-@numba.njit(cache=True)
-def _rebuilt(
-    legs: Any, weights: Any, left: Any, right: Any, v: int, first: Any, leaves: Any, products: Any
-) -> Any:
-    """The legs after the products of a part are made anew; v stays the last."""
-    (tops, k), inner = leaves, products
-    sets, nodes = np.empty(2 * k, np.int64), np.empty(2 * k, np.int64)
-    sets[0], nodes[0] = (1 << k) - 1, v
-    filled, taken, at = 1, 1, 0
-    # inner[0] is v: the others are handed out as sets of two tensors or more come up.
-    while at < filled:
-        s, u = sets[at], nodes[at]
-        at += 1
-        if s & (s - 1) == 0:
-            continue
-        for half in range(2):
-            part = first[s] if half == 0 else s ^ first[s]
-            if part & (part - 1) == 0:
-                i = 0
-                while not (part >> i) & 1:
-                    i += 1
-                child = tops[i]
-            else:
-                child = inner[taken]
-                taken += 1
-            if half == 0:
-                left[u] = child
-            else:
-                right[u] = child
-            sets[filled], nodes[filled] = part, child
-            filled += 1
-    need = 0
+@jit
+def _fill_sets(legs: Any, weights: Any, room: Any, k: int) -> None:
+    """The weights of a part's indices by the set of tensors that they are on, w and z."""
+    tops, seen, masks, counts = room.tops, room.seen, room.masks, room.counts
+    everywhere, closed = room.sets.everywhere, room.sets.closed
+    for s in range(1 << k):
+        everywhere[s], closed[s] = 0.0, 0.0
+    many = 0
     for i in range(k):
-        need += legs.length[tops[i]]
-    legs = with_room(legs, k * need)
-    for at in range(filled - 1, -1, -1):
-        s, u = sets[at], nodes[at]
-        if s & (s - 1):
-            join(legs, weights, left[u], right[u], u)
-    return legs
+        for q in range(legs.start[tops[i]], legs.start[tops[i]] + legs.length[tops[i]]):
+            u = legs.pool[0, q]
+            if masks[u] == 0:
+                seen[many] = u
+                many += 1
+            masks[u] |= 1 << i
+            counts[u] += legs.pool[1, q]
+    for i in range(many):
+        u = seen[i]
+        everywhere[masks[u]] += weights[u]
+        if counts[u] == legs.total[u]:
+            closed[masks[u]] += weights[u]
+        masks[u], counts[u] = 0, 0
+
+
+@jit
+def _rebuild(legs: Any, weights: Any, left: Any, right: Any, v: int, room: Any, k: int) -> None:
+    """Make the products of a part anew, for which there is room; v stays the last."""
+    tops, inner, first, parts = room.tops, room.inner, room.sets.first, room.parts
+    parts[0] = (1 << k) - 1
+    taken = 1
+    # inner[0] is v: the others are handed out as sets of two tensors or more come up.
+    for at in range(k - 1):
+        for half in range(2):
+            part = parts[at] ^ first[parts[at]] if half else first[parts[at]]
+            if part & (part - 1):
+                child = inner[taken]
+                parts[taken] = part
+                taken += 1
+            else:
+                place = 0
+                while not (part >> place) & 1:
+                    place += 1
+                child = tops[place]
+            if half:
+                right[inner[at]] = child
+            else:
+                left[inner[at]] = child
+    for at in range(k - 2, -1, -1):
+        join(legs, weights, left[inner[at]], right[inner[at]], inner[at])

@@ -16,7 +16,8 @@ from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import Propagate, dense
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, dephasing, depolarizing
-from tnplan.executor.pauli.algebra.expectation import in_product, overlap, overlap_error, product_state
+from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
+from tnplan.executor.pauli.algebra.expectation import in_product, overlap, product_state
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
@@ -171,8 +172,25 @@ def test_the_error_of_a_state_is_within_its_bound(
     done = run(forward(steps), start, limits)
     value, dropped = overlap(done.result, terms), left_out + done.dropped
     is_unital = all(not isinstance(step, TransferMatrix) or step.is_unital for step in steps)
-    bound = overlap_error(dropped, terms, value, is_unital=is_unital)
+    bound = error_of_state(dropped, terms, value, is_unital=is_unital).bound
     agrees(dropped, abs(value - exact_value(steps, terms, bloch)), bound)
+
+
+@given(problems(), st.data())
+def test_the_error_of_an_overlap_is_within_its_bound(
+    problem: tuple[list[PauliStep], PauliSum, np.ndarray, Truncation], data: st.DataObject
+) -> None:
+    steps, terms, _, limits = problem
+    other = data.draw(observables(terms.n_qubits))
+    is_unital = all(not isinstance(step, TransferMatrix) or step.is_unital for step in steps)
+    exact, done = overlap(other, propagate(steps, terms).result), propagate(steps, terms, limits)
+    value = overlap(other, done.result)
+    error = error_of_overlap(done.dropped, terms, other, value, is_unital=is_unital)
+    agrees(done.dropped, abs(value - exact), error.bound)
+    assert error.estimate <= error.bound + ROUNDING or error.is_vacuous
+    nearest = error_in_state(done.dropped, terms, 0.0)
+    assert nearest.bound <= np.abs(terms.coefficients).sum() * (1 + 1e-12)
+    assert nearest.is_vacuous == (nearest.bound == np.abs(terms.coefficients).sum())
 
 
 @given(problems())

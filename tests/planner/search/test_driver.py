@@ -22,13 +22,13 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.search.annealer import anneal_kernel as kernel
-from tnplan.planner.search.annealer import waist_kernel as waist
 from tnplan.planner.search.annealer.anneal_state import (
     Heat,
     bits_of,
     pairs_of,
     sliced_bits,
 )  # fmt: skip
+from tnplan.planner.search.annealer.annealed import act
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
@@ -78,8 +78,8 @@ def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> Non
     network = odd_network(seed)
     network = Network(network.inputs, (), network.size_dict)
     bits = bits_of(network.size_dict)
-    problem, state, _ = prepared(network, limit, 3.5, seed)
-    kernel.slice_to_limit(problem, state)
+    problem, state, best = prepared(network, limit, 3.5, seed)
+    act(kernel.SLICE, problem, state, best)
     order = [int(bit) for bit in state.sliced[: state.counts[0]]]
     sliced = {name for name, bit in bits.items() if bit in order}
     cost, largest = recount(network, state, sliced, 3.5)
@@ -95,11 +95,11 @@ def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> Non
 def test_the_best_keeps_the_limit_and_costs_what_it_says(seed: int) -> None:
     network = odd_network(seed)
     problem, state, best = prepared(network, 30.0, 3.5, seed)
-    kernel.anneal(problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), 0, 20, 20)
+    act(kernel.ANNEAL, problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), (0, 20, 20))
     assert math.isfinite(best.score[0])
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
-    waist.restore(problem, state, best.left, best.right, best.parent, best.kept)
+    act(kernel.RESTORE, problem, state, best)
     cost, largest = recount(network, state, sliced, 3.5)
     assert largest <= 30
     assert best.score[0] == pytest.approx(math.log2(cost))

@@ -27,6 +27,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     sliced_bits,
     tree_of,
 )  # fmt: skip
+from tnplan.planner.search.annealer.annealed import act
 from tnplan.planner.search.ranking import SearchedNetwork, Target
 
 FIELDS = ("left", "right", "parent", "legs", "size", "span", "cost", "kept", "side", "totals")
@@ -56,8 +57,12 @@ def _may_be_sliced(problem: Any, bit: int) -> bool:
 def fresh(problem: Any, state: AnnealState, n: int) -> AnnealState:
     """A state of the same tree and slices that has made no moves."""
     other = new_state(problem, n, 0)
-    waist.restore(problem, other, state.left, state.right, state.parent, state.kept)
+    act(kernel.RESTORE, problem, other, as_best(state))
     return other
+
+
+def as_best(state: AnnealState) -> Best:
+    return Best(state.left, state.right, state.parent, state.kept, np.full(1, math.inf))
 
 
 def held_at_waist(network: Network, tree: Any, sliced: set[str]) -> int:
@@ -111,7 +116,7 @@ def test_it_settles_at_the_best_of_all_edges(seed: int) -> None:
     problem, state, sliced = shaken(network, seed)
     assert sliced
     slices = math.prod(network.size_dict[name] for name in sliced)
-    waist.settle(problem, state)
+    act(kernel.SETTLE, problem, state, as_best(state))
     assert state.totals[0] * slices == pytest.approx(min(everywhere(network, state, sliced))[0], rel=1e-9)
     other = fresh(problem, state, len(network.inputs))
     for name in FIELDS:
@@ -128,7 +133,7 @@ def test_it_settles_where_there_is_room(seed: int) -> None:
         kernel.rotate(problem, state, 5.0, 1.0, 50.0)
         over = max(held_at_waist(network, state, sliced) / problem.waist_limit - 1, 0)
         assert state.totals[HELD] == pytest.approx(over)
-    waist.settle(problem, state)
+    act(kernel.SETTLE, problem, state, as_best(state))
     least = min(cost for cost, held in everywhere(network, state, sliced) if held <= problem.waist_limit)
     assert state.totals[0] * slices == pytest.approx(least, rel=1e-9)
     assert state.totals[HELD] == 0.0
@@ -138,10 +143,9 @@ def test_it_settles_where_there_is_room(seed: int) -> None:
 def test_the_best_holds_little_at_the_waist(seed: int) -> None:
     network = closed(odd_network(seed))
     problem, state, best = prepared(network, 40.0, 3.5, seed, 8.0)
-    kernel.slice_to_limit(problem, state)
-    kernel.keep_best(problem, state, best)
+    act(kernel.SLICE, problem, state, best)
     assert math.isfinite(best.score[0])
-    kernel.anneal(problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), 0, 20, 20)
+    act(kernel.ANNEAL, problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), (0, 20, 20))
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
     left, right, parent = tree_of(pairs_of(best), len(network.inputs))
@@ -175,7 +179,7 @@ def test_open_indices_and_whole_networks_keep_their_root() -> None:
         while unsliced and state.counts[0]:
             kernel.toggle(problem, state, int(state.sliced[0]))
         before = state.left.copy()
-        waist.settle(problem, state)
+        act(kernel.SETTLE, problem, state, as_best(state))
         assert np.array_equal(before, state.left)
         assert (WAIST in state.side) != unsliced
 
@@ -205,8 +209,8 @@ def test_small_networks(seed: int, tensors: int) -> None:
     """The best of a round costs what its pairs and slices say."""
     network = odd_network(seed, tensors, 9)
     problem, state, best = prepared(network, 40.0, 3.5, seed)
-    kernel.slice_to_limit(problem, state)
-    kernel.anneal(problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), 0, 5, 5)
+    act(kernel.SLICE, problem, state, best)
+    act(kernel.ANNEAL, problem, state, best, Heat(8.0, 0.4, 0.02, 1.0), (0, 5, 5))
     names = {bit: name for name, bit in bits_of(network.size_dict).items()}
     sliced = {names[bit] for bit in sliced_bits(best)}
     left, right, parent = tree_of(pairs_of(best), tensors)

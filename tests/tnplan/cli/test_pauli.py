@@ -39,7 +39,7 @@ def test_a_file_gives_its_value(circuit: Path, capsys: pytest.CaptureFixture[str
     assert run(["pauli", str(circuit), "--observable", "Z0 Z1", "--json", "-o", str(output)]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(output.read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 3)
+    assert (printed["format"], printed["version"]) == ("tnplan.pauli", 4)
     assert printed["expectation"] == pytest.approx(cos(0.6), abs=1e-15)
     assert tnplan.propagate(circuit, "ZZ").value == pytest.approx(cos(0.6), abs=1e-15)
     assert run(["pauli", str(circuit), "--observable", "ZZ", "--depolarizing", "0.1"]) == 0
@@ -224,7 +224,7 @@ NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
         ({"observable": parse("Z2", 3)}, "is a sum on 3 qubits; give one on 2"),
         ({"observable": NAN}, "magnitudes add up to nan"),
         ({"truncation": 5}, "truncation: is 5"), ({"device": "tpu"}, "--device: 'tpu' is unknown"),
-        ({"state": 0}, "--state: '0' is no state"), ({"state": ["0", "0"]}, "is no state"),
+        ({"state": 0}, "--state: is 0; give letters"), ({"state": ["0", "0"]}, "'0' is no word with a sign"),
         ({"depolarize": "x"}, "--depolarizing: probability is 'x'"),
         ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing: probability is 2"),
         ({"stop_above": "x"}, "stop_above: is 'x'"), ({"stop_above": 2.5}, "stop_above: is 2.5"),

@@ -41,6 +41,20 @@ def circuit(tmp_path: Path) -> Path:
     return tmp_path / "bell.qsim"
 
 
+def test_a_gradient_is_shown(circuit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["statevector", str(circuit), "--observable", "Z0 Z1", "--gradient", "--threads", "1"]
+    assert run([*arguments, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["gradient"]
+    assert [(row["gate"], row["name"], row["parameter"], row["angle"]) for row in rows] == [
+        (2, "rx", 0, 0.3), (3, "rx", 0, 0.3)
+    ]  # fmt: skip
+    assert [row["derivative"] for row in rows] == pytest.approx([-math.sin(0.6)] * 2, abs=1e-12)
+    assert run(arguments) == 0
+    assert "derivative at gate 2 (rx), angle 0, 0.3: -0.564" in capsys.readouterr().out
+    assert run([*arguments[:2], "--gradient"]) == 2
+    assert "--gradient: is asked for without an observable" in capsys.readouterr().err
+
+
 def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     arguments = [
@@ -50,7 +64,7 @@ def test_a_file_gives_its_answers(circuit: Path, capsys: pytest.CaptureFixture[s
     assert run([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(output.read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.statevector", 1)
+    assert (printed["format"], printed["version"]) == ("tnplan.statevector", 2)
     assert printed["expectation"] == pytest.approx(math.cos(0.6), abs=1e-14)
     assert sum(printed["counts"].values()) == 1000
     state = state_vector(GateSequence(2, (gate("h", (0,)), gate("cnot", (0, 1)), gate("rx", (0,), (0.3,)),

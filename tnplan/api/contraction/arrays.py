@@ -59,12 +59,20 @@ def _library_of_type(array_type: Any) -> str:
     return name
 
 
+def requires_grad(array: Any) -> bool:
+    """Whether an array is torch's and autograd follows what is done with it."""
+    if type(array) is np.ndarray or library_of(array) != "torch":
+        return False
+    return bool(array.requires_grad and sys.modules["torch"].is_grad_enabled())
+
+
 def kind_of(array: Any, number: int) -> ArrayKind:
     """The library and the memory of array `number`; raises InputError for a memory that is neither."""
     library, place = library_of(array), f"array {number}"
     if library == "torch":
-        if array.requires_grad:
-            raise InputError(place, "requires gradients, which are not followed", "give array.detach()")
+        if requires_grad(array):
+            remedy = "give array.detach(), or use tnplan.compile"
+            raise InputError(place, "requires gradients, which are not followed here", remedy)
         if array.device.type in ("cpu", "cuda"):
             return _torch_kind(array.device)
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):

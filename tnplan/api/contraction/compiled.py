@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import log10
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.contraction.arrays import ArrayKind, as_library, common_kind, host_array, stated_dtype
+from tnplan.api.contraction.arrays import (
+    ArrayKind,
+    as_library,
+    common_kind,
+    host_array,
+    requires_grad,
+    stated_dtype,
+)
+from tnplan.api.contraction.gradients import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.ranks import OneRank, Ranks, open_ranks
 from tnplan.executor.contraction.bind.program import needed_bytes
@@ -37,6 +45,8 @@ class CompiledContraction:
         Tensors by their number that are the same in all calls.
     batched : sequence of int
         The numbers of the tensors whose first axis counts the values of a batch; the result's does then.
+    gradient_plan : GradientPlan, optional
+        What gradients are planned from; without it there are none.
 
     Examples
     --------
@@ -51,6 +61,7 @@ class CompiledContraction:
         options: ContractionOptions | None = None,
         constants: Mapping[int, Any] | None = None,
         batched: Sequence[int] = (),
+        gradient_plan: GradientPlan | None = None,
     ) -> None:
         options = options or ContractionOptions()
         if options.strip_exponent and batched:
@@ -69,6 +80,9 @@ class CompiledContraction:
         self._strips = options.strip_exponent
         self._has_run = False
         """Whether the last run ended, so that some of its arrays may stay."""
+        self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
+        self._differentiated: dict[tuple[int, ...], GradientCalls] = {}
+        """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
         self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
 
     def __call__(self, *arrays: Any) -> Any:
@@ -78,7 +92,8 @@ class CompiledContraction:
         ----------
         *arrays : array_like
             The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
-            of one other library. Those of a batch have one axis more, the first, all of one length.
+            of one other library. Those of a batch have one axis more, the first, all of one length. torch's
+            autograd goes back through a call with tensors that require gradients.
 
         Returns
         -------
@@ -91,6 +106,10 @@ class CompiledContraction:
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
+        if any(requires_grad(array) for array in arrays):
+            from tnplan.api.contraction.torch_gradient import differentiable_call
+
+            return differentiable_call(self, arrays)
         with self._open().together():
             return self._contract(self._by_number(arrays))
 
@@ -100,6 +119,127 @@ class CompiledContraction:
             problem = f"has {len(arrays)} arrays for {len(self._given)} tensors"
             raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
         return dict(zip(self._given, arrays, strict=True))
+
+    def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
+        """Contract to a number, and differentiate it with respect to tensors.
+
+        The first call for a choice of tensors plans the gradients, and takes memory for them.
+
+        Parameters
+        ----------
+        *arrays : array_like
+            As of a call.
+        wrt : sequence of int, optional
+            The tensors by number. Default: all that are not constant.
+
+        Returns
+        -------
+        value : array
+            As of a call.
+        gradients : tuple of array
+            The derivatives with respect to each entry of each tensor of `wrt`, of its shape. Of complex
+            tensors it is the complex derivative: nothing is conjugated.
+
+        Raises
+        ------
+        InputError
+            As of a call; or where the result has axes, the contraction is one of batches or strips exponents,
+            it was compiled from a schedule, or the memory does not suffice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> with tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu") as product:
+        ...     product.value_and_grad(np.ones(3), np.arange(3.0), wrt=[0])
+        (array(3.), (array([0., 1., 2.]),))
+        """
+        if self.schedule.output:
+            problem = f"has a result of shape {self.schedule.output_shape}"
+            raise InputError("value_and_grad", problem, "use vjp, with a cotangent of that shape")
+        return self.vjp(arrays, np.ones((), self._dtype), wrt)
+
+    def vjp(
+        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int] | None = None
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Contract, and contract the derivatives of the result with a cotangent: the product of a vector with
+        the Jacobian.
+
+        Parameters
+        ----------
+        arrays : sequence of array_like
+            As of a call.
+        cotangent : array_like
+            Of the shape of the result. Nothing is conjugated, as in JAX.
+        wrt : sequence of int, optional
+            As of `value_and_grad`.
+
+        Returns
+        -------
+        value : array
+            As of a call.
+        gradients : tuple of array
+            For each tensor of `wrt` the sum, over the entries of the result, of the cotangent times the
+            derivative of the entry with respect to each entry of the tensor.
+
+        Raises
+        ------
+        InputError
+            As of `value_and_grad`, or where the cotangent does not fit the result.
+        """
+        with self._open().together():
+            given = self._by_number(arrays)
+            kind = common_kind(list(given.values()))
+            values = {number: self._values(array, number) for number, array in given.items()}
+            shape = self.schedule.output_shape
+            seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
+            with self._lock:
+                calls = self._gradient_calls(check_wrt(wrt, self._given))
+                found = calls.call(values, seed)
+            if found is None:
+                return None, ()
+            like = next(iter(given.values()), seed)
+            return as_library(found[0], kind, like), tuple(as_library(one, kind, like) for one in found[1])
+
+    def _gradient_calls(self, wrt: tuple[int, ...]) -> GradientCalls:
+        """What computes these gradients: that of the last call with the same `wrt`, or a new one."""
+        if wrt not in self._differentiated:
+            if self._gradient_plan is None:
+                problem = "are not for batches, stripped exponents and given schedules"
+                raise InputError("gradients", problem, "compile the network or its path without these")
+            for calls in self._differentiated.values():
+                calls.close()
+            self._differentiated.clear()
+            schedule = self._gradient_plan.schedule(self._options, wrt)
+            self._differentiated[wrt] = GradientCalls(schedule, self._options, self._constants)
+        return self._differentiated[wrt]
+
+    def as_jax(self) -> Callable[..., Any]:
+        """The contraction as a function of JAX, for `jax.grad`, `jax.vjp` and `jax.jit`.
+
+        Returns
+        -------
+        callable
+            Takes JAX arrays as a call does. It runs on the host, by a callback. Of real arrays in a complex
+            contraction the gradients are the real parts, as in JAX.
+
+        Raises
+        ------
+        InputError
+            Where JAX would round the dtype, or as of `value_and_grad` when it is differentiated.
+
+        Examples
+        --------
+        >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
+        >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
+        """
+        from tnplan.api.contraction.jax_gradient import jax_function
+
+        return jax_function(self)
+
+    @property
+    def changing(self) -> tuple[int, ...]:
+        """The numbers of the tensors that a call takes."""
+        return tuple(self._given)
 
     def update(self, arrays: Mapping[int, Any]) -> Any:
         """Contract again with some new arrays; the others are those of the last call.
@@ -142,6 +282,9 @@ class CompiledContraction:
         with self._lock:
             if self._ranks is not None:
                 ranks, self._ranks = self._ranks, None
+                for calls in self._differentiated.values():
+                    calls.close()
+                self._differentiated.clear()
                 ranks.close()
 
     @property
@@ -180,13 +323,13 @@ class CompiledContraction:
             result = np.empty(shape, self._dtype) if ranks.has_result else None
             self._has_run = False
             for first, piece in self._pieces(values, length):
-                flat = ranks.contract(piece)
-                if result is not None:
-                    _store(result, flat, None if length is None else first)
+                found = ranks.contract(piece)
+                if result is not None and found is not None:
+                    _store(result, found[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
-        found = None if result is None else as_library(result, kind, given[0] if given else result)
-        return (found, exponent) if self._strips else found
+        contracted = None if result is None else as_library(result, kind, given[0] if given else result)
+        return (contracted, exponent) if self._strips else contracted
 
     def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
         """Contract arrays on this GPU to one there; the host waits for nothing."""

@@ -24,6 +24,7 @@ from tnplan.api.contraction.planning import (
     find_batched,
     find_path,
     find_schedule,
+    gradient_plan,
     memory_bytes,
 )
 from tnplan.api.contraction.request import ContractionRequest, read_request
@@ -236,7 +237,10 @@ def compile(
         limit = memory_bytes(options, planned.device)
         if schedule.ranks_per_group == 1:
             schedule = keep_results(schedule, None if keep else changing, limit)
-    return CompiledContraction(schedule, replace(options, device=planned.device), fixed, in_batch)
+    differentiable = batch is None and not strip_exponent
+    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
+    options = replace(options, device=planned.device)
+    return CompiledContraction(schedule, options, fixed, in_batch, gradients)
 
 
 def _check_numbers(place: str, numbers: Iterable[int], n_tensors: int) -> None:

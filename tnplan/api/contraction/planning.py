@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.gradients import GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.executor.contraction.bind.program import needed_bytes
@@ -51,10 +52,12 @@ GPU_FROM_S = 1.0
 
 @dataclass(frozen=True)
 class Planned:
-    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given."""
+    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given; and
+    the path of one that was planned."""
 
     schedule: Schedule
     device: str
+    path: ContractionPath | None = None
 
 
 def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
@@ -162,7 +165,15 @@ def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
         memory_bytes=memory_bytes(options, device),
         precision=options.precision,
     )
-    return Planned(schedule, device)
+    return Planned(schedule, device, path)
+
+
+def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
+    """What the gradients of a contraction are planned from: the memory that its own arena leaves."""
+    if planned.path is None:
+        return None
+    left = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
+    return GradientPlan(planned.path, _profile(options, planned.device), max(left, 0.0))
 
 
 def _device(path: ContractionPath, options: ContractionOptions) -> str:

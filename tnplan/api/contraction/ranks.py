@@ -41,9 +41,9 @@ class Ranks(Protocol):
     device: str
     has_result: bool
 
-    def contract(self, values: Mapping[int, Any]) -> NDArray[Any] | None:
-        """The flat result for new values of some inputs, the others as before; it is valid until the next
-        call. None where another process has it."""
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+        """The flat result for new values of some inputs, the others as before, and the flat gradients where
+        the schedule has some; valid until the next call. None where another process has them."""
 
     def together(self) -> AbstractContextManager[Any]:
         """An error inside ends all processes that take part in a call."""
@@ -89,7 +89,7 @@ class OneRank:
         self.device = self.rank.device.name
         self._threads = options.threads
 
-    def contract(self, values: Mapping[int, Any]) -> NDArray[Any] | None:
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
         """Contract in this thread."""
         with self.working():
             self.rank.run(values)
@@ -126,7 +126,7 @@ class MpiRanks:
         self.device = self._rank.device.name
         self.has_result = world.rank == 0
 
-    def contract(self, values: Mapping[int, Any]) -> NDArray[Any] | None:
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
         """Contract with the other processes; the result is on rank 0."""
         with self._rank.device.current(), blas_threads(self._threads):
             self._rank.run(values)
@@ -160,12 +160,12 @@ class ThreadRanks:
         self.device = str(self._mailbox.answer(0))
         self._calls = count(1)
 
-    def contract(self, values: Mapping[int, Any]) -> NDArray[Any] | None:
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
         """Hand the values to all threads, and wait for the result of rank 0."""
         number = next(self._calls)
         with blas_threads(self._threads):
             self._mailbox.order(number, values)
-            result: NDArray[Any] = self._mailbox.answer(number)
+            result: list[NDArray[Any]] = self._mailbox.answer(number)
             return result
 
     def together(self) -> AbstractContextManager[Any]:

@@ -1,56 +1,42 @@
-"""Pauli propagation from a circuit to a value: `tnplan pauli`. The arithmetic is in executor/pauli.
-
-Changelog of `tnplan.pauli`, the JSON of a result:
-1 (2026-11-21): first version.
-2 (2026-11-21): `picture`, `device`, `ranks`, `threads`, `precision`, `memory_full`, `gradient`.
-3 (2026-11-25): `error_bound`; `dropped` has what was left out of the initial state, null past 1e308.
-"""
+"""Pauli propagation from a circuit to a value: `tnplan pauli`. The arithmetic is in executor/pauli."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
-from tnplan.api.progress import Listener
-from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.observables.pauli_sum import text as word_text
-from tnplan.executor.pauli.algebra.channels import depolarizing
-from tnplan.executor.pauli.algebra.expectation import (
-    bits_bloch,
-    in_bits,
-    overlap,
-    overlap_error,
-    product_state,
+from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest, read_problem
+from tnplan.api.jobs.pauli.report import (
+    derivatives,
+    estimate_report,
+    propagation_report,
+    sum_of_parts,
+    term_values,
+    write_record,
 )
-from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, Rotation, TransferMatrix, gate_steps
+from tnplan.api.jobs.pauli.sampling import Checkpoint, identity, sample, sampling_needs
+from tnplan.api.progress import Listener
+from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, product_state
 from tnplan.executor.pauli.algebra.schroedinger import forward
-from tnplan.executor.pauli.gradient import Gradient
+from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
+from tnplan.executor.pauli.gradient import value_of_terms
 from tnplan.executor.pauli.propagate import Progress, Propagation
 from tnplan.executor.pauli.propagate import propagate as propagate_steps
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.terms.ledger import Dropped, Record
+from tnplan.executor.pauli.sampling.estimate import Estimate
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.checks import check_choice, is_number
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_suffix, check_writable, write_text
+from tnplan.planner.common.files import write_text
 from tnplan.planner.common.units import size_text
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, GlobalPhase
-from tnplan.planner.networks.circuits.load import load_circuit
 
-FORMAT = "tnplan.pauli"
-RECORD_FORMAT = "tnplan.pauli-record"
-VERSION = 3
-PICTURES = ("heisenberg", "schroedinger")
-MOST = 1e308
-"""The largest number of a report."""
 NOTHING = Dropped(0.0, 0.0, 0)
 
 
@@ -61,13 +47,15 @@ class Expectation:
     Parameters
     ----------
     value : float or complex
-        The expectation value.
-    propagation : Propagation
+        The expectation value, or the overlap; of a list of observables that of their sum.
+    propagation : Propagation or None
         The propagated sum and how it came about: `result`, `n_terms`, `dropped`, `record`. In the
         Schroedinger picture the sum is 2^n times the density matrix, and what was dropped includes the words
-        that were left out of the initial state.
+        that were left out of the initial state. None for repetitions.
     report : dict
         What the JSON file says (docs/pauli.md).
+    estimate : Estimate or None
+        Of repetitions: the mean, its standard error and interval, and every value.
 
     Examples
     --------
@@ -77,40 +65,21 @@ class Expectation:
     """
 
     value: complex
-    propagation: Propagation
+    propagation: Propagation | None
     report: dict[str, Any]
+    estimate: Estimate | None = None
 
     def __repr__(self) -> str:
-        bound = f"error at most {self.report['error_bound']:.3g}"
-        return f"Expectation({self.value}, {bound}, {self.propagation.n_terms} terms)"
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """A circuit's steps with the gate that each belongs to, an observable, and a state."""
-
-    circuit: GateSequence
-    steps: list[PauliStep]
-    gates: list[int]
-    terms: PauliSum
-    state: str | None
-
-
-@dataclass(frozen=True)
-class _Propagation:
-    """The arguments of `propagate` besides the circuit, the observable and the job's options."""
-
-    truncation: Truncation
-    parameters: Mapping[str, Any] | None
-    state: str | None
-    depolarize: float
-    picture: str
-    gradient: bool
-    keep: str
-    stop_above: int | None
-    precision: str
-    when_full: str
-    record: str | Path | None
+        if self.estimate is not None:
+            error = f"standard error {self.estimate.standard_error:.3g}"
+            return f"Expectation({self.value}, {error}, {self.report['repetitions']} repetitions)"
+        bound = self.report["error_bound"]
+        error = "error not bounded" if bound is None else f"error at most {bound:.3g}"
+        if self.report["error_bound_is_vacuous"]:
+            error += " (vacuous)"
+        if self.report["empty"]:
+            error = "everything was cut"
+        return f"Expectation({self.value}, {error}, {self.report['terms']} terms)"
 
 
 def propagate(
@@ -119,10 +88,13 @@ def propagate(
     truncation: Truncation | None = None,
     *,
     parameters: Mapping[str, Any] | None = None,
-    state: str | None = None,
+    state: Any = None,
+    overlap: Any = None,
     depolarize: float = 0.0,
     picture: str = "heisenberg",
     gradient: bool = False,
+    each_term: bool = False,
+    monte_carlo: MonteCarlo | None = None,
     keep: str = "all",
     stop_above: int | None = None,
     when_full: str = "stop",
@@ -133,25 +105,33 @@ def propagate(
     threads: int | None = None,
     memory: float | str | None = None,
     output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
     progress: Listener | bool | None = None,
 ) -> Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
     Without a truncation the value is exact but for rounding. With one, `report["error_bound"]` bounds its
-    error. Under mpirun the call is collective.
+    error. With `monte_carlo` it is an estimate with a standard error. Under mpirun the call is collective.
 
     Parameters
     ----------
     circuit : GateSequence, path or object
         A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
     observable : str, PauliSum or SparsePauliOp
-        A sum of Pauli words O, such as "0.5*X0 X1 - Z3", or Qiskit's object for one.
+        A sum of Pauli words O, such as "0.5*X0 X1 - Z3", or Qiskit's object for one. With `each_term` also a
+        list of them, which are propagated together.
     truncation : Truncation, optional
         Which terms are dropped. Default: none.
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
-    state : str, optional
-        A bit string, character k for qubit k. Default: all 0.
+    state : str, array or list of str, optional
+        A letter for each qubit: 0, 1, + and - (of X), r and l (of Y); Bloch vectors, float64 [qubit, 3]; or
+        stabilizers, such as ["X0 X1", "-Z0 Z1"]: fewer than the qubits give the mean of all such states.
+        Default: all 0.
+    overlap : str, PauliSum or SparsePauliOp, optional
+        Another sum B, instead of a state: the value is tr(B^dagger U^dagger O U) / 2^n. With O itself it is
+        the mean over inputs of a Loschmidt echo.
     depolarize : float
         The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
     picture : {"heisenberg", "schroedinger"}
@@ -159,6 +139,10 @@ def propagate(
         `max_weight`; the others count as dropped.
     gradient : bool
         Add the derivatives by the angles of all rotations. Takes one thread, the Heisenberg picture and fp64.
+    each_term : bool
+        Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
+    monte_carlo : MonteCarlo, optional
+        Resample the terms where they would pass the truncation's `max_terms`, in repetitions. CPU alone.
     keep : {"all", "own", "none"}
         Which terms the result has on every rank. The Schroedinger picture keeps all.
     stop_above : int, optional
@@ -169,9 +153,9 @@ def propagate(
         A file for the number of terms at every step: .json, or a plot, .svg.
     precision : {"fp64", "fp32"}
         That of coefficients.
-    device, ranks, threads, memory, output, progress
+    device, ranks, threads, memory, output, checkpoint, resume, progress
         How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
-        of them. `output` is a JSON file.
+        of them; or the repetitions. `output` is a JSON file. Repetitions keep a checkpoint beside it.
 
     Returns
     -------
@@ -190,55 +174,96 @@ def propagate(
     >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
-    threads = 1 if gradient and threads is None else threads
-    options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
+    threads = 1 if (gradient or each_term) and threads is None else threads
+    options = JobOptions.given(device, ranks, threads, memory, output, checkpoint, resume, progress)
     limits = Truncation() if truncation is None else truncation
-    asked = _Propagation(
-        limits, parameters, state, depolarize, picture, gradient, keep, stop_above, precision, when_full,
-        record,
+    asked = PauliRequest(
+        limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo, keep,
+        stop_above, precision, when_full, record,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(circuit, observable, asked, options),
-        work=lambda rank, problem: _work(rank, problem, asked, options.output),
+        work=lambda rank, problem: _work(rank, problem, asked, options),
         check_ranks=lambda problem, n: _check_ranks(n, asked),
-        needs=lambda problem, n, threads: _needs(problem, asked),
+        needs=lambda problem, n, threads: _needs(problem, asked, threads),
     )
     return run_job(job, options)
 
 
-def _prepare(circuit: Any, observable: Any, asked: _Propagation, options: JobOptions) -> _Problem:
+def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOptions) -> PauliProblem:
     """Read and check all inputs, on rank 0."""
-    if not isinstance(asked.truncation, Truncation):
-        raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")
-    Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
-    _check_files(circuit, options.output, asked.record)
-    check_choice("--picture", asked.picture, PICTURES)
     alone = options.device != "gpu" and options.threads == 1 and options.memory is None
-    if asked.gradient and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
+    if asked.has_tape and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
         raise InputError(
-            "gradient", "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
+            "gradient" if asked.gradient else "each_term",
+            "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
             "leave out the other options",
         )  # fmt: skip
-    return _problem(circuit, observable, asked)
+    if options.resume and asked.monte_carlo is None:
+        raise InputError("--resume", "is for repetitions, which alone keep a checkpoint", "leave it out")
+    problem = read_problem(circuit, observable, asked, options.output)
+    kept = _checkpoint(problem, asked, options)
+    if kept is not None:
+        kept.read()
+    return problem
 
 
-def _check_ranks(n_ranks: int, asked: _Propagation) -> None:
-    if n_ranks & (n_ranks - 1):
+def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
+    if n_ranks & (n_ranks - 1) and asked.monte_carlo is None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-    if asked.gradient and n_ranks > 1:
-        raise InputError("gradient", f"takes one rank, not {n_ranks}", "start one rank")
+    if asked.has_tape and n_ranks > 1:
+        name = "gradient" if asked.gradient else "each_term"
+        raise InputError(name, f"takes one rank, not {n_ranks}", "start one rank")
 
 
-def _needs(problem: _Problem, asked: _Propagation) -> Needs:
-    """The terms to start with; how many there will be nobody knows beforehand."""
+def _needs(problem: PauliProblem, asked: PauliRequest, threads: int) -> Needs:
+    """The terms to start with; how many there will be is known beforehand for repetitions alone."""
+    if asked.monte_carlo is not None:
+        return sampling_needs(problem, asked, min(threads, asked.monte_carlo.repetitions))
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    return Needs(
-        size_bytes, size_bytes, "give an observable of fewer words", "gradients" if asked.gradient else ""
-    )
+    what = "gradients" if asked.gradient else "values of each term" if asked.each_term else ""
+    return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
 
 
-def _work(rank: Rank, problem: _Problem, asked: _Propagation, output: Path | None) -> Expectation:
+def _checkpoint(problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Checkpoint | None:
+    """The checkpoint of repetitions, where one is kept."""
+    target = options.output
+    if asked.monte_carlo is None or target is None or not options.checkpoint:
+        return None
+    path = target.with_name(f"{target.name}.ckpt")
+    return Checkpoint(path, identity(problem, asked), options.resume)
+
+
+def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Expectation:
     """Propagate on this rank; rank 0 writes the files."""
+    kept = _checkpoint(problem, asked, options)
+    if asked.monte_carlo is not None:
+        expectation = _sample(rank, problem, asked, kept)
+    else:
+        expectation = _propagate(rank, problem, asked)
+    if rank.is_first:
+        if options.output is not None:
+            write_text(options.output, json.dumps(expectation.report, indent=1) + "\n")
+        if asked.record is not None and expectation.propagation is not None:
+            write_record(expectation.propagation.record, asked.record)
+        if kept is not None:
+            kept.remove()
+    return expectation
+
+
+def _sample(
+    rank: Rank, problem: PauliProblem, asked: PauliRequest, kept: Checkpoint | None
+) -> Expectation:  # fmt: skip
+    """The repetitions of all ranks."""
+    ranks = rank.world if rank.world.size > 1 else None
+    use = Resources(device="cpu", threads=rank.threads, precision=asked.precision, ranks=ranks)
+    estimate, work = sample(rank, problem, asked, use, kept)
+    report = estimate_report(problem, asked, use, estimate, work)
+    return Expectation(estimate.value, None, report, estimate)
+
+
+def _propagate(rank: Rank, problem: PauliProblem, asked: PauliRequest) -> Expectation:
+    """One propagation, whose terms all ranks share."""
 
     def heard(at: Progress) -> None:
         text = f"step {at.step} of {at.steps}: {at.terms} terms, {size_text(at.size_bytes)}"
@@ -246,128 +271,43 @@ def _work(rank: Rank, problem: _Problem, asked: _Propagation, output: Path | Non
 
     use = Resources(
         device=rank.device.name, threads=rank.threads, precision=asked.precision,
-        memory_bytes=None if asked.gradient else rank.memory_bytes, when_full=asked.when_full,
+        memory_bytes=None if asked.has_tape else rank.memory_bytes, when_full=asked.when_full,
         ranks=rank.connected(),
     )  # fmt: skip
     with rank.on_stream():
-        expectation = _solve(problem, use, asked, heard)
-    if rank.is_first:
-        if output is not None:
-            write_text(output, json.dumps(expectation.report, indent=1) + "\n")
-        if asked.record is not None:
-            write_record(expectation.propagation.record, asked.record)
-    return expectation
-
-
-def write_record(record: Record, path: str | Path) -> None:
-    """Write what happened at every step: as JSON, or as a plot where the name ends in .svg."""
-    if Path(path).suffix.lower() == ".svg":
-        from tnplan.reporting.pauli_plot import record_plot
-        from tnplan.reporting.plots import svg_of
-
-        write_text(path, svg_of(record_plot(record)))
-    else:
-        write_text(path, json.dumps({"format": RECORD_FORMAT, "version": 1, **asdict(record)}) + "\n")
+        return _solve(problem, use, asked, heard)
 
 
 def _solve(
-    problem: _Problem, use: Resources, asked: _Propagation, heard: Callable[[Progress], None]
+    problem: PauliProblem, use: Resources, asked: PauliRequest, heard: Callable[[Progress], None]
 ) -> Expectation:
-    steps, start, keep = problem.steps, problem.terms, asked.keep
+    steps, start, keep, state = problem.steps, problem.terms, asked.keep, problem.state
     is_forward, left_out = asked.picture == "schroedinger", NOTHING
     if is_forward:
-        bits = problem.state or "0" * problem.circuit.n_qubits
-        start, left_out = product_state(bits_bloch(bits), asked.truncation.max_weight)
-        steps, keep = list(forward(steps)), "all"
+        start, left_out = product_state(_bloch(problem), asked.truncation.max_weight)
+        steps, keep, state = list(forward(steps)), "all", None
     done = propagate_steps(
-        steps, start, asked.truncation, use, state=problem.state, keep=keep, stop_above=asked.stop_above,
+        steps, start, asked.truncation, use, state=state, keep=keep, stop_above=asked.stop_above,
         progress=heard,
     )  # fmt: skip
     done = replace(done, dropped=left_out + done.dropped)
-    value, bound = done.value, done.dropped.l1
-    if is_forward:
-        value, is_unital = overlap(done.result, problem.terms), all(map(_is_unital, problem.steps))
-        bound = overlap_error(done.dropped, problem.terms, value, is_unital=is_unital)
-    report = _report(problem, value, bound, done, use, asked)
+    value = overlap(done.result, problem.terms) if is_forward else done.value
+    report = propagation_report(problem, asked, use, done, value)
     if asked.gradient:
-        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=problem.state)
-        report["gradient"] = _derivatives(problem, gradients)
+        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=state)
+        report["gradient"] = derivatives(problem, gradients)
+    if asked.each_term:
+        values = value_of_terms(problem.steps, problem.terms, asked.truncation, state=state)
+        report |= term_values(problem, values)
+    if problem.parts:
+        value, of_sum = sum_of_parts(problem, values, is_exact=not done.dropped.terms)
+        report |= of_sum
     return Expectation(value, done, report)
 
 
-def _is_unital(step: PauliStep) -> bool:
-    return not isinstance(step, TransferMatrix) or step.is_unital
-
-
-def _check_files(circuit: Any, output: str | Path | None, record: str | Path | None) -> None:
-    for path in (output, record):
-        if path is not None:
-            check_writable(path, circuit)
-    if record is not None:
-        check_suffix(record, ".json", ".svg")
-        if output is not None and Path(record).resolve() == Path(output).resolve():
-            raise InputError(str(record), "is the file of the result too", "give the record another name")
-
-
-def _problem(circuit: Any, observable: Any, asked: _Propagation) -> _Problem:
-    probability = asked.depolarize
-    if not is_number(probability) or not 0 <= probability <= 1:
-        raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
-    read = load_circuit(circuit, asked.parameters)
-    terms = given_sum(observable, read.n_qubits)
-    in_bits(terms, asked.state)
-    steps, gates = [], []
-    for number, gate in enumerate(read.gates):
-        for step in _noisy(gate, f"gate {number} ({gate.name})", probability, asked.gradient):
-            steps.append(step)
-            gates.append(number)
-    return _Problem(read, steps, gates, terms, asked.state)
-
-
-def _noisy(gate: Gate, place: str, probability: float, gradient: bool) -> Iterator[PauliStep]:
-    yield from gate_steps(gate, place, rotations=gradient)
-    if probability and not isinstance(gate, GlobalPhase):
-        if len(gate.qubits) > MOST_QUBITS:
-            raise InputError(
-                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
-                "split the gate, or leave --depolarizing out",
-            )  # fmt: skip
-        yield depolarizing(gate.qubits, probability)
-
-
-def _derivatives(problem: _Problem, gradients: Gradient) -> list[dict[str, Any]]:
-    return [
-        {"gate": gate, "rotation": word_text(step.x, step.z), "angle": step.angle, "derivative": derivative}
-        for step, gate, derivative in zip(
-            problem.steps, problem.gates, np.real(gradients.derivatives).tolist(), strict=True
-        )
-        if isinstance(step, Rotation)
-    ]
-
-
-def _report(
-    problem: _Problem, value: complex, bound: float, done: Propagation, use: Resources, asked: _Propagation
-) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "n_qubits": problem.circuit.n_qubits,
-        "gates": len(problem.circuit.gates),
-        "picture": asked.picture,
-        "expectation": value if isinstance(value, float) else [value.real, value.imag],
-        "error_bound": bound,
-        "dropped": {name: None if number > MOST else number for name, number in asdict(done.dropped).items()},
-        "truncation": asdict(asked.truncation),
-        "engine": "hash",
-        "device": use.device,
-        "ranks": 1 if use.ranks is None else use.ranks.size,
-        "threads": use.threads,
-        "precision": use.precision,
-        "memory_full": done.full,
-        "terms": done.n_terms,
-        "largest_terms": done.largest,
-        "steps": done.steps,
-        "terms_times_steps": done.visits,
-        "size_bytes": done.size_bytes,
-        "time_s": done.time_s,
-    }
+def _bloch(problem: PauliProblem) -> Array:
+    """The Bloch vectors of a bit string or a product state."""
+    if isinstance(problem.state, ProductState):
+        return problem.state.bloch
+    assert problem.state is None or isinstance(problem.state, str)
+    return bits_bloch(problem.state or "0" * problem.circuit.n_qubits)

@@ -4,6 +4,7 @@ Reads and checks inputs, chooses ranks and devices, writes results; the arithmet
 
 Changelog of `tnplan.statevector`, the JSON of a result:
 1 (2026-11-21): first version.
+2 (2026-11-26): `gradient`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 from tnplan.api.jobs.job import Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.state import DTYPES, end_state, open_state, state_needs
 from tnplan.api.progress import Listener
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -30,7 +30,7 @@ from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
-from tnplan.executor.statevector.memory_estimate import LARGEST, check_answer_memory
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
 from tnplan.executor.statevector.simulator import Simulator
@@ -43,6 +43,7 @@ from tnplan.executor.statevector.state_file import (
     save_part,
 )
 from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.networks.circuits.load import load_program
@@ -50,7 +51,7 @@ from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
 
 FORMAT = "tnplan.statevector"
-VERSION = 1
+VERSION = 2
 NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
@@ -79,7 +80,7 @@ class Simulation:
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        names = ("counts", "expectation", "amplitudes", "probabilities")
+        names = ("counts", "expectation", "amplitudes", "probabilities", "gradient")
         given = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(given) or 'no question'})"
@@ -112,6 +113,7 @@ def simulate(
     observable: Any = None,
     amplitudes: Sequence[str] = (),
     marginal: Sequence[int] = (),
+    gradient: bool = False,
     parameters: Mapping[str, Any] | None = None,
     depolarize: float = 0.0,
     mode: str = "compiled",
@@ -143,6 +145,9 @@ def simulate(
         Bit strings whose amplitudes are asked for; character k is qubit k.
     marginal : sequence of int
         Qubits the probabilities of whose values are asked for.
+    gradient : bool
+        Ask for the derivatives of the expectation value by all angles of the circuit. Takes the memory of
+        three states, on the CPU: with "auto" no GPU is taken.
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
     depolarize : float
@@ -175,6 +180,9 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
+    if gradient and device == "gpu":
+        raise InputError("--gradient", "is computed on the CPU alone", "give --device cpu")
+    device = "cpu" if gradient and device == "auto" else device
     options = JobOptions.given(device, ranks, threads, memory, output, progress=progress)
     check_choice("--precision", precision, DTYPES)
     asked = _Simulation(depolarize, mode, DTYPES[precision], start, save)
@@ -186,7 +194,7 @@ def simulate(
         terms = None if observable is None else given_sum(observable, program.n_qubits)
         question = Question(
             shots, terms,
-            _listed("--amplitudes", amplitudes), _listed("--marginal", marginal),
+            _listed("--amplitudes", amplitudes), _listed("--marginal", marginal), gradient,
         )  # fmt: skip
         request = _Request(program, question, _seed(seed))
         _check(request, asked)
@@ -207,7 +215,8 @@ def simulate(
 
 
 def _needs(request: _Request, asked: _Simulation, n_ranks: int, threads: int) -> Needs:
-    return state_needs(request.program.n_qubits, asked.dtype, n_ranks, threads)
+    states = GRADIENT_STATES if request.question.gradient else 1
+    return state_needs(request.program.n_qubits, asked.dtype, n_ranks, threads, states)
 
 
 def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None) -> Simulation:
@@ -220,7 +229,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = open_state(rank, n, asked.dtype)
+        state = open_state(rank, n, asked.dtype, gradient=question.gradient)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)
@@ -331,4 +340,6 @@ def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
         report["marginal"] = {
             "qubits": list(question.marginal), "probabilities": given.probabilities.tolist()
         }  # fmt: skip
+    if given.gradient is not None:
+        report["gradient"] = [asdict(derivative) for derivative in given.gradient]
     return report

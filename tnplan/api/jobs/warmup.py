@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.progress import Listener, Progress
-from tnplan.executor.device.cpu.compiled.ahead import Samples
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.selection.select import check_device, sees_gpu
 from tnplan.planner.common.cache_folder import cache_folder
+from tnplan.planner.common.compiled.ahead import Samples
 from tnplan.planner.common.errors import InputError
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
 STATE, TERMS = "tnplan.executor.statevector.cpu.kernel_samples", "tnplan.executor.pauli.terms.kernel_samples"
+MOVES, ORDERS = "tnplan.planner.search.annealer.kernel_samples", "tnplan.planner.search.orders.kernel_samples"
 QUBITS = 18
 """From so many on a state on a GPU has kernels of its circuit's passes."""
 
@@ -121,7 +122,7 @@ def _files() -> set[Path]:
 
 
 def _compile(samples: Samples) -> None:
-    from tnplan.executor.device.cpu.compiled.worker import compile_missing
+    from tnplan.planner.common.compiled.worker import compile_missing
 
     compile_missing(samples)
 
@@ -174,15 +175,6 @@ def _compress() -> None:
             decompress(compress(values, 1e-3, setting=setting))
 
 
-def _search() -> None:
-    from tnplan.api.planning.search import search
-    from tnplan.api.workload.circuits import lattice
-    from tnplan.planner.search.orders.starts import load_kernels
-
-    load_kernels()
-    search(lattice(4, 4, 8), time=2, max_tensor=1 << 12)
-
-
 def _cpu_parts() -> dict[str, Callable[[], None]]:
     """What is done on a CPU, the longest first."""
     parts: dict[str, Callable[[], None]] = {}
@@ -198,8 +190,14 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
+    for label, module, function in (
+        ("annealing of paths", MOVES, "of_moves"),
+        ("dissection of networks", ORDERS, "of_divisions"),
+        ("orders of networks", ORDERS, "of_plain_orders"),
+    ):
+        parts[label] = partial(_compile, Samples(module, function))
     covers = partial(_compile, Samples(STATE, "of_covers"))
-    return {**parts, "sorting of gates": covers, "codecs": _compress, "search of paths": _search}
+    return {**parts, "sorting of gates": covers, "codecs": _compress}
 
 
 def _gpu_parts() -> dict[str, Callable[[], None]]:

@@ -4,9 +4,13 @@ One function for each command of `tnplan workload`. docs/workloads.md says where
 """
 
 from tnplan.api.workload.circuits import lattice, qaoa, sycamore, zuchongzhi
+from tnplan.api.workload.dynamics import ansatz, ising, loschmidt
 from tnplan.api.workload.networks import decoding, kings, peps, regular
 
-__all__ = ["decoding", "kings", "lattice", "peps", "qaoa", "regular", "sycamore", "zuchongzhi"]
+__all__ = [
+    "ansatz", "decoding", "ising", "kings", "lattice", "loschmidt", "peps", "qaoa", "regular", "sycamore",
+    "zuchongzhi",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -133,6 +133,30 @@ def bind_product(
     )  # fmt: skip
 
 
+def bind_stored(
+    stream: Any, sizes: tuple[int, int, int, int], dtype: str, precision: str,
+    a_stored: tuple[bool, int], b_stored: tuple[bool, int],
+) -> Multiply:  # fmt: skip
+    """c = a b^T for operands of which each is a part of a larger one, with k last or first.
+
+    `sizes` are batch, m, n and k of the part. Each operand says whether it is stored with k first, as
+    [batch | k | kept], and how many elements of m or n the whole of it has. c is row-major and contiguous,
+    [batch | m | n].
+    """
+    n_batch, m, n, k = sizes
+    (one, zero, _), kind, bound = factors(dtype), DATA_TYPES[dtype], handle(stream)
+    (a_first, all_m), (b_first, all_n) = a_stored, b_stored
+    # Read by columns, as cuBLAS does, the row-major c is its transpose: b and a change places.
+    operations = NOT_TRANSPOSED if b_first else TRANSPOSED, TRANSPOSED if a_first else NOT_TRANSPOSED
+    head = (bound.value, *operations, n, m, k, one)
+    b_form = (kind, all_n if b_first else k, all_n * k)
+    a_form = (kind, all_m if a_first else k, all_m * k)
+    return _Product(
+        bound, bindings().gemm_strided_batched_ex_64, f"a product of batch {n_batch}, m {m}, n {n}, k {k}",
+        head, b_form, a_form, zero, (kind, n, m * n), (n_batch, COMPUTE[precision], DEFAULT_ALGORITHM),
+    )  # fmt: skip
+
+
 def bind_half_product(stream: Any, m: int, n: int, k: int, add: bool) -> Multiply:
     """c (+)= a b^T for row-major a [m | k] and b [n | k] of half-precision numbers and c [m | n] of floats.
 

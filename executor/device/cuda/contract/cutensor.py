@@ -103,6 +103,8 @@ def bind_contract(
     the bytes of `workspace` (any dtype; `workspace_bytes` says how many are wanted), which other calls on the
     same stream may share. The call allocates nothing and waits for nothing.
     """
+    if shape.k_first:
+        raise ValueError("cuTENSOR is given operands with k last")
     return bind_modes(contraction_modes(shape), (a, b, c), workspace, precision, stream)
 
 

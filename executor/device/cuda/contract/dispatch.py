@@ -21,6 +21,7 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
     tiles,
 )
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
+from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
 from tnplan.executor.device.cuda.copy.permute import bind_placed
@@ -47,6 +48,8 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
+    if shape.k_first:
+        return cublas.WORKSPACE_BYTES
     found = _split_beforehand(shape, dtype, precision)
     if isinstance(found, Cut):
         return found.scratch_bytes
@@ -97,8 +100,8 @@ def bind_contract(
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b on `stream`; see `Device.bind_contract`.
 
-    a [batch | m | k], b [batch | n | k], c and the workspace are flat arrays of one type, `scratch` is one of
-    `scratch_bytes` bytes that the calls on a stream may share. Raises ValueError for a precision that the
+    a, b, c and the workspace are flat arrays of one type, `scratch` is one of `scratch_bytes` bytes that the
+    calls on a stream may share. Raises ValueError for a precision that the
     type does not have, or where a workspace is needed and missing.
     """
     n_batch, m, n, k = shape.sizes
@@ -108,6 +111,9 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
+    if shape.k_first:
+        cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
+        return bind_k_first(shape, a, b, c, workspace, precision, stream)
     found = _split_beforehand(shape, dtype, precision)
     if isinstance(found, Cut) and (a.data.ptr | b.data.ptr) % READ_BYTES == 0:  # else by bind_scattered
         return bind_wgmma(found, shape, a, b, c, scratch, stream)

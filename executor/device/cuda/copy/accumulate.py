@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,24 @@ def bind_accumulate(target: Array, source: Array, stream: Any, multiprocessors: 
 
     def run() -> None:
         kernel(grid, (THREADS,), arguments, stream=stream)
+
+    return run
+
+
+def bind_add_block(
+    target: Array, source: Array, start: Callable[[], int], stream: Any, multiprocessors: int
+) -> Call:
+    """Add the source to the block of its length that begins at element `start()` of the target."""
+    bound: dict[int, Call] = {}
+    if not source.size:
+        return nothing
+
+    def run() -> None:
+        first = start()
+        if first not in bound:
+            block = target[first : first + source.size]
+            bound[first] = bind_accumulate(block, source, stream, multiprocessors)
+        bound[first]()
 
     return run
 

@@ -169,14 +169,14 @@ def test_contract_with_batch_modes_through_a_tile() -> None:
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:
-    modes = (Mode("m", 2), Mode("n", 3), Mode("k", 4))
+    modes = (Mode("m", 2), Mode("n", 3), Mode("k", 4), Mode("p", 2))
     schedule = hand_made(
-        ONE, modes, (("m", "k"), ("n", "k")), ("m", "n"),
-        [((0, 1), (), ()), ((2, 0), (), ()), ((1, 2), (), ())],
+        ONE, modes, (("m", "k", "p"), ("n", "k")), ("m", "p", "n"),
+        [((0, 3, 1), (), ()), ((0, 2, 3), (), ()), ((1, 2), (), ())],
         once=(Load(0, 1), Load(1, 2), Contract(1, 2, 0, None, 7)),
     )  # fmt: skip
     with pytest.raises(ValueError, match="step 7"):
-        run_schedule(schedule, [np.zeros((2, 4)), np.zeros((3, 4))])
+        run_schedule(schedule, [np.zeros((2, 4, 2)), np.zeros((3, 4))])
 
 
 @pytest.fixture(scope="module")

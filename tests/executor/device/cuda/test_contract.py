@@ -5,6 +5,7 @@ Errors are taken relative to the contraction of absolute values.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -82,6 +83,33 @@ def test_large_k_and_interleaved_modes(runner, dtype, precision):
     rng = np.random.default_rng(10)
     order = tuple(int(position) for position in rng.permutation(16))
     check(runner, (), (2,) * 8, (2,) * 8, 3000, order, dtype, 4096, precision, rng)
+
+
+@runners
+@pytest.mark.parametrize(("dtype", "precision"), every_precision())
+@pytest.mark.parametrize("k_first", ["a", "b", "ab"])
+def test_operands_stored_with_k_first(runner, dtype, precision, k_first):
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        batch, m, n = (
+            tuple(int(e) for e in rng.choice([2, 2, 3, 5, 40], rng.integers(0, 3))) for _ in range(3)
+        )
+        order = tuple(int(position) for position in rng.permutation(len(batch + m + n)))
+        k, capacity = int(rng.choice([2, 4, 9, 33])), int(rng.choice([1, 63, 1024, 1 << 18]))
+        if prod(batch + m + n) > 1000 * capacity:
+            continue
+        shape = replace(shape_of(batch, m, n, k, order), k_first=k_first)
+        a, b = (random_values(rng, (shape.sizes[0], rows, k), dtype) for rows in shape.sizes[1:3])
+        stored = [
+            np.ascontiguousarray(one.swapaxes(1, 2)) if name in k_first else one
+            for name, one in (("a", a), ("b", b))
+        ]
+        c = contract_on(runner, shape, *stored, capacity, precision)
+        truth, scale = (
+            np.ascontiguousarray(values.reshape(batch + m + n).transpose(order)).ravel()
+            for values in truths(a, b)
+        )
+        assert np.all(np.abs(c - truth) <= expected_error(check_precision(precision, dtype), k) * scale)
 
 
 @runners

@@ -303,3 +303,19 @@ def test_arenas_are_opened_by_handle_and_without_one_not_at_all(monkeypatch: pyt
     assert reached(FakeHost(elsewhere, {1})).ranks == frozenset()
     runtime.ipcGetMemHandle = no_handle
     assert reached(FakeHost(elsewhere, {0, 1})).ranks == frozenset()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_block_is_added_where_the_loops_are(device: Any, dtype: str) -> None:
+    itemsize = np.dtype(dtype).itemsize
+    device.allocate(100 * itemsize)
+    whole, part = device.view(0, 60, dtype), device.view(64 * itemsize, 7, dtype)
+    values, added, place = normal(60, dtype), normal(7, dtype, 1), [0]
+    device.from_host(whole, values)
+    device.from_host(part, added)
+    call = device.bind_add_block(whole, part, lambda: place[0])
+    wanted = values.copy()
+    for place[0] in (0, 13, 53, 13):
+        call()
+        wanted[place[0] : place[0] + 7] += added
+    assert np.array_equal(device.to_host(whole), wanted)

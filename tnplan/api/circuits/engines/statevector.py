@@ -30,7 +30,6 @@ from tnplan.api.circuits.questions import (
 )
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.state import end_state, open_state, state_needs
-from tnplan.executor.device.cpu.compiled.ahead import compile_soon
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.communicator import agree
@@ -44,6 +43,7 @@ from tnplan.executor.statevector.memory_estimate import check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.planner.networks.circuits.gates import gate

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba.core import event, types
-from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
+from numba.core import types
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.cpu import CPUContext
+from numba.core.dispatcher import Dispatcher
 
-from tnplan.executor.device.cpu.compiled.kernel import Kernel, Late, Types, c_types
-from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, keep_object, target_machine
+from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
+from tnplan.planner.common.compiled.object_cache import (
+    CompiledObject,
+    alone,
+    find_object,
+    keep_object,
+    target_machine,
+)
 from tnplan.planner.common.numba_cache import cached_njit
 
 BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -30,13 +39,20 @@ NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 """What a kernel may return, as characters of `struct`."""
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
+PREFIX = "tnplan_"
+"""What names of functions begin with, before a namespace and its length."""
+UNUSED = (JITCodeLibrary, "_finalize_specific"), (JITCPUCodegen, "set_env")
+"""Steps of numba that make machine code in this process, to be run."""
 _globals: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
 def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
-    """Compile a kernel for these types, and write it to the cache."""
-    made = compile_kernel(kernel, kinds)
-    keep_object(kernel, kinds, made)
+    """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
+    with alone(kernel, kinds):
+        made = find_object(kernel, kinds)
+        if made is None:
+            made = compile_kernel(kernel, kinds)
+            keep_object(kernel, kinds, made)
     return made
 
 
@@ -50,8 +66,8 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
         except numba.core.errors.NumbaError:
             return BY_NUMBA  # which says what is wrong, if it cannot do it either
         done = dispatcher.overloads[arguments]
-        module = llvm.parse_assembly(dispatcher.inspect_llvm(arguments))
-    name: str = done.fndesc.llvm_func_name
+        name: str = done.fndesc.llvm_func_name
+        module = _optimized(done.library, name)
     result: Any = done.signature.return_type
     is_tuple = isinstance(result, types.BaseTuple)
     parts = tuple(result) if is_tuple else (result,)
@@ -120,6 +136,21 @@ def _is_as_called(function: Any, kinds: Types) -> bool:
     return given == ["ptr", "ptr", *(WIDTHS[one] for one in c_types(kinds))]
 
 
+def _optimized(library: Any, name: str) -> Any:
+    """The module of a function and of all that it calls."""
+    module = llvm.parse_bitcode(library._final_module.as_bitcode())
+    for number, function in enumerate(module.functions):
+        if function.is_declaration or function.name == name:
+            continue
+        # As nobody else calls it, its caller may take it in, or call it with fewer arguments. What is loaded
+        # finds functions by name, those of other kernels too.
+        function.linkage = "internal"
+        function.name = f"{name}.{number}"
+    passes, builder = library._codegen._module_pass_manager()
+    passes.run(module, builder)
+    return module
+
+
 def _object_code(module: Any) -> bytes:
     machine = target_machine()
     module.data_layout = str(machine.target_data)
@@ -132,40 +163,47 @@ def entry_alone() -> Iterator[None]:
     """While a kernel is compiled: functions that it calls are optimized within it alone, and none is run.
 
     Numba optimizes each function called as a whole and makes machine code of it, though it is in its caller
-    then: with these steps left out the same kernel is compiled in two thirds of the time. A numba that has
-    other steps goes its own way.
+    then. Its names of functions have all types in them, thousands of characters for records of arrays, which
+    LLVM reads again and again. A numba that has other steps goes its own way.
     """
-    depth = _Depth()
-    linked: Any = CPUCodeLibrary
-    ready: Any = JITCodeLibrary
-    if not (hasattr(linked, "_optimize_final_module") and hasattr(ready, "_finalize_specific")):
+    optimize: Any = getattr(CPUCodeLibrary, "_optimize_final_module", None)
+    if optimize is None or not all(hasattr(owner, name) for owner, name in UNUSED):
         yield
         return
-    optimize, finish = linked._optimize_final_module, ready._finalize_specific
 
-    def optimize_entry(library: Any) -> None:
-        if depth.now <= 1:
-            optimize(library)
+    def optimize_others(library: Any) -> None:
+        if not any(PREFIX in one.name for one in library._final_module.functions):
+            optimize(library)  # numba's own, for code that it runs itself
 
-    linked._optimize_final_module = optimize_entry
-    ready._finalize_specific = lambda library: None
+    whole_name: Any = CPUContext.mangler
+
+    def short_name(context: Any, name: str, *arguments: Any, **named: Any) -> str:
+        whole = whole_name(context, name, *arguments, **named)
+        readable = "".join(filter(str.isalnum, name.rsplit(".", 1)[-1]))
+        short = f"{PREFIX}{readable}_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+        return f"_ZN{len(short)}{short}Ev"
+
+    template: Any = Dispatcher.get_call_template
+
+    def of_plain_numbers(dispatcher: Any, given: Any, named: Any) -> Any:
+        # A number that stands in the code is a type of its own for numba, which would compile all it reaches.
+        return template(dispatcher, tuple(map(types.unliteral, given)), named)
+
+    with ExitStack() as stack:
+        stack.enter_context(replaced(Dispatcher, "get_call_template", of_plain_numbers))
+        stack.enter_context(replaced(CPUContext, "mangler", short_name))
+        stack.enter_context(replaced(CPUCodeLibrary, "_optimize_final_module", optimize_others))
+        for owner, name in UNUSED:
+            stack.enter_context(replaced(owner, name, lambda *_: None))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """For a while, another value of an attribute."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        with event.install_listener("numba:compile", depth):
-            yield
+        yield
     finally:
-        linked._optimize_final_module, ready._finalize_specific = optimize, finish
-
-
-class _Depth(event.Listener):
-    """How many functions are being compiled, one for the sake of another."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def on_start(self, happened: Any) -> None:
-        """One begins."""
-        self.now += 1
-
-    def on_end(self, happened: Any) -> None:
-        """One ends."""
-        self.now -= 1
+        setattr(owner, name, before)

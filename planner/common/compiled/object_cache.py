@@ -7,6 +7,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -20,9 +21,14 @@ from tnplan.planner.common.cache_folder import cache_folder
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import write_file
 
+try:
+    import fcntl
+except ImportError:  # Windows: two processes may compile the same
+    fcntl = None  # type: ignore[assignment]
+
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-MAGIC = b"tnplan.object 1\n"
+MAGIC = b"tnplan.object 2\n"
 """What files begin with; a line of JSON and the object code follow."""
 
 
@@ -76,6 +82,29 @@ def keep_object(kernel: Any, types: tuple[Any, ...], made: CompiledObject) -> No
         )
     except (InputError, WriteError, OSError):
         return
+
+
+@contextmanager
+def alone(kernel: Any, types: tuple[Any, ...]) -> Iterator[None]:
+    """While a kernel is compiled: another process that is about to do the same waits."""
+    folder = objects_folder()
+    if folder is None or fcntl is None:
+        yield
+        return
+    place = folder / f"{_name(kernel, types)}.lock"
+    try:
+        stream = place.open("wb")
+    except OSError:
+        yield
+        return
+    with stream:
+        with suppress(OSError):  # a folder of a network that has no locks
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                place.unlink()
 
 
 def objects_folder() -> Path | None:

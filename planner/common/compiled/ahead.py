@@ -12,7 +12,7 @@ from importlib import import_module
 from threading import Lock
 from typing import Any
 
-from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, objects_folder
+from tnplan.planner.common.compiled.object_cache import CompiledObject, find_object, objects_folder
 
 Sample = tuple[Any, tuple[Any, ...]]
 """A kernel, and arguments of the types that it is called with."""
@@ -61,9 +61,14 @@ def compile_soon(several: Iterable[Samples]) -> None:
 
 def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
     """Whether the cache has a kernel for the types of these arguments."""
-    from tnplan.executor.device.cpu.compiled.kernel import argument_types
+    from tnplan.planner.common.compiled.kernel import argument_types
 
     return find_object(kernel, argument_types(*arguments)) is not None
+
+
+def still_compiling(several: Iterable[Samples]) -> bool:
+    """Whether a process that was started for one of these is at work."""
+    return any(one in _workers and _workers[one].process.poll() is None for one in several)
 
 
 def compiled_elsewhere(

@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.root import ROOT
 from tnplan.executor.device.cpu.bits_kernel import count_bits
-from tnplan.executor.device.cpu.compiled import object_cache
-from tnplan.executor.device.cpu.compiled.ahead import Sample, Samples, compile_soon, is_compiled
-from tnplan.executor.device.cpu.compiled.kernel import Kernel, argument_types, kernel
+from tnplan.planner.common.compiled import object_cache
+from tnplan.planner.common.compiled.ahead import Sample, Samples, compile_soon, is_compiled
+from tnplan.planner.common.compiled.kernel import Kernel, argument_types, kernel
 
 SCALE = 3
 jit = kernel(nogil=True, error_model="numpy")
@@ -144,7 +144,7 @@ def test_variables_that_find_faults_leave_kernels_to_numba(
 
 TWICE = """
 import sys, numpy as np
-from tests.executor.device.cpu.test_compiled import added
+from tests.planner.common.test_compiled import added
 print(added(np.arange(4), 1), "numba" in sys.modules)
 """
 

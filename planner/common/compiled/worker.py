@@ -1,4 +1,4 @@
-"""A process that compiles kernels: python -m tnplan.executor.device.cpu.compiled.worker MODULE FUNCTION ...
+"""A process that compiles kernels: python -m tnplan.planner.common.compiled.worker MODULE FUNCTION ...
 
 The function, called with the other arguments, gives the kernels with arguments of their types.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import sys
 
-from tnplan.executor.device.cpu.compiled.ahead import Samples, is_compiled
+from tnplan.planner.common.compiled.ahead import Samples, is_compiled
 
 
 def compile_missing(samples: Samples) -> int:
     """Compile those kernels that are not in the cache; return how many."""
     missing = [sample for sample in samples.all() if not is_compiled(*sample)]
     for kernel, arguments in missing:
-        from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
-        from tnplan.executor.device.cpu.compiled.kernel import argument_types
+        from tnplan.planner.common.compiled.compile_kernel import compile_and_keep
+        from tnplan.planner.common.compiled.kernel import argument_types
 
         compile_and_keep(kernel, argument_types(*arguments))
     return len(missing)

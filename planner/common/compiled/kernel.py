@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cpu.compiled.ahead import compiled_elsewhere
-from tnplan.executor.device.cpu.compiled.object_cache import CompiledObject, find_object, load_object
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.compiled.ahead import compiled_elsewhere
+from tnplan.planner.common.compiled.object_cache import CompiledObject, find_object, load_object
 
 Types = tuple[Any, ...]
 """The types of arguments; see `argument_types`."""
@@ -88,7 +88,7 @@ class Kernel:
     @functools.cached_property
     def dispatcher(self) -> Any:
         """The same function as numba's own; needs numba."""
-        from tnplan.executor.device.cpu.compiled.compile_kernel import dispatcher_of
+        from tnplan.planner.common.compiled.compile_kernel import dispatcher_of
 
         return dispatcher_of(self)
 
@@ -103,7 +103,7 @@ class Kernel:
                 if made is None:
                     made = compiled_elsewhere(self, lambda: find_object(self, types))
                 if made is None:
-                    from tnplan.executor.device.cpu.compiled.compile_kernel import compile_and_keep
+                    from tnplan.planner.common.compiled.compile_kernel import compile_and_keep
 
                     made = compile_and_keep(self, types)
             address = None if made is None else load_object(made)

@@ -1,0 +1,1 @@
+"""Monte Carlo propagation: terms are resampled without bias, in independent repetitions."""

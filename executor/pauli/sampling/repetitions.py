@@ -1,0 +1,142 @@
+"""Independent repetitions of a propagation that resamples its terms. One thread each; reads no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import in_bits, overlap
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep
+from tnplan.executor.pauli.algebra.states import State, weighted_sum
+from tnplan.executor.pauli.propagate import Propagator, prepared
+from tnplan.executor.pauli.sampling.echo import EchoParts
+from tnplan.executor.pauli.sampling.resampling import StratifiedResampler
+from tnplan.executor.pauli.terms.sharded import ShardedTerms
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checks import check_choice, check_count
+from tnplan.planner.common.errors import InputError
+
+BY = {"magnitude": 1, "square": 2}
+"""In proportion to what terms stay, and its power."""
+MOST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """Resample the terms where they would pass `Truncation.max_terms`, in independent repetitions.
+
+    Parameters
+    ----------
+    repetitions : int
+        How many, 2 or more; their mean is the estimate.
+    seed : int
+        Repetition r depends on the seed and r alone.
+    by : {"magnitude", "square"}
+        In proportion to what small terms stay. By magnitude every value is unbiased. By square is for echoes
+        (docs/pauli.md): the noise is far smaller, and words that are resampled apart do not interfere.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.MonteCarlo(repetitions=8, seed=3).by
+    'magnitude'
+    """
+
+    repetitions: int = 16
+    seed: int = 0
+    by: str = "magnitude"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "repetitions", check_count("--repetitions", self.repetitions, 2))
+        object.__setattr__(self, "seed", check_count("--seed", self.seed, 0, MOST_SEED))
+        check_choice("--resample-by", self.by, BY)
+
+
+class Repetition(NamedTuple):
+    """One repetition: its value, how often terms were resampled, and the most terms at any time."""
+
+    value: float
+    resampled: int
+    largest: int
+
+
+class LinearTask(NamedTuple):
+    """The value of one sum after steps, which is linear in the coefficients."""
+
+    steps: Sequence[PauliStep]
+    start: PauliSum
+    state: str | State | None
+
+    def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
+        """One repetition with at most so many terms."""
+        final, largest = _resampled(self.steps, self.start, most, resampler)
+        is_bits = self.state is None or isinstance(self.state, str)
+        value = in_bits(final, self.state) if is_bits else weighted_sum(final, self.state)  # type: ignore[arg-type]
+        return Repetition(float(value.real), resampler.events, largest)
+
+
+class EchoTask(NamedTuple):
+    """tr(A V^dagger A V) / 2^n: `back` gives A by squares; the middle V is linear in a sampled A."""
+
+    back: Sequence[PauliStep]
+    start: PauliSum
+    middle: Sequence[PauliStep]
+
+    def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
+        """One repetition with at most so many terms."""
+        half, largest = _resampled(self.back, self.start, most, resampler)
+        linear = StratifiedResampler(resampler.random)
+        turned, grown = _resampled(self.middle, half, max(most, half.n_terms), linear)
+        value = overlap(half, turned)
+        return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
+
+
+def linear_task(steps: Sequence[PauliStep], observable: PauliSum, state: str | State | None) -> LinearTask:
+    """What each repetition does for a value that is linear in the coefficients."""
+    return LinearTask(*prepared(steps, observable, keep_cliffords=False), state)
+
+
+def echo_task(parts: EchoParts, observable: PauliSum) -> EchoTask:
+    """What each repetition does for an echo of `observable`."""
+    back, start = prepared(parts.back, observable, keep_cliffords=False)
+    keep = any(isinstance(step, Clifford) for step in parts.middle)
+    middle, _ = prepared(parts.middle, observable, keep_cliffords=True) if keep else (parts.middle, None)
+    return EchoTask(back, start, middle)
+
+
+def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, most: int, number: int) -> Repetition:
+    """Repetition `number`; the same wherever and with whatever others it runs."""
+    random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
+    return task.run(most, StratifiedResampler(random, BY[plan.by]))
+
+
+def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
+    """The terms that a repetition may have; refuses what resampling cannot do."""
+    if truncation.max_terms is None:
+        raise InputError("--repetitions", "need a limit of terms", "give --max-terms")
+    if Truncation(max_terms=truncation.max_terms, every=truncation.every) != truncation:
+        raise InputError("--repetitions", "resample terms and cut none", "leave the cuts out")
+    if np.iscomplexobj(observable.coefficients):
+        raise InputError("--repetitions", "take real coefficients", "give the two parts one by one")
+    return truncation.max_terms
+
+
+def _resampled(
+    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler
+) -> tuple[PauliSum, int]:
+    """The sum after steps with at most `most` terms, and the most terms that there were."""
+    terms = ShardedTerms(start)
+    try:
+        Propagator(terms, Truncation(max_terms=most), resampler=resampler).run(steps)
+        grown = terms.ledger.record().grown
+        return terms.local_terms(), max((start.n_terms, *grown))
+    finally:
+        terms.close()

@@ -1,0 +1,96 @@
+"""Which terms stay where there may be only so many: the largest, or a sample without bias. Knows no table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import merge
+from tnplan.executor.pauli.terms.truncation import TermLimits
+from tnplan.planner.common.arrays import Array
+
+
+class Resampler(Protocol):
+    """Replaces terms by fewer of them so that sums over terms keep their mean."""
+
+    def draw(self, sizes: Array, most: int) -> tuple[Array, Array]:
+        """From magnitudes, float64: the numbers of the terms that stay, rising, and their new magnitudes."""
+
+
+class TermCap(NamedTuple):
+    """All ranks together have at most `n_terms`. Where a step would make more, terms past the `limits` go,
+    and then the smallest, or with a `resampler` those that it leaves out."""
+
+    n_terms: int
+    limits: TermLimits
+    resampler: Resampler | None = None
+
+
+class Arrivals(NamedTuple):
+    """Words that are no terms yet, uint64 [n, 2 W], with values and frequencies."""
+
+    keys: Array
+    values: Array
+    counts: Array
+
+    def chosen(self, which: Array) -> Arrivals:
+        """Some of them, by a mask or by numbers."""
+        return Arrivals(self.keys[which], self.values[which], self.counts[which])
+
+
+def united(parts: Sequence[Arrivals]) -> Arrivals:
+    """Arrivals of several lists as one, equal words merged: their values added, the least frequency kept."""
+    if len(parts) == 1:
+        return parts[0]
+    keys, values, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    if not len(values):
+        return Arrivals(keys, values, counts)
+    order = np.lexsort(keys.T)
+    first = np.concatenate([[True], np.any(keys[order][1:] != keys[order][:-1], axis=1)])
+    least = np.minimum.reduceat(counts[order], np.flatnonzero(first))
+    return Arrivals(*merge(keys, values), least)
+
+
+def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
+    """Which arrivals a sweep would drop."""
+    half = arrivals.keys.shape[1] // 2
+    x, z = arrivals.keys[:, :half], arrivals.keys[:, half:]
+    sizes = np.abs(arrivals.values).astype(np.float64)
+    gone = (sizes < limits.merged_cut) | (sizes == 0)
+    if limits.has_frequency:
+        gone |= arrivals.counts > limits.max_frequency
+    if limits.has_letters:
+        gone |= np.bitwise_count(x | z).sum(axis=1, dtype=np.int64) > limits.max_weight
+        gone |= np.bitwise_count(x).sum(axis=1, dtype=np.int64) > limits.max_xy
+    return np.asarray(gone)
+
+
+def nth_largest(
+    sizes: Sequence[Array], n: int, all_ranks: Callable[[int], int], *, is_alone: bool
+) -> float:  # fmt: skip
+    """The n-th largest of the numbers of all ranks, by halving: doubles >= 0 rise with their bits."""
+    if is_alone:
+        together = np.concatenate(sizes)
+        return float(np.partition(together, len(together) - n)[len(together) - n])
+    low, high = 0, int(np.array(np.inf).view(np.uint64))
+    while high - low > 1:
+        middle = (low + high) // 2
+        least = float(np.array(middle, np.uint64).view(np.float64))
+        if all_ranks(sum(int(np.count_nonzero(size >= least)) for size in sizes)) >= n:
+            low = middle
+        else:
+            high = middle
+    return float(np.array(low, np.uint64).view(np.float64))
+
+
+def least_words(keys: Sequence[Array], room: int, rank: int, rows: Sequence[Array]) -> list[Array]:
+    """Of words in each shard of this rank, masks of those among the `room` least of all ranks.
+
+    `rows` are the words of every rank: those of this one are `keys`, one after another.
+    """
+    chosen = np.zeros(sum(map(len, rows)), bool)
+    chosen[np.lexsort(np.concatenate(rows).T)[:room]] = True
+    first, n = sum(map(len, rows[:rank])), sum(map(len, keys))
+    return np.split(chosen[first : first + n], np.cumsum([len(part) for part in keys])[:-1])

@@ -1,0 +1,142 @@
+"""The sweep back: the derivatives of an expectation value by all angles of a circuit (Jones and Gacon,
+arXiv 2009.02823).
+
+Two states go back through the circuit, psi and lambda = O psi. After a gate U with dU/dangle = G U the
+derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
+from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.simulator import Simulator, StateVector
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.networks.circuits.circuit import Gate
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of the value by angle `parameter` of gate `gate`.
+
+    Parameters
+    ----------
+    gate, name
+        The number of the gate in the circuit, and its name.
+    parameter, angle
+        Which of its angles, and that angle.
+    derivative
+        Of the expectation value, a real number.
+
+    Examples
+    --------
+    >>> Derivative(0, "rx", 0, 0.5, -0.25).derivative
+    -0.25
+    """
+
+    gate: int
+    name: str
+    parameter: int
+    angle: float
+    derivative: float
+
+
+class AdjointState(StateVector, Protocol):
+    """What a state has besides, to be differentiated."""
+
+    def twin(self) -> AdjointState:
+        """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
+
+    def add_word(self, source: Any, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i: bits of the index in masks."""
+
+    def between(self, other: Any, words: Sequence[tuple[int, int]]) -> Array:
+        """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b those of the other
+        state."""
+
+
+def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> list[Derivative]:
+    """The derivatives by all angles, in the order of the gates; collective over the ranks of the state.
+
+    Parameters
+    ----------
+    simulator : Simulator
+        In the state after the gates, which stays.
+    gates : sequence of Gate
+        The circuit.
+    observable : PauliSum
+        With real coefficients.
+
+    Returns
+    -------
+    list of Derivative
+        One of each angle.
+
+    Raises
+    ------
+    InputError
+        For a gate with angles whose derivatives are not known.
+    """
+    segments = derivative_segments(gates)
+    sweep = _Sweep(simulator, observable)
+    found: dict[tuple[int, int], float] = {}
+    undone = len(gates)
+    for segment in segments:
+        sweep.undo(gates[segment.stop : undone])
+        undone = segment.stop
+        words = [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
+        values = iter(sweep.values(words))
+        for parameter in segment.parameters:
+            total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
+            found[parameter.gate, parameter.number] = 2.0 * complex(total).real
+    return [
+        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), found[gate, number])
+        for gate, number in sorted(found)
+    ]
+
+
+class _Sweep:
+    """Both states, with the qubits at equal bits."""
+
+    def __init__(self, simulator: Simulator, observable: PauliSum) -> None:
+        self._where, self._mode, self._n_qubits = simulator.where, simulator.mode, simulator.n_qubits
+        final: Any = simulator.state
+        self._psi, self._lambda = final.twin(), final.twin()
+        self._psi.load(final.part())
+        for x, z, coefficient in observable.masks():
+            factor = coefficient * 1j ** ((x & z).bit_count() & 3)
+            self._lambda.add_word(self._psi, self._mask(x), self._mask(z), factor)
+
+    def _mask(self, qubits: int) -> int:
+        """The mask of bits of the index for one of qubits."""
+        return sum(1 << self._where[qubit] for qubit in range(self._n_qubits) if qubits >> qubit & 1)
+
+    def values(self, words: Sequence[tuple[int, int]]) -> list[complex]:
+        """<lambda| P |psi> of Pauli words."""
+        masks = [(self._mask(x), self._mask(z)) for x, z in words]
+        found = self._psi.between(self._lambda, masks).tolist()
+        return [1j ** ((x & z).bit_count() & 3) * value for (x, z), value in zip(words, found, strict=True)]
+
+    def undo(self, gates: Sequence[Gate]) -> None:
+        """Take both states back to before some gates."""
+        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates)]
+        if not inverse:
+            return
+        n_inside = self._psi.n_bits
+        plan = compile_gates(inverse, self._where, self._psi.tile, self._mode, n_inside)
+        for state in (self._psi, self._lambda):
+            for step in state.prepare(plan.steps, again=False):
+                state.apply(step)
+        self._where = plan.after
+
+
+def _inverse(gate: MultiplexedGate) -> MultiplexedGate:
+    matrices = np.ascontiguousarray(gate.matrices.conj().swapaxes(1, 2))
+    return MultiplexedGate(gate.targets, gate.selectors, matrices)

@@ -1,0 +1,148 @@
+"""Derivatives of gates by their angles. Knows matrices and names; no state and no engine.
+
+The elements of all gates with names are trigonometric polynomials in half of each angle, of order 3 at most.
+The derivative of such a polynomial is a sum of its values at 6 angles (Wierichs et al., Quantum 6, 677, 2022,
+Eq. 26), exact up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import cos, pi, sin
+
+import numpy as np
+
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.gates import I2, KINDS, Kind, X, Y, Z
+from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
+
+ORDER = 3
+"""The largest frequency of a matrix element, in halves of an angle."""
+SAME = 1e-10
+"""How far elements of a gate may be from those that its name stands for, up to a phase of the whole gate."""
+LETTERS = {"x": X, "y": Y, "z": Z}
+
+
+def generators(gate: Gate, place: str = "gate") -> tuple[np.ndarray, ...]:
+    """For each angle of a gate the matrix G with dU/dangle = G U, complex128 on the gate's qubits.
+
+    The gate is known by its name; one of another name that has one angle, where its matrix is
+    exp(-i angle A / 2) with an A whose square is one. Phases of the whole gate make no difference.
+
+    Raises
+    ------
+    InputError
+        For a gate with angles of which nothing is known, or which two file formats mean differently.
+    """
+    found = [_generators(kind, gate.params) for kind in _kinds(gate) if _is_of(kind, gate)]
+    if any(not np.allclose(one, found[0], rtol=0, atol=SAME) for one in found[1:]):
+        raise InputError(
+            place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
+            "use another angle, or gates that both have, such as rz and cz",
+        )  # fmt: skip
+    if found:
+        return found[0]
+    axis = _axis(gate)
+    if axis is None:
+        raise InputError(
+            place, f"has {len(gate.params)} angles, and its derivatives by them are not known",
+            "use gates of the standard names, or give it no angles",
+        )  # fmt: skip
+    return (-0.5j * axis,)
+
+
+def _kinds(gate: Gate) -> list[Kind]:
+    """What the name of a gate may stand for."""
+    name, n_qubits, n_params = gate.name.lower(), len(gate.qubits), len(gate.params)
+    tables = (KINDS, INCLUDED, {key.lower(): kind for key, kind in BUILT_IN.items()})
+    found = [table[name] for table in tables if name in table]
+    letters = name[1:]
+    if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
+        word = _product([LETTERS[letter] for letter in letters])
+        found.append(Kind(n_qubits, 1, lambda angle: _turned(word, angle)))
+    return [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
+
+
+def _turned(axis: np.ndarray, angle: float) -> np.ndarray:
+    """exp(-i angle axis / 2) for an axis whose square is one."""
+    return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
+
+
+def _is_of(kind: Kind, gate: Gate) -> bool:
+    """Whether a gate is of a kind, up to a phase."""
+    named = np.asarray(kind.matrix(*gate.params))
+    overlap = np.vdot(named, gate.matrix)
+    phase = overlap / abs(overlap) if abs(overlap) > SAME else 1.0
+    return bool(np.allclose(phase * named, gate.matrix, rtol=0, atol=SAME))
+
+
+def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Those of a gate of a kind, from the derivatives of its matrix, without multiples of the identity."""
+    inverse = np.asarray(kind.matrix(*params)).conj().T
+    found = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
+    return tuple(one - np.trace(one) / len(one) * np.eye(len(one)) for one in found)
+
+
+def _derivative(kind: Kind, params: tuple[float, ...], number: int) -> np.ndarray:
+    """The derivative of a gate's matrix by one of its angles."""
+    total = np.zeros_like(np.asarray(kind.matrix(*params), np.complex128))
+    for node in range(1, 2 * ORDER + 1):
+        shift = (2 * node - 1) * pi / (2 * ORDER)
+        weight = (-1) ** (node - 1) / (4 * ORDER * sin(shift / 2) ** 2)
+        moved = [angle + 2 * shift * (place == number) for place, angle in enumerate(params)]
+        total += weight / 2 * kind.matrix(*moved)
+    return total
+
+
+def _axis(gate: Gate) -> np.ndarray | None:
+    """A of a gate exp(-i angle A / 2), up to a phase, where its square is one; None for others."""
+    if len(gate.params) != 1:
+        return None
+    c, s = cos(gate.params[0] / 2), sin(gate.params[0] / 2)
+    if abs(s) < SAME:
+        return None
+    eye = np.eye(len(gate.matrix))
+    for phase in _phases(gate.matrix, c):
+        axis = (phase * gate.matrix - c * eye) / (-1j * s)
+        rounding = SAME / abs(s)
+        squared = np.allclose(axis @ axis, eye, rtol=0, atol=rounding)
+        if squared and np.allclose(axis, axis.conj().T, rtol=0, atol=rounding):
+            return np.asarray(axis)
+    return None
+
+
+def _phases(matrix: np.ndarray, cosine: float) -> list[complex]:
+    """Phases that may make a gate one with determinant 1 and the trace of a rotation."""
+    side = len(matrix)
+    root = np.linalg.det(matrix) ** (-1 / side)
+    return [1.0, *(root * np.exp(2j * pi * k / side) for k in range(side))]
+
+
+def pauli_words(matrix: np.ndarray) -> list[tuple[int, int, complex]]:
+    """A matrix on q qubits as a sum of Pauli words: the masks x and z over its qubits, bit j for qubit j, and
+    the coefficient; words that are missing but for rounding left out."""
+    q = len(matrix).bit_length() - 1
+    found = []
+    for x in range(2**q):
+        for z in range(2**q):
+            coefficient = complex(np.vdot(word_matrix(x, z, q), matrix)) / 2**q
+            if abs(coefficient) > SAME:
+                found.append((x, z, coefficient))
+    return found
+
+
+@cache
+def word_matrix(x: int, z: int, n_qubits: int) -> np.ndarray:
+    """The Pauli word of masks x and z on qubits, bit j for qubit j, the first most significant in a row."""
+    letters = [I2, X, Z, Y]
+    return _product([letters[(x >> j & 1) + 2 * (z >> j & 1)] for j in range(n_qubits)])
+
+
+def _product(factors: Sequence[np.ndarray]) -> np.ndarray:
+    """The Kronecker product of matrices."""
+    result = np.eye(1, dtype=np.complex128)
+    for factor in factors:
+        result = np.kron(result, factor)
+    return result

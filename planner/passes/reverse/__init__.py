@@ -1,0 +1,1 @@
+"""From the schedule of a contraction to that of its gradients: reverse mode."""

@@ -1,0 +1,92 @@
+"""The order in which intermediates are worth keeping for the gradients: by the seconds saved a byte.
+
+What is not kept is made again when it is needed, from what is kept below it. Greedy: each choice counts with
+those before it, so that along a stem kept tensors come to lie apart.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
+from tnplan.planner.schedule.data_flow import reads
+from tnplan.planner.schedule.schedule import Contract, Instruction, Redistribute, ReduceScatter, Schedule
+
+
+def by_saving(schedule: Schedule, flow: AdjointFlow) -> list[int]:
+    """The buffers that gradients need at the level that makes them, the most worth keeping first."""
+    return _Greedy(schedule, flow).order()
+
+
+class _Greedy:
+    """`cost[b]`: the seconds to make b again from what is kept. `uses[b]`: how often that is done where b is
+    not kept, for itself and for what is made from it."""
+
+    def __init__(self, schedule: Schedule, flow: AdjointFlow) -> None:
+        self._sizes = [max(buffer.size_bytes, 1) for buffer in schedule.buffers]
+        self._needed = flow.needed
+        self._above: dict[int, int] = {}
+        self._below: dict[int, list[int]] = {}
+        self._often: dict[int, int] = {}
+        self._cost: dict[int, float] = {}
+        self._uses: dict[int, int] = {}
+        self._kept: set[int] = set()
+        for level, (part, replayed) in enumerate(zip(flow.parts, schedule.parts, strict=True)):
+            often = schedule.n_slices // schedule.serves(replayed.depth) if level else 1
+            self._add(schedule, flow, level, part, often)
+
+    def _add(
+        self, schedule: Schedule, flow: AdjointFlow, level: int, part: tuple[Instruction, ...], often: int
+    ) -> None:
+        """The buffers that one part makes."""
+        made = [(made_by(item), item) for item in part if flow.maker.get(made_by(item)) is item]
+        for out, item in made:
+            self._below[out] = [buffer for buffer in reads(item) if flow.level[buffer] == level]
+            self._above.update(dict.fromkeys(self._below[out], out))
+            self._often[out] = often
+            self._cost[out] = seconds(schedule, item) + sum(self._cost[one] for one in self._below[out])
+        for out, _ in reversed(made):
+            above = self._above.get(out)
+            self._uses[out] = (out in self._needed) + (0 if above is None else self._uses[above])
+
+    def order(self) -> list[int]:
+        """Savings only fall while others are kept, so that one that is still the largest is the next."""
+        heap = [(-self._saving(buffer), buffer) for buffer in self._needed]
+        heapify(heap)
+        found: list[int] = []
+        while heap:
+            stated, buffer = heappop(heap)
+            saving = -self._saving(buffer)
+            if heap and saving > stated and saving > heap[0][0]:
+                heappush(heap, (saving, buffer))
+                continue
+            found.append(buffer)
+            self._keep(buffer)
+        return found
+
+    def _saving(self, buffer: int) -> float:
+        return self._often[buffer] * self._uses[buffer] * self._cost[buffer] / self._sizes[buffer]
+
+    def _keep(self, buffer: int) -> None:
+        self._kept.add(buffer)
+        above = self._above.get(buffer)
+        while above is not None:
+            self._cost[above] -= self._cost[buffer]
+            above = None if above in self._kept else self._above.get(above)
+        uses, below = self._uses[buffer], list(self._below[buffer])
+        while below:
+            one = below.pop()
+            self._uses[one] -= uses
+            if one not in self._kept:
+                below += self._below[one]
+
+
+def seconds(schedule: Schedule, item: Instruction) -> float:
+    """The predicted seconds of an instruction, without those of others of its step."""
+    if isinstance(item, Contract):
+        step = schedule.steps[item.step]
+        return step.contract_s + step.permute_s
+    if isinstance(item, Redistribute | ReduceScatter):
+        return schedule.steps[item.step].exchange_s
+    copied = 2 * schedule.buffers[made_by(item)].size_bytes
+    return float(schedule.profile["launch_s"] + copied / schedule.profile["permute_bytes_per_s"])

@@ -1,0 +1,51 @@
+"""The kernels of orders and of parts of trees, with arguments of the types that they are called with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tnplan.planner.common.compiled.ahead import Sample, Samples
+from tnplan.planner.search.orders.bisection_kernel import new_room
+from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_dissection
+from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
+from tnplan.planner.search.orders.front_kernel import new_front, run_front
+from tnplan.planner.search.orders.hypergraph import make_hypergraph
+from tnplan.planner.search.subtrees.legs_kernel import join, join_all, leaf_legs, put_in_order, total_bits
+from tnplan.planner.search.subtrees.optimal_kernel import new_sweep, region_below, run_sweep
+from tnplan.planner.search.subtrees.slicing_kernel import add_shares, take_indices
+
+PAIR = make_hypergraph((("a",), ("a",)), (), {"a": 2})
+DIVISIONS, PLAIN_ORDERS = Samples(__name__, "of_divisions"), Samples(__name__, "of_plain_orders")
+"""What divides networks; and what makes other orders, and improves trees."""
+
+
+def of_divisions() -> list[Sample]:
+    """The kernel of nested dissection."""
+    return [(cut_all, (PAIR, Cuts(1, 0.1, 1, 1, 1.0), new_dissection(PAIR), new_room(PAIR, 0)))]
+
+
+def of_plain_orders() -> list[Sample]:
+    """The kernels of the other orders, and of parts of trees."""
+    rule, room = Rule(FILL, 0.0, 0.0), new_elimination(PAIR, 0)
+    stages = np.zeros(1, np.int64)
+    return [
+        (run_front, (PAIR, 0.0, False, 0.0, new_front(PAIR, 0))),
+        (begin, (PAIR, stages, rule, room)),
+        (go_on, (PAIR, stages, rule, room)),
+        *of_trees(),
+    ]
+
+
+def of_trees() -> list[Sample]:
+    """The kernels of parts of trees."""
+    legs, weights, numbers = leaf_legs(PAIR, PAIR.weights, 2), PAIR.weights, np.zeros(3, np.int64)
+    return [
+        (put_in_order, (numbers, numbers, 2, numbers, numbers)),
+        (join_all, (legs, weights, numbers, numbers, numbers, 0)),
+        (join, (legs, weights, 0, 1, 2)),
+        (total_bits, (legs, 0.0, numbers, numbers)),
+        (run_sweep, (legs, weights, numbers, numbers, numbers, new_sweep(2, 1), 1.0, 0.0)),
+        (region_below, (legs, numbers, numbers, 2, 2, numbers, numbers)),
+        (take_indices, (legs, numbers, 1.0, weights, numbers, numbers)),
+        (add_shares, (legs, numbers, numbers, numbers, weights)),
+    ]

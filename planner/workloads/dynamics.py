@@ -1,0 +1,88 @@
+"""Circuits whose expectation values are asked: kicked Ising models, Loschmidt echoes, ansatz circuits.
+
+All gates are of qsim's kinds: rzz by `angle` is cnot, rz, cnot. Rotations are exp(-i angle P / 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite, pi
+
+import numpy as np
+
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.workloads.heavy_hex import Edge, coupling_map, edge_layers
+
+
+def kicked_ising(lattice: str, n_qubits: int, steps: int, field: float, coupling: float) -> GateSequence:
+    """`steps` times rx by `field` on all qubits, then rzz by `coupling` on all edges.
+
+    With the coupling -pi/2 on 127 qubits it is the circuit of Kim et al., Nature 618, 500 (2023).
+    """
+    check_count("--steps", steps)
+    _check_angles(("--field", field), ("--coupling", coupling))
+    edges = coupling_map(lattice, n_qubits)
+    step = [gate("rx", (q,), (field,)) for q in range(n_qubits)]
+    step += [one for layer in edge_layers(edges) for edge in layer for one in _rzz(edge, coupling)]
+    return GateSequence(n_qubits, tuple(step * steps))
+
+
+def loschmidt(lattice: str, n_qubits: int, steps: int, angle: float, perturbation: float) -> GateSequence:
+    """A circuit U, rz by `perturbation` on every second qubit, and U^dagger.
+
+    In U every layer of edges has rx by `angle` and rz by pi/4 on its qubits, and then cz.
+    """
+    check_count("--steps", steps)
+    _check_angles(("--angle", angle), ("--perturbation", perturbation))
+    there: list[Gate] = []
+    for layer in edge_layers(coupling_map(lattice, n_qubits)) * steps:
+        qubits = [q for edge in layer for q in edge]
+        there += [one for q in qubits for one in (gate("rx", (q,), (angle,)), gate("rz", (q,), (pi / 4,)))]
+        there += [gate("cz", edge) for edge in layer]
+    middle = [gate("rz", (q,), (perturbation,)) for q in range(0, n_qubits, 2)]
+    return GateSequence(n_qubits, (*there, *middle, *map(_inverse, reversed(there))))
+
+
+def vqe_ansatz(lattice: str, n_qubits: int, layers: int, seed: int) -> GateSequence:
+    """Layers of ry and rz on all qubits and cz on all edges, and a last one of rotations; random angles."""
+    check_count("--layers", layers)
+    edges = coupling_map(lattice, n_qubits)
+    angles = np.random.default_rng(seed).uniform(-pi, pi, (layers + 1, n_qubits, 2)).tolist()
+    gates: list[Gate] = []
+    for number, turns in enumerate(angles):
+        for q, (y, z) in enumerate(turns):
+            gates += [gate("ry", (q,), (y,)), gate("rz", (q,), (z,))]
+        gates += [gate("cz", edge) for edge in edges] if number < layers else []
+    return GateSequence(n_qubits, tuple(gates))
+
+
+def qaoa_ansatz(
+    n_qubits: int, edges: Sequence[Edge], gammas: Sequence[float], betas: Sequence[float]
+) -> GateSequence:
+    """The MaxCut ansatz: h on all qubits, then of each layer exp(-i gamma C) and exp(-i beta X).
+
+    C is the sum over edges of (1 - Z Z) / 2, up to its constant.
+    """
+    gates = [gate("h", (q,)) for q in range(n_qubits)]
+    for gamma, beta in zip(gammas, betas, strict=True):
+        gates += [one for edge in edges for one in _rzz(edge, -gamma)]
+        gates += [gate("rx", (q,), (2 * beta,)) for q in range(n_qubits)]
+    return GateSequence(n_qubits, tuple(gates))
+
+
+def _rzz(edge: Edge, angle: float) -> tuple[Gate, ...]:
+    return gate("cnot", edge), gate("rz", (edge[1],), (angle,)), gate("cnot", edge)
+
+
+def _inverse(item: Gate) -> Gate:
+    """The inverse of rx, rz or cz."""
+    return gate(item.name, item.qubits, [-angle for angle in item.params])
+
+
+def _check_angles(*angles: tuple[str, float]) -> None:
+    for name, angle in angles:
+        if not is_number(angle) or not isfinite(angle):
+            raise InputError(name, f"is {angle!r}", "give finite radians")

@@ -1,0 +1,60 @@
+"""--max-terms at every step: the limit holds between truncations too, and engines keep the same terms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.oracles.pauli import propagate_sorted
+from tests.support.engines.pauli import chain_edges, kicked_ising
+from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
+from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
+from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
+from tnplan.executor.pauli.propagate import Propagation, propagate
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.terms import sharded as sharded_terms
+from tnplan.executor.pauli.terms.truncation import Truncation
+
+
+def steps_with(noise: bool) -> list[PauliStep]:
+    steps = kicked_ising(10, chain_edges(10), 0.7, 4)
+    if noise:
+        steps += [depolarizing((2, 3), 0.1), amplitude_damping(4, 0.2), rotation("XYZ", (1, 3, 5), 0.3)]
+        steps += [amplitude_damping(5, 0.3), *kicked_ising(10, chain_edges(10), 0.4, 1)]
+    return steps
+
+
+@pytest.mark.parametrize(("threads", "n_ranks"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@settings(max_examples=8)
+@given(
+    most=st.integers(2, 60), every=st.sampled_from([1, 3, 20, 1000]), noise=st.booleans(),
+    weight=st.sampled_from([None, 3]),
+)  # fmt: skip
+def test_there_are_never_more_terms_than_allowed(
+    threads: int, n_ranks: int, most: int, every: int, noise: bool, weight: int | None
+) -> None:
+    limits = Truncation(max_terms=most, every=every, merged_cut=1e-6, max_weight=weight)
+    start, steps = parse("Z4 + 0.5*X1", 10), steps_with(noise)
+
+    def on(ranks: ThreadCommunicator) -> Propagation:
+        return propagate(steps, start, limits, Resources(threads=threads, ranks=ranks))
+
+    found, expected = run_ranks(n_ranks, on)[0], propagate_sorted(steps, start, limits)
+    assert found.largest == max(found.record.grown) <= most
+    assert np.array_equal(found.result.keys, expected.result.keys)
+    np.testing.assert_allclose(found.result.coefficients, expected.result.coefficients, rtol=0, atol=1e-13)
+    assert found.dropped.terms == expected.dropped.terms
+    assert found.dropped.l1 == pytest.approx(expected.dropped.l1, rel=1e-12)
+
+
+def test_arrays_stay_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharded_terms, "SINGLE_SHARD_BELOW", 64)
+    steps, start = kicked_ising(20, chain_edges(20), 0.7, 8), parse("Z10", 20)
+    for threads in (1, 2):
+        limits = Truncation(max_terms=4096, every=20)
+        done = propagate(steps, start, limits, Resources(threads=threads))
+        assert done.n_terms == done.largest == 4096
+        assert done.size_bytes < 600 * 4096

@@ -1,0 +1,205 @@
+"""Resampling is without bias: against exact means, dense states, and the norm that squares keep."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.circuits import state_vector
+from tests.support.engines.pauli import chain_edges, kicked_ising
+from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.executor.pauli.algebra.expectation import overlap
+from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
+from tnplan.executor.pauli.algebra.schroedinger import adjoint
+from tnplan.executor.pauli.algebra.states import ProductState
+from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.pauli.sampling.echo import echo_parts
+from tnplan.executor.pauli.sampling.estimate import estimate_of, student_quantile
+from tnplan.executor.pauli.sampling.repetitions import (
+    MonteCarlo,
+    check_sampling,
+    echo_task,
+    linear_task,
+    repetition,
+)
+from tnplan.executor.pauli.sampling.resampling import KEPT_SHARE, StratifiedResampler, threshold
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.gates import KINDS, gate
+
+sizes_of_terms = st.lists(st.sampled_from([0.0, 1e-9, 0.1, 0.5, 0.5, 1.0, 3.0]), min_size=1, max_size=40)
+
+
+@given(sizes_of_terms, st.integers(1, 30), st.sampled_from([1, 2]), st.integers(0, 9))
+def test_a_draw_keeps_the_large_and_no_more_than_allowed(
+    given_sizes: list[float], most: int, power: int, seed: int
+) -> None:
+    sizes = np.array(given_sizes)
+    resampler = StratifiedResampler(np.random.default_rng(seed), power)
+    chosen, new = resampler.draw(sizes, most)
+    assert len(chosen) == len(new) <= most
+    assert np.all(np.diff(chosen) > 0)
+    assert np.all(new > 0)
+    assert np.sum(new**power) == pytest.approx(np.sum(sizes**power), rel=1e-9)
+    if resampler.events:
+        level = threshold(sizes**power, max(1, int(KEPT_SHARE * most)))
+        assert set(np.flatnonzero(sizes**power > level * (1 + 1e-9))) <= set(chosen)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_mean_of_draws_is_what_is_drawn_from(power: int) -> None:
+    random = np.random.default_rng(3)
+    sizes, n, resampler = 0.1 + random.exponential(size=60), 4000, StratifiedResampler(random, power)
+    total, squares = np.zeros(60), np.zeros(60)
+    for _ in range(n):
+        chosen, new = resampler.draw(sizes, 30)
+        total[chosen] += new**power
+        squares[chosen] += new ** (2 * power)
+    mean = total / n
+    error = np.sqrt(np.maximum(squares / n - mean**2, 0) / n)
+    pulls = (mean - sizes**power)[error > 0] / error[error > 0]
+    assert np.allclose(mean[error == 0], (sizes**power)[error == 0], rtol=1e-9)
+    assert np.abs(pulls).max() < 4.5
+    assert 0.5 < np.var(pulls) < 1.8
+
+
+def word_values(circuit: GateSequence, terms: PauliSum) -> float:
+    """<psi| terms |psi>."""
+    state, total = state_vector(circuit), 0.0
+    for x, z, coefficient in terms.masks():
+        turned = state
+        for q in range(terms.n_qubits):
+            word = (x >> q & 1) + 2 * (z >> q & 1)
+            turned = np.moveaxis(np.tensordot(local_words(1)[word], turned, (1, q)), 0, q)
+        total += (coefficient * np.vdot(state, turned)).real
+    return total
+
+
+GATES = {"h": 1, "s": 1, "t": 1, "rx": 1, "ry": 1, "rz": 1, "cz": 2, "cnot": 2, "cp": 2}
+
+
+def rotating_circuit(n_qubits: int, n_gates: int, random: np.random.Generator) -> GateSequence:
+    """Gates of which every one is a Clifford or rotations, and one that is not."""
+    gates = [gate("fs", (0, 1), random.uniform(-3, 3, 2).tolist())]
+    for name in random.choice(sorted(GATES), n_gates):
+        qubits = random.choice(n_qubits, GATES[name], replace=False).tolist()
+        angles = random.uniform(-3, 3, KINDS[name].n_params).tolist()
+        gates.append(gate(str(name), qubits, angles))
+    return GateSequence(n_qubits, tuple(gates))
+
+
+def pull(seed: int, n_qubits: int, repetitions: int) -> float | None:
+    """How many standard errors the mean of repetitions is from the dense value of a random circuit.
+
+    The input is a product state in which every word has a value.
+    """
+    random = np.random.default_rng(seed)
+    theta, phi = random.uniform(0.6, 1.2, n_qubits), random.uniform(0.6, 1.2, n_qubits)
+    bloch = np.stack([np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi), np.cos(theta)], axis=1)
+    circuit, most = rotating_circuit(n_qubits, 12 * n_qubits, random), int(random.integers(60, 400))
+    ready = [gate("ry", (q,), (theta[q],)) for q in range(n_qubits)]
+    ready += [gate("rz", (q,), (phi[q],)) for q in range(n_qubits)]
+    words = [[int(v) for v in random.integers(2**n_qubits, size=2)] for _ in range(3)]
+    terms = pauli_sum([(x, z, float(random.normal())) for x, z in words], n_qubits)
+    task = linear_task(circuit_steps(circuit), terms, ProductState(bloch))
+    exact = word_values(GateSequence(n_qubits, (*ready, *circuit.gates)), terms)
+    plan = MonteCarlo(repetitions, seed)
+    first = repetition(task, plan, most, 0)
+    if not first.resampled:
+        assert first.value == pytest.approx(exact, abs=1e-10)
+        return None
+    values = [first.value, *(repetition(task, plan, most, r).value for r in range(1, repetitions))]
+    estimate = estimate_of(values, "unbiased")
+    return (estimate.value - exact) / estimate.standard_error
+
+
+def check_pulls(pulls: list[float], repetitions: int) -> None:
+    """Within four standard errors each, and of unit variance but for Student's tails and chance."""
+    n, freedom = len(pulls), repetitions - 1
+    assert np.abs(pulls).max() < 4
+    expected = freedom / (freedom - 2)
+    assert np.var(pulls) == pytest.approx(expected, abs=4 * expected * math.sqrt(2 / n) * 1.2)
+    assert abs(np.mean(pulls)) < 4 * math.sqrt(expected / n)
+
+
+def test_the_mean_of_repetitions_is_the_dense_value() -> None:
+    pulls = [one for one in (pull(seed, 5 + seed % 4, 20) for seed in range(10)) if one is not None]
+    assert len(pulls) >= 6
+    check_pulls(pulls, 20)
+
+
+@pytest.mark.slow
+def test_the_mean_of_repetitions_is_the_dense_value_of_200_circuits() -> None:
+    found = [pull(1000 + seed, 5 + seed % 10, 48) for seed in range(200)]
+    pulls = [one for one in found if one is not None]
+    assert len(pulls) >= 100
+    check_pulls(pulls, 48)
+
+
+def echo(n_qubits: int, layers: int, angle: float) -> list[PauliStep]:
+    """A kicked Ising circuit, a rotation of some qubits, and the circuit back."""
+    there = kicked_ising(n_qubits, chain_edges(n_qubits), 0.6, layers)
+    middle = [rotation("Z", (q,), angle) for q in range(0, n_qubits, 2)]
+    return [*there, *middle, *(adjoint(step) for step in reversed(there))]
+
+
+def test_an_echo_without_resampling_is_exact() -> None:
+    steps, terms = echo(8, 3, 0.4), parse("Z3 Z4 + 0.5*X1", 8)
+    parts = echo_parts(steps)
+    assert (len(parts.middle), len(parts.back)) == (4, (len(steps) - 4) // 2)
+    done = repetition(echo_task(parts, terms), MonteCarlo(by="square"), 1 << 14, 0)
+    exact = overlap(terms, propagate(steps, terms).result)
+    assert done.resampled == 0
+    assert done.value == pytest.approx(exact, abs=1e-12)
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 300), st.integers(0, 5))
+def test_an_echo_of_nothing_keeps_the_norm(most: int, seed: int) -> None:
+    there = kicked_ising(10, chain_edges(10), 0.7, 4)
+    task = echo_task(echo_parts([*there, *(adjoint(step) for step in reversed(there))]), parse("Z5", 10))
+    done = repetition(task, MonteCarlo(seed=seed, by="square"), most, 0)
+    assert done.value == pytest.approx(1, rel=1e-9)
+    assert done.largest <= most
+
+
+def test_an_echo_whose_words_never_meet_is_unbiased_also_by_squares() -> None:
+    there = [rotation("X", (q,), 0.3 + 0.1 * q) for q in range(10)]
+    middle = [rotation("Z", (q,), 0.9) for q in range(10)]
+    steps = [*there, *middle, *(adjoint(step) for step in reversed(there))]
+    terms = parse("ZZZZZZZZZZ", 10)
+    exact = overlap(terms, propagate(steps, terms).result)
+    task, plan = echo_task(echo_parts(steps), terms), MonteCarlo(32, 5, "square")
+    estimate = estimate_of([repetition(task, plan, 40, r).value for r in range(32)], "")
+    assert 0 < estimate.standard_error < 0.05
+    assert abs(estimate.value - exact) < 4 * estimate.standard_error
+
+
+def test_intervals_are_students() -> None:
+    known = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 10: 2.22813885, 31: 2.03951345}
+    for freedom, quantile in known.items():
+        assert student_quantile(freedom) == pytest.approx(quantile, abs=1e-8)
+    estimate = estimate_of([1.0, 3.0], "unbiased")
+    assert (estimate.value, estimate.standard_error) == (2, 1)
+    assert estimate.half_width == pytest.approx(12.70620474, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MonteCarlo(1), "--repetitions: is 1"), (lambda: MonteCarlo(seed=-1), "--seed: is -1"),
+        (lambda: MonteCarlo(by="cube"), "'cube' is unknown"),
+        (lambda: check_sampling(parse("Z0", 1), Truncation()), "need a limit of terms"),
+        (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "cut none"),
+        (lambda: check_sampling(pauli_sum([(1, 0, 1j)], 1), Truncation(max_terms=9)), "real coefficients"),
+        (lambda: echo_parts([rotation("X", (0,), 0.3)] * 2), "last step does not undo its first"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_sampled_is_refused(call: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()  # type: ignore[operator]

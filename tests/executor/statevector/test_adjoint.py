@@ -1,0 +1,137 @@
+"""Adjoint gradients against finite differences, on one rank and several; segments of derivatives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.circuits import random_circuit, state_vector
+from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement
+
+OBSERVABLE = "0.5*X0 Y1 + 0.3*Z3 - 1.2*Z2 X5 Y4 + 0.25"
+STEP = 1e-4
+
+
+def value(circuit: GateSequence) -> float:
+    """The expectation value by dense contraction."""
+    state, total = state_vector(circuit), 0.0
+    for x, z, coefficient in parse(OBSERVABLE, circuit.n_qubits).masks():
+        moved = state
+        for qubit in range(circuit.n_qubits):
+            if z >> qubit & 1:
+                signs = np.array([1, -1]).reshape([2 if k == qubit else 1 for k in range(circuit.n_qubits)])
+                moved = moved * signs
+            if x >> qubit & 1:
+                moved = np.flip(moved, qubit)
+        total += (coefficient * 1j ** (x & z).bit_count() * np.vdot(state, moved)).real
+    return total
+
+
+def finite_difference(circuit: GateSequence, number: int, place: int) -> float:
+    """The derivative by one angle, of fourth order."""
+    item, found = circuit.gates[number], []
+    for steps in (2, 1, -1, -2):
+        params = list(item.params)
+        params[place] += steps * STEP
+        gates = list(circuit.gates)
+        gates[number] = gate(item.name, item.qubits, params)
+        found.append(value(GateSequence(circuit.n_qubits, tuple(gates))))
+    return (-found[0] + 8 * found[1] - 8 * found[2] + found[3]) / (12 * STEP)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_finite_differences_and_ranks(seed: int) -> None:
+    circuit = random_circuit(7, 45, seed)
+    wanted_value = value(circuit)
+    found = {}
+    for ranks in (1, 2, 4):
+        done = tnplan.simulate(
+            circuit, observable=OBSERVABLE, gradient=True, ranks=ranks, threads=1, device="cpu"
+        )
+        assert abs(done.answer.expectation - wanted_value) < 1e-12
+        assert done.answer.gradient is not None
+        found[ranks] = done.answer.gradient
+    places = [(one.gate, one.parameter) for one in found[1]]
+    assert places == [(k, p) for k, item in enumerate(circuit.gates) for p in range(len(item.params))]
+    for one in found[1]:
+        assert one.angle == circuit.gates[one.gate].params[one.parameter]
+        assert abs(one.derivative - finite_difference(circuit, one.gate, one.parameter)) < 1e-9, one
+    for ranks in (2, 4):
+        for here, there in zip(found[1], found[ranks], strict=True):
+            assert abs(here.derivative - there.derivative) < 1e-12
+
+
+def test_threads_and_single_precision() -> None:
+    circuit = random_circuit(14, 60, 5)
+    rows = [
+        tnplan.simulate(
+            circuit,
+            observable="Z0 Z1 + X3",
+            gradient=True,
+            device="cpu",
+            threads=threads,
+            precision=precision,
+        ).report["gradient"]
+        for threads, precision in ((1, "fp64"), (2, "fp64"), (2, "fp32"))
+    ]
+    values = np.array([[row["derivative"] for row in each] for each in rows])
+    assert np.abs(values[1] - values[0]).max() <= 1e-13
+    assert np.abs(values[2] - values[0]).max() <= 1e-5
+    assert np.abs(values[0]).max() > 1e-3
+
+
+def test_the_final_state_stays() -> None:
+    circuit = random_circuit(6, 30, 2)
+    done = tnplan.simulate(circuit, observable="Z0", gradient=True, amplitudes=("000000",), device="cpu")
+    state = state_vector(circuit).reshape(-1)
+    assert np.allclose(done.simulator.array(), state, atol=1e-12)
+    assert np.allclose(done.answer.amplitudes, state[0], atol=1e-12)
+    assert done.report["predicted_bytes"] >= 3 * 16 * 2**6
+
+
+def test_layers_of_rotations_share_segments() -> None:
+    gates = []
+    for _ in range(3):
+        gates += [gate("ry", (q,), (0.3 + q,)) for q in range(6)]
+        gates += [gate("rz", (q,), (0.1 + q,)) for q in range(6)]
+        gates += [gate("cz", (q, (q + 1) % 6)) for q in range(6)]
+    segments = derivative_segments(gates)
+    assert [len(one.parameters) for one in segments] == [6] * 6
+    assert segments[0].stop == len(gates)
+    assert all(later.first == before.stop for later, before in pairwise(segments))
+    assert segments[-1].first == 0
+    assert all(len(parameter.words) == 1 for one in segments for parameter in one.parameters)
+    # Through Cliffords and rotations about the same word all derivatives are taken at the end.
+    commuting = [gate("rx", (0,), (0.2,)), gate("cnot", (0, 1)), gate("rx", (1,), (0.4,)), gate("h", (1,))]
+    (one,) = derivative_segments(commuting)
+    assert len(one.parameters) == 2
+    assert derivative_segments([gate("h", (0,))]) == []
+
+
+def test_refusals() -> None:
+    circuit = random_circuit(5, 30, 0)
+    turned = gate("rx", (0,), (0.3,))
+    with pytest.raises(InputError, match="observable"):
+        tnplan.simulate(circuit, gradient=True, device="cpu")
+    with pytest.raises(InputError, match="CPU"):
+        tnplan.simulate(circuit, observable="Z0", gradient=True, device="gpu")
+    with pytest.raises(InputError, match="another state"):
+        tnplan.simulate(circuit, observable="Z0", gradient=True, device="cpu", depolarize=0.1, shots=3)
+    middle = CircuitProgram(1, 1, (turned, Measurement(0, 0), turned))
+    with pytest.raises(InputError, match="another state"):
+        tnplan.simulate(middle, observable="Z0", gradient=True, device="cpu", shots=3)
+    unknown = GateSequence(1, (Gate("own", (0,), turned.matrix @ gate("h", (0,)).matrix, (0.3, 0.2)),))
+    with pytest.raises(InputError, match=r"gate 0 \(own\)"):
+        tnplan.simulate(unknown, observable="Z0", gradient=True, device="cpu")
+    with pytest.raises(InputError, match="memory"):
+        tnplan.simulate(
+            random_circuit(18, 30, 0), observable="Z0", gradient=True, device="cpu", memory=2.5 * 2**22
+        )

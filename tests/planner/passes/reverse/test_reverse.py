@@ -1,0 +1,132 @@
+"""Schedules of gradients: what they keep under a limit, what they refuse, what the verifier finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from tests.support.networks import random_path, window
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.passes.reverse.adjoint_flow import adjoint_flow
+from tnplan.planner.passes.reverse.keep_values import by_saving
+from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule
+from tnplan.planner.schedule.schedule import AddSlice, Contract, Free, Zero
+
+
+def chain(length: int, extent: int = 8) -> ContractionPath:
+    """A product of matrices from left to right."""
+    inputs = tuple((f"i{k}", f"i{k + 1}") for k in range(length))
+    sizes = {f"i{k}": extent for k in range(length + 1)}
+    ssa = ((0, 1), *((length + k, k + 2) for k in range(length - 2)))
+    return ContractionPath(Network(inputs, ("i0", f"i{length}"), sizes), ssa)
+
+
+def sliced_ladder() -> ContractionPath:
+    """A product with two sliced indices, of which steps in the middle touch one alone."""
+    path = chain(8, 4)
+    network = replace(path.network, output=("i0",))
+    return replace(path, network=network, sliced_inds=("i6", "i3"))
+
+
+def gradient(
+    path: ContractionPath, wrt: list[int], memory_bytes: float = inf, ranks: int = 1
+) -> GradientSchedule:
+    """The schedule of gradients on a CPU."""
+    forward = plan(
+        path, load_profile("cpu"), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, early_sums=False
+    )
+    return reverse(forward, wrt, memory_bytes)
+
+
+def products(schedule: GradientSchedule) -> int:
+    """How many products it has."""
+    return sum(isinstance(item, Contract) for item in schedule.instructions)
+
+
+def test_one_product_forward_and_two_back_for_each_step() -> None:
+    path = chain(6)
+    everything = gradient(path, list(range(6)))
+    assert products(everything) == 3 * 5
+    # Of one tensor at the end of the chain: one product on the way down, none for the tensors beside it.
+    assert products(gradient(path, [5])) == 5 + 1
+    assert products(gradient(path, [0])) == 5 + 5
+
+
+def test_less_memory_makes_values_again_and_is_kept_to() -> None:
+    path = window(24, 10)
+    wrt = list(range(25))
+    whole = gradient(path, wrt)
+    flops = [whole.operations]
+    for share in (0.8, 0.6, 0.45):
+        limit = share * whole.predicted.peak_bytes
+        tight = gradient(path, wrt, limit)
+        assert tight.predicted.peak_bytes <= limit
+        verify(tight)
+        flops.append(tight.operations)
+    assert flops == sorted(flops)
+    assert flops[-1] > flops[0]
+    with pytest.raises(InputError, match="gradients"):
+        gradient(path, wrt, 0.05 * whole.predicted.peak_bytes)
+
+
+def test_kept_tensors_of_a_stem_lie_apart() -> None:
+    schedule = plan(window(32, 10), load_profile("cpu"), memory_bytes=inf)
+    flow = adjoint_flow(schedule, range(33))
+    stem = [item.c for item in schedule.once if isinstance(item, Contract)]
+    largest = [stem.index(buffer) for buffer in by_saving(schedule, flow) if buffer in stem][:3]
+    assert min(np.diff([0, *sorted(largest), len(stem)])) >= 4, largest
+
+
+def test_chains_and_early_sums_are_refused() -> None:
+    schedule = plan(window(24, 12), load_profile("h200-nvlink"), memory_bytes=inf)
+    assert any(item.op == "fused" for item in schedule.once)
+    with pytest.raises(InputError, match=r"fused.*no adjoint"):
+        reverse(schedule, [0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_schedules_are_verified(seed: int) -> None:
+    path = random_path(seed, 4000)
+    wrt = list(range(len(path.network.inputs)))
+    found = gradient(path, wrt)
+    verify(found)
+    assert [one.tensor for one in found.gradients] == wrt
+    assert found.leaves[found.cotangent] == path.network.output
+
+
+def test_the_verifier_finds_what_is_wrong() -> None:
+    schedule = gradient(sliced_ladder(), list(range(8)))
+    verify(schedule)
+    assert schedule.after
+    adds = next(item for item in schedule.body if isinstance(item, AddSlice))
+    zero = next(item for item in schedule.once if isinstance(item, Zero))
+    last = schedule.after[-1]
+    broken = [
+        replace(schedule, once=tuple(item for item in schedule.once if item != zero)),
+        replace(
+            schedule,
+            body=tuple(replace(item, out=zero.out) if item == adds else item for item in schedule.body),
+        ),
+        replace(schedule, gradients=(replace(schedule.gradients[0], tensor=1), *schedule.gradients[1:])),
+        replace(schedule, gradients=(replace(schedule.gradients[0], tensor=99), *schedule.gradients[1:])),
+        replace(schedule, leaves=(*schedule.leaves[:-1], ("i1",))),
+        replace(schedule, after=(replace(last, depth=1),)),
+        replace(schedule, body=tuple(item for item in schedule.body if not isinstance(item, Free))),
+    ]  # fmt: skip
+    missed = []
+    for number, one in enumerate(broken):
+        try:
+            verify(one)
+        except InputError:
+            continue
+        missed.append(number)
+    assert missed == []

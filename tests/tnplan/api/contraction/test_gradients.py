@@ -1,0 +1,201 @@
+"""Gradients of compiled contractions: values, refusals, memory, ranks, torch and JAX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tests.support.networks import random_arrays, random_path, window
+from tests.support.root import ROOT
+from tnplan.executor.contraction.bind.program import arena_bytes
+
+TRACE, PRODUCT = "ij,jk,ki->", "ij,jk,kl->il"
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
+
+
+def matrices(dtype: str = "complex128", extent: int = 4) -> list[np.ndarray]:
+    """Three random matrices."""
+    generator = np.random.default_rng(1)
+    real, imaginary = generator.normal(size=(2, 3, extent, extent))
+    return [np.asarray(one if dtype.startswith("c") else one.real, dtype) for one in real + 1j * imaginary]
+
+
+def test_value_and_grad_of_a_trace() -> None:
+    a, b, c = matrices()
+    with tnplan.compile(TRACE, a, b, c, device="cpu") as trace:
+        value, gradients = trace.value_and_grad(a, b, c)
+        assert np.isclose(value, np.trace(a @ b @ c), rtol=1e-13)
+        for found, wanted in zip(gradients, ((b @ c).T, (c @ a).T, (a @ b).T), strict=True):
+            assert np.allclose(found, wanted, rtol=1e-12)
+        _, (second, first) = trace.value_and_grad(a, b, c, wrt=[1, 0])
+        assert np.array_equal(second, gradients[1])
+        assert np.array_equal(first, gradients[0])
+
+
+def test_finite_differences() -> None:
+    step = 1e-6
+    for seed in range(12):
+        path = random_path(seed, 500)
+        arrays = [one.real.astype(np.float64) for one in random_arrays(path, seed)]
+        shape = tuple(path.network.size_dict[index] for index in path.network.output)
+        cotangent = np.random.default_rng(seed).normal(size=shape)
+        with tnplan.compile(path, *arrays, dtype="float64", device="cpu") as contraction:
+            _, gradients = contraction.vjp(arrays, cotangent)
+            for number, gradient in enumerate(gradients):
+                change = np.random.default_rng(number).normal(size=gradient.shape)
+                ends = []
+                for sign in (1, -1):
+                    moved = list(arrays)
+                    moved[number] = arrays[number] + sign * step * change
+                    ends.append(np.sum(cotangent * contraction(*moved)))
+                wanted = (ends[0] - ends[1]) / (2 * step)
+                assert abs(np.sum(gradient * change) - wanted) <= 1e-6 * max(1, abs(wanted)), (seed, number)
+
+
+def test_constants_take_no_part() -> None:
+    a, b, c = matrices()
+    with tnplan.compile(TRACE, a, b, c, constants={1: b}, device="cpu") as trace:
+        value, gradients = trace.value_and_grad(a, c)
+        assert np.isclose(value, np.trace(a @ b @ c), rtol=1e-13)
+        assert np.allclose(gradients[0], (b @ c).T, rtol=1e-12)
+        assert np.allclose(gradients[1], (a @ b).T, rtol=1e-12)
+        with pytest.raises(tnplan.InputError, match="tensor 1"):
+            trace.value_and_grad(a, c, wrt=[1])
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_several_ranks_give_the_same(devices: int) -> None:
+    for seed in range(4):
+        path = random_path(seed, 2000)
+        arrays = random_arrays(path, seed)
+        shape = tuple(path.network.size_dict[index] for index in path.network.output)
+        cotangent = np.ones(shape, path.dtype)
+        with (
+            tnplan.compile(path, device="cpu") as one,
+            tnplan.compile(path, device="cpu", devices=devices) as many,
+        ):
+            alone, spread = one.vjp(arrays, cotangent), many.vjp(arrays, cotangent)
+            rounding = 1e-5 if path.dtype in ("float32", "complex64") else 1e-12
+            for here, there in zip((alone[0], *alone[1]), (spread[0], *spread[1]), strict=True):
+                assert np.abs(here - there).max(initial=0) <= rounding * max(1, np.abs(here).max(initial=0))
+
+
+@needs_mpi
+def test_mpi_ranks() -> None:
+    done = mpirun(2, SCRIPTS / "gradients.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["equal", "equal"]
+
+
+def test_the_memory_that_is_stated_holds_both() -> None:
+    path = window(24, 12)
+    arrays = random_arrays(path, 0)
+    shape = tuple(path.network.size_dict[index] for index in path.network.output)
+    cotangent, found = np.ones(shape, path.dtype), []
+    for memory in (inf, 1_000_000):
+        with tnplan.compile(path, device="cpu", memory=memory) as contraction:
+            found.append(contraction.vjp(arrays, cotangent)[1])
+            calls = contraction._gradient_calls(tuple(range(25)))
+            found_bytes = arena_bytes(contraction.schedule) + arena_bytes(calls.schedule)
+            assert found_bytes <= memory
+    assert found_bytes > 500_000
+    for here, there in zip(*found, strict=True):
+        assert np.allclose(here, there, rtol=1e-4, atol=1e-4 * np.abs(here).max())
+    with tnplan.compile(path, device="cpu", memory=300_000) as contraction:
+        with pytest.raises(tnplan.InputError, match="memory"):
+            contraction.vjp(arrays, cotangent)
+        assert contraction(*arrays).shape == shape
+
+
+def test_refusals() -> None:
+    a, b, c = matrices()
+    with tnplan.compile(PRODUCT, a, b, c, device="cpu") as product:
+        with pytest.raises(tnplan.InputError, match="use vjp"):
+            product.value_and_grad(a, b, c)
+        with pytest.raises(tnplan.InputError, match=r"cotangent.*\(4, 3\)"):
+            product.vjp((a, b, c), np.ones((4, 3)))
+        with pytest.raises(tnplan.InputError, match="twice"):
+            product.vjp((a, b, c), a, wrt=[0, 0])
+        with pytest.raises(tnplan.InputError, match="wrt"):
+            product.vjp((a, b, c), a, wrt=[3])
+        with pytest.raises(tnplan.InputError, match="wrt"):
+            product.vjp((a, b, c), a, wrt=[])
+        with pytest.raises(tnplan.InputError, match="2 arrays"):
+            product.vjp((a, b), a)
+    with pytest.raises(tnplan.InputError, match="closed"):
+        product.vjp((a, b, c), a)
+    for refused in (
+        tnplan.compile(PRODUCT, a, b, c, device="cpu", batch=2),
+        tnplan.compile(TRACE, a, b, c, device="cpu", strip_exponent=True),
+        tnplan.compile(tnplan.plan(random_path(3)), device="cpu"),
+    ):
+        with refused, pytest.raises(tnplan.InputError, match="gradients"):
+            refused._gradient_calls((0,))
+    parts = (a.real, b.real, c.real)
+    with (
+        tnplan.compile(TRACE, *parts, device="cpu") as real,
+        pytest.raises(tnplan.InputError, match="rounded"),
+    ):
+        real.vjp(parts, np.asarray(1j))
+
+
+@needs_torch
+@pytest.mark.parametrize("equation", [TRACE, PRODUCT])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_torch_goes_back_through_a_call(equation: str, dtype: str) -> None:
+    import torch
+
+    tensors = [torch.tensor(one, requires_grad=True) for one in matrices(dtype)]
+    with tnplan.compile(equation, *matrices(dtype), device="cpu") as contraction:
+        assert torch.autograd.gradcheck(contraction, tensors)
+        first, *rest = tensors
+        assert torch.autograd.gradcheck(lambda one: contraction(one, *(x.detach() for x in rest)), (first,))
+
+        def gradients(function: Any) -> tuple[Any, ...]:
+            return torch.autograd.grad((function(*tensors).abs() ** 2).sum(), tensors)
+
+        ours, theirs = gradients(contraction), gradients(lambda *some: torch.einsum(equation, *some))
+        for here, there in zip(ours, theirs, strict=True):
+            assert (here - there).abs().max() <= 1e-10 * there.abs().max()
+        with torch.no_grad():
+            assert not contraction(*tensors).requires_grad
+
+
+@needs_torch
+def test_torch_through_random_networks() -> None:
+    import torch
+
+    for seed in range(40, 70):
+        path = random_path(seed, 1000)
+        arrays = [one.astype(np.complex128) for one in random_arrays(path, seed)]
+        tensors = [torch.tensor(one, requires_grad=True) for one in arrays]
+        letters = {index: number for number, index in enumerate(path.network.size_dict)}
+        operands: list[Any] = []
+        for tensor, term in zip(tensors, path.network.inputs, strict=True):
+            operands += [tensor, [letters[index] for index in term]]
+        einsum = torch.einsum(*operands, [letters[index] for index in path.network.output])
+        theirs = torch.autograd.grad((einsum.abs() ** 2).sum(), tensors)
+        with tnplan.compile(path, *arrays, dtype="complex128", device="cpu") as contraction:
+            ours = torch.autograd.grad((contraction(*tensors).abs() ** 2).sum(), tensors)
+        for here, there in zip(ours, theirs, strict=True):
+            assert (here - there).abs().max() <= 1e-10 * max(1.0, there.abs().max()), seed
+
+
+@needs_jax
+def test_jax_differentiates_and_compiles() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.contraction.jax_gradients"], capture_output=True, text=True,
+        timeout=120, check=False, cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "equal"

@@ -1,0 +1,1 @@
+"""What a propagation is asked, how it is answered, and what is reported."""
