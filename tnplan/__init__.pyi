@@ -2,6 +2,10 @@
 
 from tnplan import compress as compress
 from tnplan.api import workload as workload
+from tnplan.api.circuits.answer import CircuitAnswer as CircuitAnswer
+from tnplan.api.circuits.circuit import Circuit as Circuit
+from tnplan.api.circuits.estimates.estimate import CircuitEstimate as CircuitEstimate
+from tnplan.api.circuits.estimates.estimate import MethodEstimate as MethodEstimate
 from tnplan.api.codecs.compare_codecs import CodecRow as CodecRow
 from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs
 from tnplan.api.codecs.compress import compress_file as compress_file
@@ -54,7 +58,6 @@ from tnplan.planner.networks.circuits.circuit import Gate as Gate
 from tnplan.planner.networks.circuits.circuit import GateSequence as GateSequence
 from tnplan.planner.networks.circuits.load import load_circuit as load_circuit
 from tnplan.planner.networks.circuits.load import load_program as load_program
-from tnplan.planner.networks.circuits.parametric import ParametricCircuit as ParametricCircuit
 from tnplan.planner.networks.circuits.program import BitAssignment as BitAssignment
 from tnplan.planner.networks.circuits.program import Channel as Channel
 from tnplan.planner.networks.circuits.program import CircuitProgram as CircuitProgram

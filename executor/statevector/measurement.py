@@ -7,7 +7,7 @@ other is run once a shot. Knows programs and a simulator, no file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -174,8 +174,7 @@ def answer(
         values, numbers = np.unique(simulator.sample(question.shots), return_counts=True)
         width = program.n_qubits
         texts = [format(value, f"0{width}b") for value in values.tolist()]
-        if measured and program.n_bits > program.n_scratch:
-            texts = [_bits_of(text, measured, program) for text in texts]
+        texts = outcomes(texts, program)
         counts = _summed(zip(texts, numbers.tolist(), strict=True))
     return Answer(
         counts,
@@ -190,22 +189,32 @@ def answer(
     )
 
 
+def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Array]:
+    """Run a program, without its final measurements, so many times.
+
+    After each run the state is the simulator's, and the classical bits are what is yielded.
+    """
+    operations, _ = without_final_measurements(program.operations)
+    steps = prepare_program(operations)
+    for shot in range(shots):
+        bits = np.zeros(program.n_bits, np.uint8)
+        bits[: len(program.start)] = program.start
+        if shot:
+            simulator.restart()
+        simulator.run(steps, bits)
+        yield bits
+
+
 def _from_trajectories(
     simulator: Simulator, program: CircuitProgram, question: Question,
     progress: Callable[[int, int], None] | None,
 ) -> Answer:  # fmt: skip
     """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
-    operations, measured = without_final_measurements(program.operations)
-    steps = prepare_program(operations)
+    _, measured = without_final_measurements(program.operations)
     writes = measures(program.operations) and program.n_bits > program.n_scratch
     texts, values = [], []
-    for shot in range(question.shots):
-        bits = np.zeros(program.n_bits, np.uint8)
-        bits[: len(program.start)] = program.start
-        if shot:
-            simulator.restart()
-        simulator.run(steps, bits)
+    for shot, bits in enumerate(trajectories(simulator, program, question.shots)):
         qubits = ""
         if measured or not writes:
             qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
@@ -225,11 +234,20 @@ def _from_trajectories(
     return Answer(counts, mean, deviation, None, None, simulator.norm())
 
 
-def _bits_of(qubits: str, measured: dict[int, int], program: CircuitProgram) -> str:
-    """The string of the classical bits for the values of the qubits that go to them."""
-    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+def outcomes(texts: Sequence[str], program: CircuitProgram) -> list[str]:
+    """The outcomes for strings of the values of all qubits at the end of a program that measures only there.
+
+    An outcome has the classical bits, or the qubits where none of them is measured.
+    """
+    _, measured = without_final_measurements(program.operations)
     n_shown = program.n_bits - program.n_scratch
-    return "".join(qubits[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
+    if not measured or not n_shown:
+        return [*texts]
+    start = "".join(map(str, program.start)).ljust(program.n_bits, "0")
+    return [
+        "".join(text[measured[bit]] if bit in measured else start[bit] for bit in range(n_shown))
+        for text in texts
+    ]
 
 
 def _summed(pairs: Any) -> dict[str, int]:

@@ -7,7 +7,7 @@ first most significant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -296,11 +296,23 @@ class Simulator:
     def amplitudes(self, bit_strings: Sequence[str]) -> Array:
         """The amplitudes of bit strings (character k is qubit k), complex128."""
         check_bits(bit_strings, self.n_qubits)
-        indices = [
-            sum(1 << self.where[qubit] for qubit, bit in enumerate(bits) if bit == "1")
-            for bits in bit_strings
-        ]
-        return self.state.take(np.array(indices, np.int64)).astype(np.complex128)
+        rows = [[bit == "1" for bit in bits] for bits in bit_strings]
+        return self.amplitudes_at(np.array(rows).reshape(-1, self.n_qubits))
+
+    def amplitudes_at(self, bits: Array) -> Array:
+        """The amplitudes of bit strings, 0 or 1 [string, qubit], complex128."""
+        indices = np.zeros(len(bits), np.int64)
+        for qubit, where in enumerate(self.where):
+            indices |= bits[:, qubit].astype(np.int64) << where
+        return self.state.take(indices).astype(np.complex128)
+
+    def open_amplitudes(self, fixed: Mapping[int, int], open_qubits: Sequence[int]) -> Array:
+        """The amplitudes of all values of m open qubits, complex128 [2^m], the first most significant."""
+        values = np.arange(1 << len(open_qubits))
+        indices = np.full(len(values), sum(bit << self.where[qubit] for qubit, bit in fixed.items()))
+        for k, qubit in enumerate(reversed(open_qubits)):
+            indices |= (values >> k & 1) << self.where[qubit]
+        return self.state.take(indices).astype(np.complex128)
 
     def array(self) -> Array:
         """All amplitudes on the host, [2^n], the first qubit most significant."""

@@ -121,8 +121,36 @@ def test_an_openqasm_file_with_inputs() -> None:
     Path("ansatz.qasm").write_text(program)
     assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
     found = run_example("circuits.md", 1)
-    assert found["ansatz"].names == ("theta", "layers")
+    assert found["ansatz"].parameters == ("theta", "layers")
+    assert found["layered"].parameters == ("theta",)
     assert found["values"] == pytest.approx([cos(k / 5) for k in range(4)])
+
+
+def test_questions() -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    Path("circuit.qasm").write_text(QASM)
+    first = run_example("questions.md", 0)
+    assert first["found"].value == pytest.approx([1, 0])
+    assert (first["found"].error_kind, first["found"].method) == ("exact", "statevector")
+    names = run_example("questions.md", 1, **first)
+    assert names["some"] == pytest.approx([2**-0.5, 2**-0.5])
+    assert names["all_values"].shape == (2, 2)
+    assert sum(names["counts"].values()) == 1000
+    assert names["table"] == pytest.approx(np.array([0.5, 0.5]))
+    assert names["rho"] == pytest.approx(np.eye(2) / 2)
+    assert abs(names["fidelity"]) == pytest.approx(1)
+    assert names["echo"] == pytest.approx(1)
+    plan = run_example("questions.md", 2, **first)["plan"]
+    assert (plan.method, len(plan.rows)) == ("statevector", 6)
+    noisy = run_example("questions.md", 3, **first)
+    assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
+
+
+def test_primitives_of_qiskit() -> None:
+    pytest.importorskip("qiskit")
+    names = run_example("questions.md", 4)
+    assert names["values"] == pytest.approx([1, 1])
+    assert set(names["outcomes"]) == {"00", "11"}
 
 
 def test_a_diagonalization() -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from types import ModuleType
 from typing import Any
 
@@ -104,13 +103,6 @@ def circuit() -> tnplan.GateSequence:
     return tnplan.GateSequence(12, (flip(),) * 1000)
 
 
-def parametric() -> tnplan.ParametricCircuit:
-    with NamedTemporaryFile("w", suffix=".qsim") as file:
-        file.write("1\n0 h 0\n")
-        file.flush()
-        return tnplan.ParametricCircuit(file.name)
-
-
 def integrals() -> tnplan.Integrals:
     return tnplan.from_arrays(np.diag(np.arange(8.0)), np.zeros((8,) * 4), 2, 2)
 
@@ -130,6 +122,9 @@ BUILT: dict[str, Callable[[], Any]] = {
     "CarryOver": lambda: tnplan.CarryOver("a/prefix", ratio=0.5),
     "Channel": lambda: tnplan.Channel((0,), (np.eye(2),)),
     "GateSequence": circuit,
+    "Circuit": lambda: tnplan.Circuit(circuit()),
+    "CircuitAnswer": lambda: tnplan.Circuit(circuit()).probabilities(device="cpu"),
+    "CircuitEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5),
     "CircuitProgram": lambda: tnplan.CircuitProgram(1, 1, (flip(),) * 1000),
     "CodecRow": lambda: tnplan.CodecRow("name", 1 << 30, 1 << 20, 1.5, 2.5, 1e-3),
     "CodecError": lambda: tnplan.compress.CodecError("place", "problem", "remedy"),
@@ -147,10 +142,10 @@ BUILT: dict[str, Callable[[], Any]] = {
     "InputError": lambda: tnplan.InputError("place", "problem", "remedy"),
     "Integrals": integrals,
     "Measurement": lambda: tnplan.Measurement(0, 0),
+    "MethodEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5).rows[0],
     "MonteCarlo": lambda: tnplan.MonteCarlo(),
     "Network": lambda: matrices().network,
     "Optimizer": lambda: tnplan.Optimizer(10.0, max_tensor=2**30),
-    "ParametricCircuit": parametric,
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
@@ -227,7 +222,10 @@ def test_examples_work(name: str) -> None:
     assert not lines, "".join(lines)
 
 
-@pytest.mark.parametrize("name", ["Schedule", "Projection", "ContractionPath", "UseChain"])
+CIRCUITS = ("Circuit", "CircuitEstimate")
+
+
+@pytest.mark.parametrize("name", ["Schedule", "Projection", "ContractionPath", "UseChain", *CIRCUITS])
 def test_notebooks_get_a_table(name: str) -> None:
     text = BUILT[name]()._repr_html_()
     assert text.startswith("<table>")

@@ -33,6 +33,14 @@ COMMANDS = {
     "show": "Show the steps of a schedule.",
     "execute": "Carry out a schedule.",
     "report": "Project time and speedup for each device count.",
+    "amplitudes": "Compute amplitudes of bit strings.",
+    "sample": "Draw outcomes of a circuit.",
+    "expectation": "Compute expectation values of observables.",
+    "probabilities": "Compute probabilities of the values of some qubits.",
+    "reduced-density-matrix": "Compute the density matrix of some qubits.",
+    "overlap": "Compute the overlap of the states of two circuits.",
+    "trace": "Compute a trace of two operators, one taken through a circuit.",
+    "estimate": "Predict memory and time of a question for each method.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
     "compress": "Compress an array within an error bound.",
@@ -42,7 +50,10 @@ COMMANDS = {
     "warmup": "Compile all kernels for this machine before they are needed.",
 }
 
-ON_RANKS = ("execute", "pauli", "sbd", "statevector", "calibrate")
+QUESTIONS = (
+    "amplitudes", "sample", "expectation", "probabilities", "reduced-density-matrix", "overlap", "trace",
+)  # fmt: skip
+ON_RANKS = ("execute", "pauli", "sbd", "statevector", *QUESTIONS, "calibrate")
 LONGEST_LINE = 2000
 
 
@@ -64,7 +75,8 @@ class LazyGroup(click.Group):
         """Import the file of one command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"tnplan.cli.{cmd_name}").command
+        file = cmd_name.replace("-", "_")
+        command: click.Command = import_module(f"tnplan.cli.{file}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,6 +11,7 @@ import click
 
 from tnplan.cli.job_options import ProgressLines, job_options
 from tnplan.cli.options import FILE, set_parameters
+from tnplan.cli.question_options import truncation_options
 from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0
@@ -27,15 +28,7 @@ SAY_EVERY_S = 1.0
 @click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit [default: all 0].")
 @click.option("--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'.")
 @click.option("--overlap", metavar="SUM", help="tr(B U^dagger O U) / 2^n with this sum B: no state.")
-@click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging.")
-@click.option(
-    "--min-coefficient", "merged_cut", type=float, default=0.0, help="Drop smaller terms after merging."
-)
-@click.option("--max-weight", type=int, help="Drop terms on more qubits.")
-@click.option("--max-xy", type=int, help="Drop terms with more letters X and Y.")
-@click.option("--max-frequency", type=int, help="Drop terms that more rotations split.")
-@click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude.")
-@click.option("--every", type=int, default=1, help="Steps between truncations.")
+@truncation_options
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
 @click.option(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.numba_cache import cached_njit
+from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True)
 

@@ -19,6 +19,7 @@ from numba.core.cpu import CPUContext
 from numba.core.dispatcher import Dispatcher
 
 from tnplan.planner.common.compiled.kernel import Kernel, Late, Types, c_types
+from tnplan.planner.common.compiled.numba_cache import cached_njit
 from tnplan.planner.common.compiled.object_cache import (
     CompiledObject,
     alone,
@@ -26,7 +27,6 @@ from tnplan.planner.common.compiled.object_cache import (
     keep_object,
     target_machine,
 )
-from tnplan.planner.common.numba_cache import cached_njit
 
 BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """No counts of references to arrays, and nothing for calls from Python: both take time to compile."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.parametric import ParametricCircuit, check_no_parameters
-from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit
+from tnplan.planner.networks.circuits.program import CircuitProgram
 
 
 def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> GateSequence:
@@ -17,7 +17,7 @@ def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Ga
     ----------
     source : path or object
         A file: OpenQASM if its name ends in .qasm, or its first line is no number of qubits. Or a circuit of
-        Qiskit, Cirq or quimb, a tape of PennyLane, or a `ParametricCircuit`.
+        Qiskit, Cirq or quimb, a tape of PennyLane, or a `Circuit`.
     parameters : mapping, optional
         Values of the parameters by their names: what an OpenQASM 3 file declares as `input`, Qiskit's
         parameters, Cirq's symbols.
@@ -36,10 +36,7 @@ def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Ga
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    if isinstance(source, GateSequence | CircuitProgram):
-        check_no_parameters(parameters, "circuit")
-        return source if isinstance(source, GateSequence) else as_circuit(source, "program")
-    return _parametric(source).bind(parameters or {})
+    return _parametric(source).gate_sequence(parameters or {})
 
 
 def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
@@ -66,13 +63,8 @@ def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> Ci
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    if isinstance(source, GateSequence | CircuitProgram):
-        check_no_parameters(parameters, "circuit")
-        return circuit_program(source) if isinstance(source, GateSequence) else source
-    return _parametric(source).bind_program(parameters or {})
+    return _parametric(source).program(parameters or {})
 
 
 def _parametric(source: Any) -> ParametricCircuit:
-    if isinstance(source, ParametricCircuit):
-        return source
-    return ParametricCircuit(source)
+    return source if isinstance(source, ParametricCircuit) else ParametricCircuit(source)

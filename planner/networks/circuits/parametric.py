@@ -16,69 +16,55 @@ from tnplan.planner.networks.circuits.qasm.read import circuit_of, input_names, 
 from tnplan.planner.networks.circuits.qasm.source import Source, parse_source
 from tnplan.planner.networks.circuits.qsim import parse_qsim
 
+NO_VALUES: Mapping[str, Any] = {}
+
 
 class ParametricCircuit:
     """A circuit that is read once, and gets values for its parameters later.
 
-    Parameters
-    ----------
-    source : path or object
-        An OpenQASM or qsim file, or a circuit of Qiskit, Cirq, PennyLane (a tape) or quimb.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols.
-
-    Raises
-    ------
-    InputError
-        For a file that cannot be read, or an object of another kind.
-
-    Examples
-    --------
-    >>> ansatz = tnplan.ParametricCircuit("ansatz.qasm")  # doctest: +SKIP
-    >>> tnplan.propagate(ansatz.bind(theta=0.3), "Z0").value  # doctest: +SKIP
+    `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols. `place`
+    names the circuit in errors; `file` is what it was read from. Raises InputError for a file that cannot be
+    read, or an object of another kind.
     """
 
     def __init__(self, source: Any) -> None:
-        self._source: Source | GateSequence | Any = source
+        self._source: Source | GateSequence | CircuitProgram | Any = source
+        self.names: tuple[str, ...] = ()
+        self.file: Path | None = None
+        if isinstance(source, GateSequence | CircuitProgram):
+            self.place = "circuit" if isinstance(source, GateSequence) else "program"
+            return
         if not isinstance(source, str | os.PathLike):
-            self._place = place_of(source)
-        else:
-            text, self._place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
-            self._source = (
-                parse_source(text, self._place)
-                if is_qasm(self._place, text)
-                else parse_qsim(text, self._place)
-            )
-        if isinstance(self._source, Source):
-            self.names = input_names(self._source)
-        elif isinstance(self._source, GateSequence):
-            self.names = ()
-        else:
+            self.place = place_of(source)
             self.names = parameter_names(source)
+            return
+        self.file = Path(source)
+        text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
+        if is_qasm(self.place, text):
+            self._source = parse_source(text, self.place)
+            self.names = input_names(self._source)
+        else:
+            self._source = parse_qsim(text, self.place)
 
-    def __repr__(self) -> str:
-        names = ", ".join(self.names[:8]) + (", ..." if len(self.names) > 8 else "")
-        return f"ParametricCircuit({Path(self._place).name}: {names or 'no parameters'})"
-
-    def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> GateSequence:
-        """The circuit for values of all parameters: by keyword, or a mapping where names are no keywords."""
-        given = {**(parameters or {}), **values}
+    def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
+        """The gates for values of all parameters; refused where there is more than gates."""
         if isinstance(self._source, Source):
-            return circuit_of(self._source, given)
-        return as_circuit(self.bind_program(given), self._place)
-
-    def bind_program(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> CircuitProgram:
-        """The program for values of all parameters: with measurements, resets and conditions."""
-        given = {**(parameters or {}), **values}
-        if isinstance(self._source, Source):
-            return program_of(self._source, given)
+            return circuit_of(self._source, values)
         if isinstance(self._source, GateSequence):
-            check_no_parameters(given, self._place)
-            return circuit_program(self._source)
-        return read_object(self._source, given)
+            check_no_parameters(values, self.place)
+            return self._source
+        return as_circuit(self.program(values), self.place)
+
+    def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
+        """The program for values of all parameters: with measurements, resets and conditions."""
+        if isinstance(self._source, Source):
+            return program_of(self._source, values)
+        if isinstance(self._source, GateSequence):
+            return circuit_program(self.gate_sequence(values))
+        if isinstance(self._source, CircuitProgram):
+            check_no_parameters(values, self.place)
+            return self._source
+        return read_object(self._source, values)
 
 
 def check_no_parameters(parameters: Mapping[str, Any] | None, place: str) -> None:

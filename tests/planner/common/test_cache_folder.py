@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tnplan.planner.common.cache_folder import cache_folder, private_folder
-from tnplan.planner.common.numba_cache import cached_njit
+from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 
 @pytest.fixture

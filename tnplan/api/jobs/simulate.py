@@ -21,25 +21,20 @@ import numpy as np
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.output_checks import Writes
+from tnplan.api.jobs.state import DTYPES, end_state, open_state, state_needs
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS, gradient_kernels, state_kernels
-from tnplan.executor.statevector.cpu.state import TILES, HostState
-from tnplan.executor.statevector.distributed_state import DistributedState, rank_bits
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS
+from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
-from tnplan.executor.statevector.memory_estimate import (
-    GRADIENT_STATES,
-    LARGEST,
-    check_answer_memory,
-    predicted_bytes,
-)
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
-from tnplan.executor.statevector.simulator import Simulator, StateVector
+from tnplan.executor.statevector.simulator import Simulator
 from tnplan.executor.statevector.state_file import (
     SavedState,
     check_state_writable,
@@ -62,8 +57,6 @@ Start = str | Path | Sequence[complex] | Array
 """A saved state, or amplitudes."""
 FORMAT = "tnplan.statevector"
 VERSION = 2
-DTYPES = {"fp64": "complex128", "fp32": "complex64"}
-"""The dtype of amplitudes in each precision."""
 NORM = 1e-2
 """How far from 1 the sum of all probabilities of a saved state may be."""
 
@@ -238,11 +231,8 @@ def simulate(
 
 
 def _needs(request: _Request, asked: _Simulation, n_ranks: int, threads: int) -> Needs:
-    n = request.program.n_qubits
     states = GRADIENT_STATES if request.question.gradient else 1
-    size_bytes = predicted_bytes(n, asked.dtype, TILES[asked.dtype], threads, n_ranks, states)
-    other = "" if asked.dtype == DTYPES["fp32"] else "--precision fp32, "
-    return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+    return state_needs(request.program.n_qubits, asked.dtype, n_ranks, threads, states)
 
 
 def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None) -> Simulation:
@@ -255,7 +245,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = _open_state(rank, n, asked.dtype, question.gradient)
+        state = open_state(rank, n, asked.dtype, gradient=question.gradient)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)
@@ -276,29 +266,8 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     }  # fmt: skip
     if output is not None and rank.is_first:
         write_text(output, json.dumps(report, indent=1) + "\n")
-    if isinstance(state, DistributedState) and (world.name == "threads" or rank.device.name == "gpu"):
-        state.end()
+    end_state(rank, state)
     return Simulation(given, simulator, report)
-
-
-def _open_state(rank: Rank, n_qubits: int, dtype: str, gradient: bool) -> StateVector:
-    """The amplitudes of this rank on its device, connected with those of other ranks."""
-    world = rank.world
-    n_bits = n_qubits - (world.size.bit_length() - 1)
-    if rank.device.name == "cpu":
-        if rank.is_first:  # processes of every rank would only take each other's cores
-            compile_soon(state_kernels(dtype) + (gradient_kernels(dtype) if gradient else []))
-        local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
-        return local if world.size == 1 else DistributedState(local, world)
-    from tnplan.executor.statevector.cuda.state import open_state
-
-    local = open_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
-    connected = rank.connected()
-    if connected is None:
-        return local
-    from tnplan.executor.statevector.cuda.bit_swap import StateSwap
-
-    return DistributedState(local, connected, StateSwap(local.amplitudes, connected))
 
 
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:

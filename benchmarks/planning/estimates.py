@@ -1,0 +1,124 @@
+"""How near estimates of questions are to the seconds that methods take, and what the choice of `auto` costs.
+
+    tnplan calibrate --base cpu --device cpu -o my.toml
+    python benchmarks/planning/estimates.py --hardware my.toml [--case TEXT] [--longest 20] [-o results.json]
+
+Twelve circuits of 8 to 127 qubits, each with the expectation values of two words on one core, by every method
+that is predicted to take less than `--longest` seconds. Seconds are those of the processor, so that what else
+runs on the machine counts little. The first call is left out, so that kernels are loaded and paths are known;
+the least of the next two is taken.
+Goals: contraction and state vector within a factor of 1.5, Pauli propagation within the factor that it says;
+the method that `auto` takes at most 1.5 times slower than the best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import date
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import tnplan
+from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
+
+RESULTS = Path(__file__).parents[1] / "results" / "planning" / "estimates.json"
+LONG_S = 3.0
+"""Seconds of a call from which on it is made once."""
+CASES: dict[str, Callable[[], tnplan.GateSequence]] = {
+    "haar 2x4, 12 layers, seed 0": lambda: lattice_circuit("rectangular", 2, 4, 12, 0),
+    "haar 3x4, 12 layers, seed 1": lambda: lattice_circuit("rectangular", 3, 4, 12, 1),
+    "haar 4x5, 12 layers, seed 2": lambda: lattice_circuit("rectangular", 4, 5, 12, 2),
+    "haar 2x11, 16 layers, seed 3": lambda: lattice_circuit("rectangular", 2, 11, 16, 3),
+    "haar 4x6, 8 layers, seed 4": lambda: lattice_circuit("triangular", 4, 6, 8, 4),
+    "haar 7x8, 4 layers, seed 5": lambda: lattice_circuit("rectangular", 7, 8, 4, 5),
+    "trotter 3x5, 4 steps, seed 6": lambda: trotter_circuit("rectangular", 3, 5, 4, 6, 0.2),
+    "trotter 3x7, 3 steps, seed 7": lambda: trotter_circuit("rectangular", 3, 7, 3, 7, 0.1),
+    "trotter 2x13, 4 steps, seed 8": lambda: trotter_circuit("rectangular", 2, 13, 4, 8, 0.2),
+    "trotter 6x6, 2 steps, seed 9": lambda: trotter_circuit("rectangular", 6, 6, 2, 9, 0.2),
+    "trotter 8x8, 2 steps, seed 10": lambda: trotter_circuit("hexagonal", 8, 8, 2, 10, 0.2),
+    "trotter 127, 2 steps, seed 11": lambda: _halved(trotter_circuit("rectangular", 2, 127, 2, 11, 0.2)),
+}
+"""The circuits; the last one is a chain of 127 qubits."""
+
+
+def _halved(ladder: tnplan.GateSequence) -> tnplan.GateSequence:
+    """The first row of a ladder."""
+    n = ladder.n_qubits // 2
+    return tnplan.GateSequence(n, tuple(one for one in ladder.gates if max(one.qubits) < n))
+
+
+def measured(
+    circuit: tnplan.Circuit, words: list[str], row: tnplan.MethodEstimate, values: dict[str, list[float]]
+) -> dict[str, Any]:
+    """The least seconds of the processor and of the clock, of two calls; values are added to `values`."""
+    assert row.cost is not None
+    least: tuple[float, float] = (inf, inf)
+    for number in range(3):
+        processor, clock = time.process_time(), time.perf_counter()
+        try:
+            found = circuit.expectation(words, method=row.method, device="cpu", threads=1)
+        except tnplan.InputError as error:
+            return {"refused": str(error)}
+        taken = time.process_time() - processor, time.perf_counter() - clock
+        values[row.method] = found.value.tolist()
+        if number or taken[0] > LONG_S:
+            least = min(least, taken)
+        if taken[0] > LONG_S:
+            break
+    processor, clock = least
+    off = max(processor / row.cost.time_s, row.cost.time_s / processor)
+    return {"processor_s": processor, "clock_s": clock, "off": off}
+
+
+def case(name: str, hardware: str, longest_s: float) -> dict[str, Any]:
+    """One circuit: estimates and measurements."""
+    circuit = tnplan.Circuit(CASES[name]())
+    n = circuit.n_qubits
+    words = [f"Z{n // 2}", f"X0 Y{n - 1}"]
+    found = circuit.estimate(expectation=words, hardware=hardware, threads=1)
+    rows, values = [], {}
+    for row in found.rows:
+        entry: dict[str, Any] = {"method": row.method, "reason": row.reason}
+        if row.cost is not None:
+            entry |= {"predicted_s": row.cost.time_s, "factor": min(row.cost.factor, 1e300)}
+            if row.cost.time_s < longest_s:
+                entry |= measured(circuit, words, row, values)
+        rows.append(entry)
+        shown = (f"{k}={v:.3g}" if isinstance(v, float) else str(v) for k, v in entry.items())
+        print(f"{name:36} {' '.join(shown)}", flush=True)
+    times = {entry["method"]: entry["processor_s"] for entry in rows if "processor_s" in entry}
+    chosen = None if found.method not in times else times[found.method] / min(times.values())
+    apart = max((abs(a - b) for one in values.values() for other in values.values()
+                 for a, b in zip(one, other, strict=True)), default=0.0)  # fmt: skip
+    print(f"{name:36} auto: {found.method}, {chosen} of the best; values {apart:.1e} apart", flush=True)
+    return {
+        "circuit": name, "qubits": n, "auto": found.method, "auto_of_best": chosen, "apart": apart,
+        "rows": rows,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Run the cases, and write their figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hardware", required=True)
+    parser.add_argument("--case", default="")
+    parser.add_argument("--longest", type=float, default=20.0)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    cases = [case(name, given.hardware, given.longest) for name in CASES if given.case in name]
+    document = {
+        "date": date.today().isoformat(), "cores": os.cpu_count(), "load": os.getloadavg()[0],
+        "goal": "within 1.5; auto 1.5 of the best", "cases": cases,
+    }  # fmt: skip
+    given.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Estimates: what they name, what they hold against the engines' own counts, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.circuits import random_circuit
+from tests.support.engines.pauli import chain_edges
+from tnplan.cli.main import run
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.gates import gate
+
+
+def kicked_chain(n_qubits: int, theta: float, layers: int) -> GateSequence:
+    """RX on every qubit and ZZ on every bond of an open chain, so often."""
+    diagonal = np.exp(-0.25j * np.pi * np.array([1, -1, -1, 1]))
+    gates: list[Gate] = []
+    for _ in range(layers):
+        gates += [gate("rx", (q,), (theta,)) for q in range(n_qubits)]
+        gates += [Gate("rzz", edge, np.diag(diagonal)) for edge in chain_edges(n_qubits)]
+    return GateSequence(n_qubits, tuple(gates))
+
+
+def row(found: tnplan.CircuitEstimate, method: str, devices: int = 1) -> tnplan.MethodEstimate:
+    return next(one for one in found.rows if (one.method, one.devices) == (method, devices))
+
+
+def test_every_question_has_an_estimate_and_a_choice() -> None:
+    circuit = tnplan.Circuit(random_circuit(4, 40, 1))
+    questions: list[dict[str, Any]] = [
+        {"amplitudes": ["0000"]}, {"open_qubits": [1, 2]}, {"sample": 10}, {"expectation": ["Z0", "X1 Y2"]},
+        {"probabilities": [0]}, {"reduced_density_matrix": [1, 2]}, {"trace": ("Z0", "X1")},
+        {"overlap": random_circuit(4, 40, 2)},
+    ]  # fmt: skip
+    for question in questions:
+        found = circuit.estimate(**question)
+        assert found.method == "statevector"
+        assert row(found, "statevector").cost is not None
+        assert "auto takes statevector" in str(found)
+        json.dumps(found.document, allow_nan=False)
+
+
+def test_memory_is_that_of_the_state() -> None:
+    found = tnplan.Circuit(GateSequence(35, ())).estimate(
+        expectation="Z0", devices=[1, 2, 4, 6, 8], hardware="h200-nvlink", precision="fp64"
+    )
+    rows = [row(found, "statevector", count) for count in (1, 2, 4, 6, 8)]
+    assert [one.cost is None for one in rows] == [True, True, False, True, False]
+    assert {one.needs_devices for one in rows} == {4}
+    assert rows[2].cost is not None
+    assert rows[2].cost.memory_bytes == pytest.approx(16 * 2**35 / 4, rel=0.01)
+
+
+def test_more_devices_and_less_precision_take_less_time() -> None:
+    circuit = tnplan.Circuit(random_circuit(31, 200, 3))
+    times = {
+        (precision, count): row(found, "statevector", count).cost.time_s  # type: ignore[union-attr]
+        for precision in ("fp64", "fp32")
+        for found in [circuit.estimate(
+            sample=10, devices=[1, 4], hardware="h200-nvlink", precision=precision, method="statevector"
+        )]
+        for count in (1, 4)
+    }  # fmt: skip
+    assert times["fp64", 4] < times["fp64", 1]
+    assert times["fp32", 1] < times["fp64", 1]
+
+
+def test_a_pilot_that_reaches_the_end_knows_the_terms() -> None:
+    circuit = tnplan.Circuit(kicked_chain(30, 0.4, 6))
+    found = circuit.estimate(expectation="Z15", method="pauli")
+    cost = row(found, "pauli").cost
+    assert cost is not None
+    assert cost.factor == 2
+    done = circuit.expectation("Z15", method="pauli", device="cpu", threads=1)
+    term_bytes = cost.memory_bytes / (2 * done.details["largest_terms"])
+    assert term_bytes == pytest.approx(round(term_bytes))
+
+
+def test_growth_is_extrapolated_with_its_uncertainty() -> None:
+    circuit = tnplan.Circuit(kicked_chain(40, 0.6, 16))
+    cost = row(circuit.estimate(expectation="Z20", method="pauli", devices=[1]), "pauli")
+    assert cost.cost is None or cost.cost.factor > 2
+    limited = circuit.estimate(expectation="Z20", method="pauli", truncation=tnplan.Truncation(max_terms=500))
+    few = row(limited, "pauli").cost
+    assert few is not None
+    assert few.time_s < 60
+    assert row(limited, "pauli").error_kind == "truncation"
+
+
+def test_the_choice_of_large_circuits_answers() -> None:
+    """80 qubits: no state vector; a shallow chain, whose light cone is small."""
+    circuit = tnplan.Circuit(kicked_chain(80, 0.3, 3))
+    found = circuit.estimate(expectation="Z40")
+    assert found.method in ("pauli", "contraction")
+    assert "not possible" in row(found, "statevector").reason
+    given = circuit.expectation("Z40", device="cpu", threads=1)
+    assert given.method in ("pauli", "contraction")
+    other = {"pauli": "contraction", "contraction": "pauli"}[given.method]
+    again = circuit.expectation("Z40", method=other, device="cpu", threads=1)
+    assert given.value == pytest.approx(again.value, abs=1e-10)
+
+
+def test_samples_of_more_qubits_than_a_state_holds_are_contracted() -> None:
+    found = tnplan.Circuit(kicked_chain(40, 0.3, 1)).sample(20, seed=1, device="cpu", threads=1)
+    assert found.method == "contraction"
+    assert sum(found.value.values()) == 20
+
+
+@pytest.mark.slow
+def test_what_fits_nowhere_is_refused() -> None:
+    random = np.random.default_rng(1)
+    gates = [gate("fs", random.permutation(40)[:2].tolist(), (0.7, 0.4)) for _ in range(600)]
+    gates += [gate("rx", (q,), (0.3,)) for q in range(40)]
+    circuit = tnplan.Circuit(GateSequence(40, tuple(gates)))
+    with pytest.raises(tnplan.InputError, match=r"^--method: none fits \(statevector: .*; allow more memory"):
+        circuit.expectation("Z0 X20", memory="1KiB", device="cpu", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({}, "question: is given 0 times; give one of amplitudes,"),
+        ({"sample": 5, "expectation": "Z0"}, "question: is given 2 times"),
+        ({"guess": 5}, "question: 'guess' is unknown; choose from amplitudes"),
+        ({"trace": "Z0"}, "give a pair of operators"),
+        ({"sample": 0}, "--shots: is 0"),
+        ({"sample": 5, "devices": []}, "--devices: is an empty list"),
+        ({"sample": 5, "devices": [0]}, "--devices: is 0"),
+        ({"sample": 5, "hardware": "abacus"}, "abacus"),
+        ({"sample": 5, "search_time": -1}, "--search-time: is -1"),
+        ({"sample": 5, "method": "pauli"}, "--method: 'pauli' does not answer sample"),
+    ],
+)
+def test_bad_estimates_are_refused(asked: dict[str, Any], line: str) -> None:
+    with pytest.raises(tnplan.InputError) as caught:
+        tnplan.Circuit(random_circuit(2, 30, 1)).estimate(**asked)
+    assert line in str(caught.value)
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.qsim").write_text("2\n0 h 0\n1 cz 0 1\n")
+    line = "estimate c.qsim --expectation Z0 --devices 1,8,64 --hardware h200-nvlink"
+    assert run(line.split()) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("contraction ") >= 3
+    assert "auto takes statevector" in shown
+    assert run([*line.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "statevector"
+    assert run(["estimate", "c.qsim", "--trace", "Z0", "X1", "--max-terms", "5"]) == 0
+    assert "auto takes pauli" in capsys.readouterr().out

@@ -1,0 +1,89 @@
+"""What a question gives, and its JSON.
+
+Changelog of `tnplan.answer`, the JSON of an answer:
+1 (2026-11-26): first version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FORMAT = "tnplan.answer"
+VERSION = 1
+SHOWN = 4
+"""Values that are shown in a line."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CircuitAnswer:
+    """What a question to a `Circuit` gives.
+
+    Parameters
+    ----------
+    question : str
+        The name of the question, such as "expectation".
+    value : number, array or dict
+        The value or values. Of samples: how often each outcome came.
+    error : float, array or None
+        How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
+        exact values, None where it is not known.
+    error_kind : {"exact", "statistical", "truncation"}
+        What the error comes from.
+    method : {"contraction", "statevector", "pauli"}
+        The engine that answered.
+    time_s : float
+        Seconds from the question to the answer.
+    details : dict
+        What the engine says of its work, such as the device.
+
+    Examples
+    --------
+    >>> tnplan.Circuit(tnplan.GateSequence(2, ())).expectation("Z0", device="cpu")
+    CircuitAnswer(expectation 1.0, exact, by statevector)
+    """
+
+    question: str
+    value: Any
+    error: Any
+    error_kind: str
+    method: str
+    time_s: float
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = f"error {self._error_text}" if self.error_kind != "exact" else "exact"
+        return f"CircuitAnswer({self.question} {self._value_text}, {shown}, by {self.method})"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The answer as plain JSON; complex numbers are pairs."""
+        return {
+            "format": FORMAT, "version": VERSION, "question": self.question, "value": plain(self.value),
+            "error": plain(self.error), "error_kind": self.error_kind, "method": self.method,
+            "time_s": self.time_s, **self.details,
+        }  # fmt: skip
+
+    @property
+    def _value_text(self) -> str:
+        if isinstance(self.value, dict):
+            return f"{len(self.value)} outcomes"
+        if np.ndim(self.value):
+            return f"{'x'.join(map(str, np.shape(self.value)))} values"
+        return f"{self.value:.12g}" if np.iscomplexobj(self.value) else repr(float(self.value))
+
+    @property
+    def _error_text(self) -> str:
+        if self.error is None:
+            return self.error_kind
+        return f"{float(np.max(self.error, initial=0.0)):.2g} ({self.error_kind})"
+
+
+def plain(value: Any) -> Any:
+    """Numbers and arrays as JSON; complex numbers are pairs."""
+    if isinstance(value, np.ndarray | np.generic | complex):
+        array = np.asarray(value)
+        return (np.stack([array.real, array.imag], axis=-1) if np.iscomplexobj(array) else array).tolist()
+    return value

@@ -1,0 +1,63 @@
+"""From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+from tnplan.api.circuits.answer import CircuitAnswer
+from tnplan.api.circuits.choose import chosen_method
+from tnplan.api.circuits.engines.contraction import answer_by_contraction
+from tnplan.api.circuits.engines.outcome import Outcome
+from tnplan.api.circuits.engines.pauli import answer_by_pauli
+from tnplan.api.circuits.engines.statevector import answer_by_state
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
+from tnplan.executor.device.protocols.communicator import agree, ending_together
+from tnplan.planner.common.files import check_writable, write_text
+
+ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions], Outcome]] = {
+    "contraction": answer_by_contraction,
+    "statevector": answer_by_state,
+    "pauli": answer_by_pauli,
+}
+
+Told = TypeVar("Told")
+
+
+def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
+    """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun.
+
+    The output may be none of the `inputs` that are files.
+    """
+    begin = perf_counter()
+
+    def prepare() -> tuple[AskedCircuit, str]:
+        if options.output is not None:
+            check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
+        asked = read()
+        return asked, chosen_method(asked, options)
+
+    asked, method = told_by_first(prepare)
+    outcome = ENGINES[method](asked, options)
+    answer = CircuitAnswer(
+        asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
+        perf_counter() - begin, outcome.details,
+    )  # fmt: skip
+    if options.output is not None and launched_rank() == 0:
+        write_text(options.output, json.dumps(answer.document, indent=1) + "\n")
+    return answer
+
+
+def told_by_first(read: Callable[[], Told]) -> Told:
+    """What `read` gives on the first rank, on every rank; all refuse what it refuses."""
+    world = world_communicator()
+    if world is None:
+        return read()
+    with ending_together(world):
+        found: Told = world.broadcast_object(agree(world, lambda: read() if world.rank == 0 else None), 0)
+    return found

@@ -1,0 +1,63 @@
+"""The method that `method="auto"` takes, and the check of one that was named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tnplan.api.circuits.methods import check_answerable, check_method, is_small, possible_methods
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit, Sample
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import Profile, load_profile
+
+SEARCH_S = 1.0
+"""Seconds of search for each contraction that a choice looks at."""
+
+
+def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
+    """The method for a question; raises InputError where none can answer, or the one named cannot."""
+    is_alone = launched_size() == 1
+    if options.method != "auto":
+        check_method(options.method, asked, options)
+        if options.method == "contraction" and not is_alone:
+            raise InputError(
+                "mpirun", "started more than one rank, and 'contraction' answers questions on one",
+                "start it without mpirun, or use another --method",
+            )  # fmt: skip
+        return options.method
+    check_answerable(asked, options)
+    possible = [one for one in possible_methods(asked, options) if is_alone or one != "contraction"]
+    if not possible:
+        check_method("contraction", asked, options)
+        raise InputError("mpirun", "started more than one rank, and only 'contraction' answers", "start one")
+    if len(possible) == 1 or (possible[0] == "statevector" and is_small(asked)):
+        return possible[0]
+    return _fastest(asked, options, possible)
+
+
+def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str]) -> str:
+    """The method that is predicted to take the least time on this machine."""
+    from tnplan.api.circuits.estimates.estimate import MethodEstimate, best_method, method_rows
+
+    profile, devices = _here(options), options.ranks or launched_size()
+    rows: list[MethodEstimate] = []
+    for method in possible:
+        rows += method_rows(method, asked, options, profile, SEARCH_S, devices)
+    best, why = best_method(rows)
+    if best is not None:
+        return best
+    if isinstance(asked.question, Sample):  # whose contraction has no estimate: the state does not fit
+        return possible[-1]
+    raise InputError("--method", f"none fits ({why})", "allow more memory or more ranks, or truncate")
+
+
+def _here(options: QuestionOptions) -> Profile:
+    """The profile of this machine: the shipped one that is nearest, with the memory that is free."""
+    is_gpu = options.device != "cpu" and sees_gpu()
+    profile = load_profile(gpu_profile(0) if is_gpu else "cpu")
+    free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
+    limit = min(free_bytes, options.job.memory or free_bytes)
+    return replace(profile, memory_bytes=max(1, int(min(limit, 2.0**60))), reserved_bytes=0)

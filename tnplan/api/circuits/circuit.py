@@ -1,0 +1,312 @@
+"""`Circuit`: a circuit of any kind, its parameters, and the questions that are asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tnplan.api.circuits.answer import CircuitAnswer
+from tnplan.api.circuits.ask import ask
+from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.circuits.read_question import (
+    Reader,
+    read_amplitudes,
+    read_density,
+    read_expectation,
+    read_named,
+    read_overlap,
+    read_probabilities,
+    read_sample,
+    read_trace,
+)
+from tnplan.api.planning.load import known_profile
+from tnplan.planner.common.checks import is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.html_table import html_table
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.compose import composed, inverse
+from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.circuits.noise import depolarized
+from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit
+from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
+from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.estimates.estimate import CircuitEstimate
+
+NAMES_SHOWN = 8
+LONGEST_SEARCH_S = 1e6
+
+
+class Circuit(ParametricCircuit):
+    """A circuit, and the questions that are asked of it.
+
+    Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
+    ("auto", "contraction", "statevector" or "pauli"), `depolarizing`, `trajectories`, `truncation`, `seed`,
+    `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress` as in `execute`. Under
+    mpirun they are collective. docs/questions.md explains them.
+
+    Parameters
+    ----------
+    source : path or object
+        An OpenQASM or qsim file, a circuit of Qiskit, Cirq, PennyLane (a tape) or quimb, a `GateSequence`, a
+        `CircuitProgram` or a `Circuit`.
+    parameters : mapping, optional
+        Values of parameters by their names. The others stay free: `bind` gives them values.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, an object of another kind, and parameters that are not there.
+
+    Examples
+    --------
+    >>> h = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
+    >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, (h,)))
+    >>> circuit
+    Circuit(2 qubits, 1 operations)
+    >>> circuit.expectation(["X0", "Z1"], device="cpu").value
+    array([1., 1.])
+    """
+
+    def __init__(self, source: Any, parameters: Mapping[str, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {}
+        if isinstance(source, Circuit):
+            self._source, self.names = source._source, source.names
+            self.place, self.file = source.place, source.file
+            self._values.update(source._values)
+        else:
+            super().__init__(source)
+        for name, value in (parameters or {}).items():
+            if name not in self.names:
+                remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
+                raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
+            self._values[name] = value
+        if not self.names:
+            self.program()  # what is wrong with a circuit is said when it is read
+
+    def __repr__(self) -> str:
+        if self.parameters:
+            more = ", ..." if len(self.parameters) > NAMES_SHOWN else ""
+            return f"Circuit({Path(self.place).name}: {', '.join(self.parameters[:NAMES_SHOWN])}{more})"
+        program = self._bound
+        return f"Circuit({program.n_qubits} qubits, {len(program.operations)} operations)"
+
+    def _repr_html_(self) -> str:
+        facts = [("source", Path(self.place).name), ("free parameters", ", ".join(self.parameters) or "none")]
+        if not self.parameters:
+            program = self._bound
+            facts += [("qubits", str(program.n_qubits)), ("operations", str(len(program.operations)))]
+        return html_table("circuit", facts)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that have no value yet."""
+        return tuple(name for name in self.names if name not in self._values)
+
+    @property
+    def n_qubits(self) -> int:
+        """How many qubits there are, all parameters having values."""
+        return self._bound.n_qubits
+
+    def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> Circuit:
+        """The circuit with values of parameters: by keyword, or a mapping where names are no keywords."""
+        return Circuit(self, {**(parameters or {}), **values})
+
+    def inverse(self) -> Circuit:
+        """The circuit backwards: its gates conjugated and transposed, without measurements."""
+        return Circuit(inverse(self.gate_sequence()))
+
+    def compose(self, other: Any) -> Circuit:
+        """The gates of this circuit, then those of another one, without measurements."""
+        return Circuit(composed(self.gate_sequence(), load_circuit(other)))
+
+    def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
+        """The gates, with values for the parameters that are free; refused where there is more than gates."""
+        return super().gate_sequence({**self._values, **values})
+
+    def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
+        """All operations, with values for the parameters that are free."""
+        return super().program({**self._values, **values}) if values else self._bound
+
+    def amplitudes(
+        self, bitstrings: Any = None, *, open_qubits: Sequence[int] | None = None,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """The amplitudes of bit strings, or of all values of some open qubits.
+
+        Parameters
+        ----------
+        bitstrings : str, sequence, array or Path, optional
+            A bit string, whose character k is qubit k; a list of them; an array of 0 and 1 [string, qubit];
+            or a file: a string a line, or .npy. With `open_qubits` one string, "." for open qubits; default:
+            0 for the others.
+        open_qubits : sequence of int, optional
+            The m qubits of which all values are asked for: the value has shape [2] * m in this order.
+        **options
+            As for every question.
+        """
+        return self._ask(read_amplitudes(bitstrings, open_qubits), options, bitstrings)
+
+    def sample(
+        self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """How often each outcome comes in so many shots.
+
+        An outcome is the string of the classical bits, or of the qubits where none of them is measured.
+
+        Parameters
+        ----------
+        shots : int
+            How many.
+        sampling : {"chain", "rejection"}
+            How a contraction draws them. "chain": qubits in turn, exact and independent, for shallow
+            circuits. "rejection": among random candidates, for random circuits.
+        open_qubits : int
+            By rejection, so many qubits of a candidate take all their values; samples are correlated then.
+        fidelity : float
+            By rejection, the share of the slices that are summed, which is about the fidelity of the state.
+        **options
+            As for every question; `seed` makes the outcomes the same in every run.
+        """
+        return self._ask(read_sample(shots, sampling, open_qubits, fidelity), options)
+
+    def expectation(self, observables: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
+        """The expectation value of an observable, or those of a list of them.
+
+        Parameters
+        ----------
+        observables : str, PauliSum, SparsePauliOp, QubitOperator, sequence or Path
+            A sum of Pauli words, such as "0.5*X0 X1 - Z3"; a list of sums; or a file: a sum a line, or a JSON
+            list of sums and of objects {word: coefficient}.
+        **options
+            As for every question.
+        """
+        return self._ask(read_expectation(observables), options, observables)
+
+    def probabilities(
+        self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
+    ) -> CircuitAnswer:
+        """The probability of every value of some qubits, of shape [2] * m in their order.
+
+        Parameters
+        ----------
+        qubits : sequence of int, optional
+            The m qubits. Default: all.
+        **options
+            As for every question.
+        """
+        return self._ask(read_probabilities(qubits), options)
+
+    def reduced_density_matrix(
+        self, qubits: Sequence[int], **options: Unpack[QuestionKeywords]
+    ) -> CircuitAnswer:
+        """The density matrix of some qubits, complex [2^m, 2^m]; the first qubit is the most significant bit.
+
+        Parameters
+        ----------
+        qubits : sequence of int
+            The m qubits; all others are traced out.
+        **options
+            As for every question.
+        """
+        return self._ask(read_density(qubits), options)
+
+    def overlap(self, other: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
+        """The overlap <other|circuit> of the final states of two circuits.
+
+        Parameters
+        ----------
+        other : Circuit, path or object
+            What `Circuit` takes, on as many qubits.
+        **options
+            As for every question.
+        """
+        return self._ask(read_overlap(other), options, _file_of(other))
+
+    def trace(
+        self, a: Any, b: Any, *, state: str | None = None, **options: Unpack[QuestionKeywords]
+    ) -> CircuitAnswer:
+        """The normalised trace Tr(A U^dagger B U) / 2^n, U being the circuit; or its value in one input.
+
+        With A = B it is an operator Loschmidt echo of U. That of two circuits V and W is the one of the
+        circuit `V.inverse().compose(W)`. An out-of-time-order correlator is the one of the circuit U, then a
+        word as gates, then U^dagger.
+
+        Parameters
+        ----------
+        a, b : str, PauliSum or SparsePauliOp
+            The sums of Pauli words A and B.
+        state : str, optional
+            A bit string s: <s|A U^dagger B U|s> instead of the mean over all inputs.
+        **options
+            As for every question.
+        """
+        return self._ask(read_trace(a, b, state), options)
+
+    def estimate(
+        self,
+        *,
+        devices: Sequence[int] = (1,),
+        hardware: Profile | str | Path = "cpu",
+        search_time: float = 2.0,
+        **keywords: Any,
+    ) -> CircuitEstimate:
+        """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
+
+        Parameters
+        ----------
+        devices : sequence of int
+            The numbers of devices.
+        hardware : Profile or path
+            A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
+        search_time : float
+            Seconds of the search for each contraction path.
+        **keywords
+            The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
+            `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
+            the options of every question.
+        """
+        names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
+        read = read_named({name: keywords.pop(name) for name in names})
+        options = QuestionOptions(**keywords)
+        if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
+            raise InputError("--search-time", f"is {search_time!r}", "give seconds")
+        from tnplan.api.circuits.estimates.estimate import estimate_question
+
+        profile = known_profile(hardware)
+        return estimate_question(self._asked(read, options), options, profile, devices, search_time)
+
+    @cached_property
+    def _bound(self) -> CircuitProgram:
+        return super().program(self._values)
+
+    def _ask(self, read: Reader, keywords: QuestionKeywords, *inputs: object) -> CircuitAnswer:
+        options = QuestionOptions(**keywords)
+        return ask(lambda: self._asked(read, options), options, self.file, *inputs)
+
+    def _asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
+        """The circuit with its noise, and the question that `read` makes for its number of qubits."""
+        program = depolarized(self._bound, options.depolarizing)
+        gates = None if final_measurements(program) is None else self._gates
+        return AskedCircuit(program, gates, read(program.n_qubits))
+
+    @cached_property
+    def _gates(self) -> GateSequence:
+        """The gates alone, each on so few qubits that every engine takes it."""
+        gates = [one for one in self._bound.operations if isinstance(one, Gate)]
+        if all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates):
+            return GateSequence(self._bound.n_qubits, tuple(gates))
+        return self.gate_sequence()
+
+
+def _file_of(source: Any) -> Path | None:
+    """The file that a circuit was read from, or is."""
+    if isinstance(source, ParametricCircuit):
+        return source.file
+    return Path(source) if isinstance(source, str | Path) else None

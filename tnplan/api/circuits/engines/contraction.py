@@ -1,0 +1,112 @@
+"""Questions answered by tensor networks: hands them to `contraction`, which plans and contracts."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+)
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.executor.statevector.measurement import outcomes
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.compose import pauli_word_gates
+
+
+def answer_by_contraction(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The answer by contraction, in one process."""
+    job = options.job
+    use = ContractionOptions(
+        memory=job.memory, precision=options.precision, device=options.device, devices=job.ranks or 1,
+        threads=job.threads, seed=options.seed or 0, progress=job.progress,
+    )  # fmt: skip
+    if isinstance(asked.question, Sample):
+        return _sampled(asked, options, use)
+    return Outcome(_value(asked, use), 0.0, EXACT, {"device": options.device})
+
+
+def _value(asked: AskedCircuit, use: ContractionOptions) -> Any:
+    """The value of every question but samples; the engine's files are imported when they are needed."""
+    question, gates = asked.question, asked.gates
+    circuit = asked.program if gates is None else gates
+    if isinstance(question, ExpectationValues):
+        from tnplan.api.circuits.contraction.expectation import expectations
+
+        values = expectations(circuit, question.sums, use)
+        if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+            values = values.real
+        return values[0].item() if question.is_single else values
+    if isinstance(question, Probabilities | ReducedDensityMatrix):
+        from tnplan.api.circuits.contraction import density
+
+        is_table = isinstance(question, Probabilities)
+        find = density.probabilities if is_table else density.reduced_density_matrix
+        return find(circuit, question.qubits, use)
+    assert gates is not None
+    if isinstance(question, OpenAmplitudes):
+        from tnplan.api.circuits.contraction.amplitudes import open_amplitudes
+
+        return open_amplitudes(gates, question.fixed, question.open_qubits, use)
+    if isinstance(question, Amplitudes):
+        from tnplan.api.circuits.contraction.amplitudes import amplitudes
+
+        found = amplitudes(gates, question.bits, use)
+        return found[0].item() if question.is_single else found
+    from tnplan.api.circuits.contraction import overlap
+
+    if isinstance(question, Overlap):
+        return overlap.overlap(gates, question.other, use)
+    assert isinstance(question, Trace)
+    if question.state is None:
+        return overlap.trace(gates, question.a, question.b, use)
+    return _trace_of_input(gates, question, question.state, use)
+
+
+def _trace_of_input(circuit: GateSequence, question: Trace, state: str, use: ContractionOptions) -> complex:
+    """<s|A U^dagger B U|s> as overlaps of Q U|s> with U P|s>, for the words P of A and Q of B."""
+    from tnplan.api.circuits.contraction.overlap import overlap
+
+    n, start = circuit.n_qubits, pauli_word_gates(int(state[::-1], 2), 0)
+    total = 0j
+    for (x, z, one), (u, v, other) in product(question.a.masks(), question.b.masks()):
+        ket = GateSequence(n, (*start, *circuit.gates, *pauli_word_gates(u, v)))
+        bra = GateSequence(n, (*start, *pauli_word_gates(x, z), *circuit.gates))
+        total += one * other * overlap(ket, bra, use)
+    return total
+
+
+def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
+    """Counts of the classical bits, or of all qubits where none is measured."""
+    from tnplan.api.circuits.contraction.sample import SampleOptions, sample
+
+    question = asked.question
+    assert isinstance(question, Sample)
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
+    circuit = asked.program if asked.gates is None else asked.gates
+    drawn = sample(circuit, question.shots, seed, use, how)
+    rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
+    texts = ["".join(map(str, row)) for row in rows.tolist()]
+    counts: Counter[str] = Counter()
+    for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
+        counts[text] += number
+    details = {
+        "device": options.device, "seed": seed, "shots": question.shots, "samples": drawn.kind,
+        "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+    }  # fmt: skip
+    return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)

@@ -1,0 +1,184 @@
+"""Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
+
+Noise, measurements and resets without conditions are channels, so that values are no means of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import (
+    AskedCircuit,
+    ExpectationValues,
+    Probabilities,
+    ReducedDensityMatrix,
+    Trace,
+)
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.executor.observables.pauli_sum import PauliSum, pauli_sum
+from tnplan.executor.pauli.algebra.channels import kraus_channel
+from tnplan.executor.pauli.algebra.expectation import in_words, overlap
+from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, gate_steps, local_words, word_masks
+from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
+from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.program import (
+    Channel,
+    Measurement,
+    Operation,
+    Reset,
+    without_final_measurements,
+)
+
+ZERO, ONE = np.diag([1.0, 0.0]).astype(np.complex128), np.diag([0.0, 1.0]).astype(np.complex128)
+LOWER = np.array([[0, 1], [0, 0]], np.complex128)
+"""|0><1|."""
+
+
+@dataclass(frozen=True, eq=False)
+class _PauliWork:
+    """The steps of a circuit, and the sums that are taken through them, each with all of its words or not."""
+
+    n_qubits: int
+    steps: tuple[PauliStep, ...]
+    sums: tuple[PauliSum, ...]
+    keeps_words: bool
+
+
+def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The answer by Pauli propagation; collective under mpirun."""
+    truncation = options.truncation or Truncation()
+
+    def work(rank: Rank, planned: _PauliWork) -> Outcome:
+        use = Resources(
+            device=rank.device.name, threads=rank.threads, precision=options.precision,
+            memory_bytes=rank.memory_bytes, ranks=rank.connected(),
+        )  # fmt: skip
+        with rank.on_stream():
+            found = [
+                _propagated(rank, planned, number, truncation, use) for number in range(len(planned.sums))
+            ]
+        value, error = _finished(asked, found)
+        return Outcome(
+            value, error if options.truncation else 0.0, TRUNCATION if options.truncation else EXACT,
+            {
+                "device": rank.device.name, "ranks": rank.world.size,
+                "terms": max(one.n_terms for one in found),
+                "largest_terms": max(one.largest for one in found),
+            },
+        )  # fmt: skip
+
+    def needs(planned: _PauliWork, n_ranks: int, threads: int) -> Needs:
+        words = max(one.n_terms for one in planned.sums)
+        size_bytes = words * term_bytes(planned.n_qubits, 8)
+        return Needs(size_bytes, size_bytes, "give an observable of fewer words")
+
+    job = Job(
+        prepare=lambda: _planned(asked), work=work, needs=needs,
+        check_ranks=lambda _, n_ranks: _check_ranks(n_ranks),
+    )  # fmt: skip
+    return run_job(job, options.job)
+
+
+def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
+    """The steps of gates, channels, measurements and resets; final measurements are left out."""
+    kept, _ = without_final_measurements(operations)
+    steps: list[PauliStep] = []
+    for number, one in enumerate(kept):
+        if isinstance(one, Gate):
+            steps += gate_steps(one, f"gate {number} ({one.name})")
+        elif isinstance(one, Channel):
+            steps.append(kraus_channel(one.qubits, one.kraus))
+        elif isinstance(one, Measurement):
+            steps.append(kraus_channel((one.qubit,), (ZERO, ONE)))
+        elif isinstance(one, Reset):
+            steps.append(kraus_channel((one.qubit,), (ZERO, LOWER)))
+        else:
+            raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
+    return tuple(steps)
+
+
+def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
+    """The steps of a circuit, and the sums that are taken through them."""
+    planned = _planned(asked)
+    return planned.steps, planned.sums
+
+
+def _planned(asked: AskedCircuit) -> _PauliWork:
+    """The steps, and the sums whose values the question needs."""
+    steps = program_steps(asked.program.operations) if asked.gates is None else circuit_steps(asked.gates)
+    question, n = asked.question, asked.n_qubits
+    if isinstance(question, ExpectationValues):
+        return _PauliWork(n, steps, question.sums, False)
+    if isinstance(question, Trace):
+        return _PauliWork(n, steps, (question.b,), True)
+    assert isinstance(question, Probabilities | ReducedDensityMatrix)
+    words = [word_masks(question.qubits, word) for word in _words(question)]
+    return _PauliWork(n, steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), False)
+
+
+def _words(question: Probabilities | ReducedDensityMatrix) -> list[int]:
+    """The local words that the question needs: of Z alone, or all."""
+    words = range(4 ** len(question.qubits))
+    if isinstance(question, ReducedDensityMatrix):
+        return [*words]
+    has_x = sum(1 << 2 * k for k in range(len(question.qubits)))
+    return [word for word in words if not word & has_x]
+
+
+def _finished(asked: AskedCircuit, found: list[Propagation]) -> tuple[Any, Any]:
+    """The value and the bound of its error."""
+    question = asked.question
+    values = np.array([one.value for one in found])
+    bounds = np.array([one.dropped.l1 for one in found])
+    if isinstance(question, ExpectationValues):
+        return (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
+    if isinstance(question, Trace):
+        return _traced(question, found[0])
+    assert isinstance(question, Probabilities | ReducedDensityMatrix)
+    m = len(question.qubits)
+    matrices = local_words(m)[_words(question)]
+    density = np.einsum("w,wij->ij", values, matrices) / 2**m
+    bound = float(bounds.sum()) / 2**m
+    if isinstance(question, Probabilities):
+        return np.diag(density).real.reshape((2,) * m), bound
+    return density, bound
+
+
+def _traced(question: Trace, found: Propagation) -> tuple[complex, float]:
+    """The trace with A, or the value in an input, with a bound of what was dropped."""
+    sizes = np.abs(question.a.coefficients)
+    if question.state is None:
+        a = PauliSum(question.a.n_qubits, question.a.keys, np.conj(question.a.coefficients))
+        return complex(overlap(a, found.result)), float(found.dropped.l1 * sizes.max(initial=0.0))
+    value = sum(c * in_words(found.result, x, z, question.state) for x, z, c in question.a.masks())
+    return complex(value), float(found.dropped.l1 * sizes.sum())
+
+
+def _propagated(
+    rank: Rank, planned: _PauliWork, number: int, truncation: Truncation, use: Resources
+) -> Propagation:
+    """One sum, taken through all steps."""
+
+    def heard(at: Progress) -> None:
+        text = f"sum {number + 1} of {len(planned.sums)}: {at.terms} terms, {size_text(at.size_bytes)}"
+        rank.say(number * at.steps + at.step, len(planned.sums) * at.steps, text)
+
+    return propagate(
+        planned.steps, planned.sums[number], truncation, use, keep="all" if planned.keeps_words else "none",
+        progress=heard,
+    )  # fmt: skip
+
+
+def _check_ranks(n_ranks: int) -> None:
+    if n_ranks & (n_ranks - 1):
+        raise InputError("ranks", f"are {n_ranks}", "start a power of two")

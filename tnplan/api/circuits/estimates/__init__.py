@@ -1,0 +1,1 @@
+"""What each method would need for a question, before anything runs."""

@@ -1,0 +1,147 @@
+"""The cost of contraction: the networks of a question, a short search, and the planner's projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, room_bytes
+from tnplan.api.circuits.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    ReducedDensityMatrix,
+    Trace,
+)
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.planning import find_path
+from tnplan.api.contraction.request import ContractionRequest
+from tnplan.api.jobs.state import DTYPES
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
+from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, support_of
+from tnplan.planner.networks.circuits.questions.sandwich import density_network, marginal_network, sandwich
+from tnplan.planner.networks.circuits.questions.steps import steps_of
+from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.projection.projection import project
+from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+
+START_S, TENSOR_S = 0.002, 4e-5
+"""Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
+MOST_NETWORKS = 8
+"""Networks that are searched; of more, some stand for all."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A network that is contracted `count` times; it had `n_tensors` before it was simplified."""
+
+    network: Network
+    count: int
+    n_tensors: int
+
+    @property
+    def start_s(self) -> float:
+        """Seconds to make, simplify and bind it."""
+        return START_S + TENSOR_S * self.n_tensors
+
+
+def contraction_cost(
+    asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float
+) -> dict[int, Cost]:
+    """What a question takes on each number of devices on which it fits."""
+    dtype, networks = DTYPES[precision], [*_networks(asked)]
+    chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
+    share = len(networks) / len(chosen)
+    costs = dict.fromkeys(devices, (0.0, 0.0))
+    for one in chosen:
+        try:
+            found = _project(_path(one.network, profile, dtype, search_s), profile, devices)
+        except InputError:  # a network of ours: no path fits under the memory
+            return {}
+        for count, (memory, time_s) in [*costs.items()]:
+            if count not in found:
+                del costs[count]
+                continue
+            its_memory, its_time_s = found[count]
+            costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
+    return {count: Cost(count, memory, time_s, EXACT_FACTOR) for count, (memory, time_s) in costs.items()}
+
+
+def _path(network: Network, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
+    """The path that a contraction takes; a search of its own where that would search for long."""
+    options = ContractionOptions(
+        optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile))
+    )
+    operands = tuple(network.shape(number) for number in range(len(network.inputs)))
+    request = ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, operands))
+    path = find_path(request, dtype, options)
+    needed = TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2 ** path_cost(path).log2_largest
+    is_short = predicted_s(path, profile) < ANNEALING_FROM_S and needed < room_bytes(profile)
+    options = replace(options, optimize="auto", search_s=None if is_short else search_s)
+    return find_path(request, dtype, options)
+
+
+def _project(
+    path: ContractionPath, profile: Profile, devices: Sequence[int]
+) -> dict[int, tuple[float, float]]:
+    """Bytes a device and seconds, for each number of devices that the path fits on."""
+    if not path.ssa_path:
+        return dict.fromkeys(devices, (0.0, 0.0))
+    rows = project([path], profile, devices).rows
+    return {row.devices: (row.peak_bytes, row.time_s) for row in rows}
+
+
+def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
+    """The networks that are contracted, and how often each."""
+    question, n = asked.question, asked.n_qubits
+    circuit: Any = asked.program if asked.gates is None else asked.gates
+    steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
+    if isinstance(question, Amplitudes):
+        yield _simple(*circuit_network(circuit, "0" * n), len(question.bits))
+    elif isinstance(question, OpenAmplitudes):
+        text = "".join("." if q in question.open_qubits else "0" for q in range(n))
+        yield _simple(*circuit_network(circuit, text))
+    elif isinstance(question, ExpectationValues):
+        groups: dict[Support, set[tuple[int, int]]] = {}
+        for x, z, _ in (word for one in question.sums for word in one.masks()):
+            groups.setdefault(support_of(x, z), set()).add((x, z))
+        for support, words in groups.items():
+            if support.qubits:
+                yield _closed(sandwich(steps, support), len(words))
+    elif isinstance(question, Probabilities):
+        yield _closed(marginal_network(steps, question.qubits))
+    elif isinstance(question, ReducedDensityMatrix):
+        yield _simple(*density_network(steps, question.qubits))
+    elif isinstance(question, Overlap):
+        yield _simple(*overlap_network(circuit.gates, question.other.gates, n))
+    elif isinstance(question, Trace):
+        for x, z, _ in question.a.masks():
+            for u, v, _ in question.b.masks():
+                opened, _ = trace_network(circuit.gates, support_of(x, z), support_of(u, v))
+                yield _closed(opened)
+
+
+def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:
+    return _Asked(simplify(network, arrays)[0], count, len(arrays))
+
+
+def _closed(opened: OpenNetwork, count: int = 1) -> _Asked:
+    """A network with its further tensors."""
+    network = simplify(opened.network, opened.arrays)[0]
+    sizes = {**opened.network.size_dict, **network.size_dict}
+    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
+    return _Asked(closed, count, len(opened.arrays))

@@ -1,0 +1,35 @@
+"""What a method needs for a question on a number of devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tnplan.planner.hardware.profile import Profile
+
+EXACT_FACTOR = 1.5
+"""By how much a time predicted from rates may be off."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes a device and seconds; the time is taken to be off by `factor` at most, each way."""
+
+    devices: int
+    memory_bytes: float
+    time_s: float
+    factor: float = EXACT_FACTOR
+
+    @property
+    def longest_s(self) -> float:
+        """The time that is not exceeded as far as one can say."""
+        return self.time_s * self.factor
+
+
+def is_gpu(profile: Profile) -> bool:
+    """Whether a profile is one of GPUs: these multiply in more than one precision."""
+    return any(len(rates) > 1 for rates in profile.flop_per_s.values())
+
+
+def room_bytes(profile: Profile) -> int:
+    """The bytes of a device that a job may take."""
+    return profile.memory_bytes - profile.reserved_bytes

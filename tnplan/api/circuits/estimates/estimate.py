@@ -1,0 +1,229 @@
+"""What every method needs for a question on each number of devices, and the one that `auto` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, TRUNCATION
+from tnplan.api.circuits.estimates.contraction_cost import contraction_cost
+from tnplan.api.circuits.estimates.cost import Cost, is_gpu, room_bytes
+from tnplan.api.circuits.estimates.pauli_pilot import pauli_cost
+from tnplan.api.circuits.estimates.state_cost import least_devices, state_cost
+from tnplan.api.circuits.methods import ANSWERS, SMALL, check_answerable, check_method, is_small, why_not
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit, Sample
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.units import size_text, time_text
+from tnplan.planner.hardware.profile import Profile
+
+FORMAT = "tnplan.estimate"
+VERSION = 1
+SURE_FACTOR = 100.0
+"""A time that may be off by more is no reason to take a method."""
+
+
+@dataclass(frozen=True)
+class MethodEstimate:
+    """A method on a number of devices: what it needs, or why it is not possible.
+
+    Parameters
+    ----------
+    method : {"contraction", "statevector", "pauli"}
+        The engine.
+    devices : int
+        The number of devices that are there.
+    cost : Cost or None
+        Bytes a device and seconds; None where the method is not possible.
+    error_kind : {"exact", "statistical", "truncation"}
+        What the error of the value would come from.
+    reason : str
+        Why it is not possible.
+    needs_devices : int or None
+        The least number of devices that it fits on, where that is known.
+
+    Examples
+    --------
+    >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+    >>> [row.method for row in circuit.estimate(expectation="Z0").rows]
+    ['statevector', 'contraction', 'pauli']
+    """
+
+    method: str
+    devices: int
+    cost: Cost | None
+    error_kind: str
+    reason: str = ""
+    needs_devices: int | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Method, devices, memory, time, error and what else there is to say, as text."""
+        needs = "" if self.needs_devices is None else str(self.needs_devices)
+        if self.cost is None:
+            return self.method, str(self.devices), "", "", "", needs, self.reason
+        off = "any" if self.cost.factor > SURE_FACTOR else f"{self.cost.factor:.2g}"
+        return (
+            self.method, str(self.devices), size_text(self.cost.memory_bytes), time_text(self.cost.time_s),
+            self.error_kind, needs, f"within a factor of {off}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CircuitEstimate:
+    """What `Circuit.estimate` gives.
+
+    Parameters
+    ----------
+    question : str
+        The name of the question.
+    hardware : str
+        The name of the profile.
+    rows : tuple of MethodEstimate
+        Each method on each number of devices.
+    method : str or None
+        The one that `method="auto"` takes on the first number of devices; None where none fits.
+    reason : str
+        Why.
+
+    Examples
+    --------
+    >>> tnplan.Circuit(tnplan.GateSequence(2, ())).estimate(expectation="Z0")
+    CircuitEstimate(expectation on cpu: statevector)
+    """
+
+    question: str
+    hardware: str
+    rows: tuple[MethodEstimate, ...]
+    method: str | None
+    reason: str
+
+    COLUMNS = ("method", "devices", "memory", "time", "error", "devices needed", "")
+
+    def __repr__(self) -> str:
+        return f"CircuitEstimate({self.question} on {self.hardware}: {self.method or 'nothing fits'})"
+
+    def __str__(self) -> str:
+        rows = [self.COLUMNS, *(row.cells for row in self.rows)]
+        widths = [max(len(row[k]) for row in rows) for k in range(len(self.COLUMNS))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        ]
+        end = f"auto takes {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"
+        return "\n".join([f"{self.question} on {self.hardware}", *(line.rstrip() for line in lines), end])
+
+    def _repr_html_(self) -> str:
+        return html_table(str(self.question), [row.cells for row in self.rows], self.COLUMNS)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The estimate as plain JSON."""
+        return {
+            "format": FORMAT, "version": VERSION, "question": self.question, "hardware": self.hardware,
+            "method": self.method, "reason": self.reason,
+            "rows": [
+                {
+                    "method": row.method, "devices": row.devices, "reason": row.reason,
+                    "needs_devices": row.needs_devices, "error_kind": row.error_kind,
+                    "memory_bytes": None if row.cost is None else min(row.cost.memory_bytes, 1e300),
+                    "time_s": None if row.cost is None else min(row.cost.time_s, 1e300),
+                    "factor": None if row.cost is None else min(row.cost.factor, 1e300),
+                }
+                for row in self.rows
+            ],
+        }  # fmt: skip
+
+
+def estimate_question(
+    asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: Sequence[int], search_s: float
+) -> CircuitEstimate:
+    """The estimate of each method that the options allow."""
+    if options.method == "auto":
+        check_answerable(asked, options)
+    else:
+        check_method(options.method, asked, options)
+    counts = tuple(check_count("--devices", count) for count in devices)
+    if not counts:
+        raise InputError("--devices", "is an empty list", "give one number or more")
+    methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
+    rows: list[MethodEstimate] = []
+    for method in methods:
+        refusal = why_not(method, asked, options)
+        if refusal is None:
+            rows += method_rows(method, asked, options, profile, search_s, *counts)
+        else:
+            text = f"not possible: {refusal[0]} {refusal[1]}"
+            rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]
+    first = [row for row in rows if row.devices == counts[0]]
+    best, why = best_method(first)
+    if is_small(asked) and any(row.method == "statevector" and row.cost is not None for row in first):
+        best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
+    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), best, why)
+
+
+def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
+    """The method whose time is the least as far as one can say, and why."""
+    fitting = [row for row in rows if row.cost is not None]
+    sure = [row for row in fitting if row.cost is not None and row.cost.longest_s < inf] or fitting
+    if not sure:
+        return None, "; ".join(f"{row.method}: {row.reason}" for row in rows)
+    order = sorted(sure, key=lambda row: row.cost.longest_s if row.cost else inf)
+    best, cost = order[0], order[0].cost
+    assert cost is not None
+    others = [
+        f"{row.method} {time_text(row.cost.longest_s)}" for row in order[1:] if row.cost is not None
+    ] + [f"{row.method} does not" for row in rows if row.cost is None]
+    against = f" ({', '.join(others)})" if others else ""
+    return best.method, f"it answers in {time_text(cost.longest_s)} at most{against}"
+
+
+def method_rows(
+    method: str, asked: AskedCircuit, options: QuestionOptions, profile: Profile, search_s: float,
+    *counts: int,
+) -> list[MethodEstimate]:  # fmt: skip
+    """What a method that can answer needs on each number of devices."""
+    threads = 1 if is_gpu(profile) else options.threads or cores()
+    room = room_bytes(profile)
+    if method == "statevector":
+        kind = STATISTICAL if asked.is_random or isinstance(asked.question, Sample) else EXACT
+        least = least_devices(asked, profile, options.precision, threads)
+        if least is None or least > max(counts):
+            why = "is too large for any number of devices" if least is None else f"needs {least} devices"
+            return [MethodEstimate(method, count, None, kind, f"the state {why}", least) for count in counts]
+        found = {
+            count: state_cost(asked, profile, options.precision, count, threads, options.trajectories or 1)
+            for count in counts if count >= least
+        }  # fmt: skip
+        return [_row(method, count, found.get(count), kind, room, least) for count in counts]
+    if method == "pauli":
+        truncation = options.truncation or Truncation()
+        cost = pauli_cost(asked, profile, options.precision, truncation)
+        kind = TRUNCATION if options.truncation else EXACT
+        needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
+        return [
+            _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)
+            for count in counts
+        ]
+    if isinstance(asked.question, Sample):
+        return [
+            MethodEstimate(method, count, None, STATISTICAL, "is not predicted for samples")
+            for count in counts
+        ]
+    costs = contraction_cost(asked, profile, options.precision, counts, search_s)
+    return [_row(method, count, costs.get(count), EXACT, room, min(costs, default=None)) for count in counts]
+
+
+def _row(
+    method: str, count: int, cost: Cost | None, kind: str, room: float, needs: int | None
+) -> MethodEstimate:
+    """A row, where the memory of a device suffices."""
+    if cost is None or cost.memory_bytes > room:
+        reason = "does not fit" if needs is None or needs > count else "cannot share its work so"
+        return MethodEstimate(method, count, None, kind, reason, needs)
+    return MethodEstimate(method, count, cost, kind, "", needs)

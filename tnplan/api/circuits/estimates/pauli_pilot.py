@@ -1,0 +1,121 @@
+"""The cost of Pauli propagation: a short pilot run, and the growth of the sum beyond it.
+
+Words are taken through the last steps of the circuit, twice as many each time, until a run is long enough or
+the sum is large. The logarithm of the number of terms then goes on as fast as in the last half of the pilot;
+how much that slope differs from the one of the whole pilot is the uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, inf, log
+from time import process_time
+
+import numpy as np
+
+from tnplan.api.circuits.engines.pauli import planned_sums
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu
+from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.gates import PauliStep
+from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
+from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import Profile
+
+PILOT_S = 0.3
+"""Seconds of a run after which no longer one is made."""
+PILOT_BYTES = 128 << 20
+"""Memory of a pilot run."""
+FIRST_STEPS = 4
+MOST_SUMS = 4
+"""Sums of which pilots are made; of more, some stand for all."""
+START_S = 0.01
+GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
+"""Seconds of a GPU for a term before a step, and for a step (H200, docs/pauli.md)."""
+CPU_VISIT_S = 1e-8
+"""Seconds of a core for a term before a step, where a pilot is too short to tell."""
+TOLD_VISITS = 20_000
+"""Visits of a pilot from which on its time is taken."""
+WHOLE_FACTOR = 2.0
+"""By how much the time may be off where the pilot was the whole propagation."""
+MOST_LOG_TERMS = 60.0
+"""No prediction goes past exp(60) terms."""
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """Seconds, largest sums and visits that are predicted, with the factor by which they may be off."""
+
+    terms: float
+    visits: float
+    steps: int
+    visit_s: float
+    factor: float
+
+
+def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation: Truncation) -> Cost:
+    """What a question takes on one device."""
+    begin = process_time()
+    steps, sums = planned_sums(asked)
+    steps_s = process_time() - begin
+    chosen = sums[:: -(-len(sums) // MOST_SUMS)]
+    share = len(sums) / len(chosen)
+    grown = [_growth(steps, one, precision, truncation) for one in chosen]
+    if is_gpu(profile):
+        seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
+    else:
+        seconds = sum(one.visits * one.visit_s + START_S for one in grown)
+    size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
+    return Cost(1, size_bytes, steps_s + share * seconds, max(one.factor for one in grown))
+
+
+def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation) -> _Growth:
+    """The growth of one sum, from runs over the last steps."""
+    todo, start = prepared(steps, start, truncation.needs_letters)
+    found, count = None, 0
+    tried, time_s = FIRST_STEPS, 0.0
+    while count < len(todo):
+        tried = min(tried, len(todo))
+        begin = process_time()
+        run = _pilot(todo[len(todo) - tried :], start, precision, truncation)
+        if run is None:
+            break
+        found, count, time_s = run, tried, process_time() - begin
+        if time_s > PILOT_S:
+            break
+        tried *= 2
+    if not todo:
+        return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, WHOLE_FACTOR)
+    if found is None:
+        return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), CPU_VISIT_S, inf)
+    visit_s = time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
+    if count == len(todo):
+        return _Growth(found.largest, found.visits, len(todo), visit_s, WHOLE_FACTOR)
+    most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
+    return _extrapolated(np.array(found.record.terms, float), len(todo) - count, visit_s, most)
+
+
+def _pilot(
+    steps: Sequence[PauliStep], start: PauliSum, precision: str, truncation: Truncation
+) -> Propagation | None:
+    """A run over some steps; None where the sum outgrows the pilot's memory."""
+    use = Resources(precision=precision, memory_bytes=PILOT_BYTES)
+    try:
+        return propagate(steps, start, truncation, use, keep_cliffords=True, keep="none")
+    except InputError:
+        return None
+
+
+def _extrapolated(terms: np.ndarray, left: int, visit_s: float, most: float) -> _Growth:
+    """The sum after the steps that are left, its logarithm rising as in the pilot, up to `most`."""
+    logs = np.log(np.maximum(terms, 1.0))
+    half = len(logs) // 2
+    slope = (logs[-1] - logs[half]) / max(1, len(logs) - 1 - half)
+    whole = (logs[-1] - logs[0]) / max(1, len(logs) - 1)
+    path = np.minimum(logs[-1] + max(slope, 0.0) * np.arange(1, left + 1), most)
+    visits = float(terms.sum() + np.exp(path).sum())
+    spread = min(abs(slope - whole) * left + 0.5, MOST_LOG_TERMS)
+    return _Growth(float(np.exp(path[-1])), visits, len(terms) + left, visit_s, EXACT_FACTOR * exp(spread))

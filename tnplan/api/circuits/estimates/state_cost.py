@@ -1,0 +1,126 @@
+"""The state vector's cost: the passes that would run, at the profile's rates."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import numpy as np
+
+from tnplan.api.circuits.engines.statevector import planned_work
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu, room_bytes
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
+from tnplan.api.jobs.state import DTYPES
+from tnplan.executor.statevector.cpu.state import TILES
+from tnplan.executor.statevector.cuda.state import PROGRAM_TILES
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
+from tnplan.executor.statevector.memory_estimate import predicted_bytes
+from tnplan.executor.statevector.scheduling.tiled_passes import (
+    EMPTY_PRICE,
+    TARGET_PRICE,
+    Pass,
+    PassPlan,
+    compile_gates,
+)
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.circuits.circuit import Gate
+
+START_S = 0.015
+"""Seconds of a job beside its passes: opening the device, preparing, reading."""
+LONG_PLANNING_S = 0.5
+FLOP_A_ROW = 8
+"""Real operations of an amplitude and an element of a gate's row."""
+DIAGONAL_FLOP = 64
+"""What a diagonal of a pass costs an amplitude on a CPU: as much as so many operations of a product."""
+RANDOM_FACTOR = 3.0
+"""By how much the time of runs with random operators may be off."""
+
+
+def state_cost(
+    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int
+) -> Cost | None:
+    """What a question takes on so many devices; None where the number of devices cannot share the state."""
+    n_qubits, gates, runs = _work(asked, trajectories)
+    bits = devices.bit_length() - 1
+    if devices != 1 << bits or n_qubits - bits < min(LARGEST_TARGETS, n_qubits):
+        return None
+    dtype, gpu = DTYPES[precision], is_gpu(profile)
+    tile = (PROGRAM_TILES if gpu else TILES)[dtype]
+    before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
+    for _ in range(2):  # the first loads kernels, if any
+        begin = process_time()
+        plan = compile_gates([from_gate(one) for one in gates], before, tile, n_inside=n_qubits - bits)
+        planning_s = process_time() - begin
+        if planning_s > LONG_PLANNING_S:
+            break
+    local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
+    copy_s = 2 * local_bytes / profile.memory_bytes_per_s
+    if gpu:
+        pass_s = sum(_gpu_copies(step) for step in plan.passes) * copy_s
+    else:
+        rate = profile.rate(dtype, precision) * threads
+        amplitudes = 2.0 ** (n_qubits - bits)
+        pass_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in plan.passes)
+    exchange_s = _exchange_s(plan, profile, local_bytes, devices)
+    read_s = _reads(asked) * copy_s
+    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices)
+    total_s = START_S + runs * (planning_s + pass_s + exchange_s + read_s)
+    return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
+
+
+def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
+    """The least number of devices whose memory holds the state; None where no number does."""
+    n_qubits, _, _ = _work(asked, 1)
+    dtype = DTYPES[precision]
+    tile = (PROGRAM_TILES if is_gpu(profile) else TILES)[dtype]
+    for bits in range(max(1, n_qubits - LARGEST_TARGETS)):
+        if predicted_bytes(n_qubits, dtype, tile, threads, 1 << bits) <= room_bytes(profile):
+            return 1 << bits
+    return None
+
+
+def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, list[Gate], int]:
+    """The qubits of the state, the gates of one run, and how many runs there are."""
+    if isinstance(asked.question, Sample):
+        program, n_qubits, runs = asked.program, asked.n_qubits, 1
+    else:
+        planned = planned_work(asked)
+        program, n_qubits, runs = planned.programs[0], planned.n_qubits, len(planned.programs)
+    if asked.is_random:
+        runs = asked.question.shots if isinstance(asked.question, Sample) else trajectories
+    return n_qubits, [one for one in program.operations if isinstance(one, Gate)], runs
+
+
+def _gpu_copies(one: Pass) -> float:
+    """The time of a pass on a GPU, in copies of the state."""
+    return EMPTY_PRICE + TARGET_PRICE * sum(
+        isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps
+    )
+
+
+def _flops(one: Pass) -> float:
+    """The real operations of a pass on a CPU, an amplitude."""
+    return sum(
+        FLOP_A_ROW * 2 ** len(step.targets)
+        if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
+        for step in one.steps
+    )  # fmt: skip
+
+
+def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: int) -> float:
+    """The seconds of all exchanges: of m qubits, all but one in 2^m of the amplitudes move."""
+    reaching = [one for one in profile.tiers if not one.devices or one.devices >= devices]
+    tier = (reaching or profile.tiers[-1:])[0]
+    seconds = 0.0
+    for step in plan.steps:
+        if not isinstance(step, Pass):
+            seconds += tier.latency_s + local_bytes * (1 - 2.0 ** -len(step.pairs)) / tier.bytes_per_s
+    return seconds
+
+
+def _reads(asked: AskedCircuit) -> int:
+    """How often the state is read for the values that are asked for."""
+    if isinstance(asked.question, ExpectationValues):
+        return sum(one.n_terms for one in asked.question.sums)
+    if isinstance(asked.question, ReducedDensityMatrix):
+        return int(4 ** min(2, len(asked.question.qubits)))
+    return 1

@@ -1,0 +1,96 @@
+"""How a question is answered: the method, the noise, and how the job uses the machine; the same for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from tnplan.api.jobs.job import JobOptions
+from tnplan.api.jobs.state import DTYPES
+from tnplan.api.progress import Listener
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.errors import InputError
+
+METHODS = ("contraction", "statevector", "pauli")
+"""The engines, by the names that `method` has for them."""
+MOST_TRAJECTORIES = 10**9
+
+
+class QuestionKeywords(TypedDict, total=False):
+    """The keyword arguments of every question; `QuestionOptions` says what they mean."""
+
+    method: str
+    depolarizing: float
+    trajectories: int | None
+    truncation: Truncation | None
+    seed: int | None
+    precision: str
+    device: str
+    ranks: int | None
+    threads: int | None
+    memory: float | str | None
+    output: str | Path | None
+    progress: Listener | bool | None
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """The options of every question, with one meaning and one default each.
+
+    Parameters
+    ----------
+    method
+        "contraction", "statevector", "pauli", or "auto" for the one that suits the circuit.
+    depolarizing
+        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+    trajectories
+        Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
+    truncation
+        Which terms Pauli propagation drops.
+    seed
+        Makes samples and trajectories the same in every run.
+    precision
+        "fp64" or "fp32".
+    device, ranks, threads, memory, output, progress
+        How the job uses the machine, as in `JobOptions`. `output` is a JSON file.
+    """
+
+    method: str = "auto"
+    depolarizing: float = 0.0
+    trajectories: int | None = None
+    truncation: Truncation | None = None
+    seed: int | None = None
+    precision: str = "fp64"
+    device: str = "auto"
+    ranks: int | None = None
+    threads: int | None = None
+    memory: float | str | None = None
+    output: str | Path | None = None
+    progress: Listener | bool | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("--method", self.method, ("auto", *METHODS))
+        check_choice("--precision", self.precision, DTYPES)
+        if not is_number(self.depolarizing) or not 0 <= self.depolarizing <= 1:
+            raise InputError("--depolarizing", f"probability is {self.depolarizing!r}", "give 0 to 1")
+        if self.trajectories is not None:
+            check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
+        if self.truncation is not None and not isinstance(self.truncation, Truncation):
+            raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
+        if self.seed is not None:
+            check_count("--seed", self.seed, 0)
+        assert self.job
+
+    @property
+    def job(self) -> JobOptions:
+        """The options of the job driver."""
+        return JobOptions.given(
+            self.device, self.ranks, self.threads, self.memory, self.output, progress=self.progress
+        )
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of amplitudes."""
+        return DTYPES[self.precision]

@@ -1,0 +1,52 @@
+"""`tnplan amplitudes`: a circuit and bit strings in, their amplitudes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE, QUBITS
+from tnplan.cli.question_options import answer_question, question_options, show_rows
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option("--bitstrings", metavar="BITS,...", help="0 or 1 for each qubit; character k is qubit k.")
+@click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy.")
+@click.option(
+    "--open", "open_qubits", type=QUBITS,
+    help="All values of these qubits; --bitstrings is one string then, with . for them [default: 0].",
+)  # fmt: skip
+@question_options
+def command(
+    circuit: Path, bitstrings: str | None, file: Path | None, open_qubits: tuple[int, ...] | None,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Compute amplitudes of bit strings, or of all values of some qubits.
+
+    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    """
+    if bitstrings is not None and file is not None:
+        raise click.UsageError("--file stands beside --bitstrings; give one of them")
+    given: Any = file
+    if bitstrings is not None:
+        given = bitstrings if open_qubits is not None else bitstrings.split(",")
+    names = given if isinstance(given, list) else None
+
+    def show(answer: CircuitAnswer) -> None:
+        values = answer.value.reshape(-1)
+        width = answer.value.ndim
+        shown = [f"{k:0{width}b}" if names is None else names[k] for k in range(len(values))]
+        if file is not None:
+            shown = [str(k) for k in range(len(values))]
+        rows = [f"{value.real:+.9e} {value.imag:+.9e}i" for value in values.tolist()]
+        show_rows("amplitude", list(zip(shown, rows, strict=True)))
+
+    answer_question(
+        circuit, lambda asked, more: asked.amplitudes(given, open_qubits=open_qubits, **more), show, options
+    )

@@ -1,0 +1,51 @@
+"""`tnplan expectation`: a circuit and observables in, their expectation values out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE
+from tnplan.cli.question_options import (
+    answer_question,
+    question_options,
+    show_rows,
+    truncation_of,
+    truncation_options,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option(
+    "--observable", "observables", multiple=True, metavar="SUM",
+    help="Such as 'Z62' or '0.5*X0 X1 - Z3'; may be given several times.",
+)  # fmt: skip
+@click.option("--file", type=FILE, help="Observables, one a line, or a JSON list.")
+@question_options
+@truncation_options
+def command(circuit: Path, observables: tuple[str, ...], file: Path | None, **options: Any) -> None:
+    """Compute expectation values of sums of Pauli words.
+
+    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    """
+    if bool(observables) == (file is not None):
+        raise click.UsageError("give --observable, or a --file of observables")
+
+    def show(answer: CircuitAnswer) -> None:
+        errors = [answer.error] if answer.value.ndim == 0 else answer.error
+        errors = [errors] * len(answer.value) if isinstance(errors, float) else errors
+        rows = [value_text(one, error) for one, error in zip(answer.value.tolist(), errors, strict=True)]
+        names = [f"of {text}" for text in observables] or [str(k) for k in range(len(rows))]
+        show_rows("expectation value", list(zip(names, rows, strict=True)))
+
+    answer_question(
+        circuit, lambda asked, more: asked.expectation(file or list(observables), **truncation_of(more)),
+        show, options,
+    )  # fmt: skip

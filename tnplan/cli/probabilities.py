@@ -1,0 +1,41 @@
+"""`tnplan probabilities`: a circuit and qubits in, the probabilities of their values out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE, QUBITS
+from tnplan.cli.question_options import (
+    answer_question,
+    question_options,
+    show_rows,
+    truncation_of,
+    truncation_options,
+)
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option("--qubits", type=QUBITS, help="Which qubits [default: all].")
+@question_options
+@truncation_options
+def command(circuit: Path, qubits: tuple[int, ...] | None, **options: Any) -> None:
+    """Compute the probabilities of all values of some qubits, and print the largest.
+
+    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    """
+
+    def show(answer: CircuitAnswer) -> None:
+        width = answer.value.ndim
+        rows = sorted(enumerate(answer.value.reshape(-1).tolist()), key=lambda row: -row[1])
+        show_rows("probability", [(f"{k:0{width}b}", f"{value:.9g}") for k, value in rows])
+
+    answer_question(
+        circuit, lambda asked, more: asked.probabilities(qubits, **truncation_of(more)), show, options
+    )

@@ -1,0 +1,124 @@
+"""What the commands of questions share: method, noise, truncation and job, and how an answer is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
+from tnplan.cli.options import set_parameters
+from tnplan.cli.terminal import say
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+    from tnplan.api.circuits.circuit import Circuit
+
+SAY_EVERY_S = 1.0
+"""Seconds between lines of progress."""
+SHOWN = 16
+"""Values that are shown; --output and --json have all."""
+
+TRUNCATIONS = (
+    click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging."),
+    click.option(
+        "--min-coefficient", "merged_cut", type=float, default=0.0, help="Drop smaller terms after merging."
+    ),
+    click.option("--max-weight", type=int, help="Drop terms on more qubits."),
+    click.option("--max-xy", type=int, help="Drop terms with more letters X and Y."),
+    click.option("--max-frequency", type=int, help="Drop terms that more rotations split."),
+    click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude."),
+    click.option("--every", type=int, default=1, help="Steps between truncations."),
+)
+"""Which terms Pauli propagation drops."""
+
+
+def _added(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+truncation_options = _added(TRUNCATIONS)
+"""Add the options of a truncation to a command."""
+
+question_options = _added((
+    set_parameters,
+    click.option(
+        "--method", type=click.Choice(["auto", "contraction", "statevector", "pauli"]), default="auto",
+        help="The engine; auto takes the one that suits the circuit.",
+    ),
+    click.option(
+        "--depolarizing", type=float, default=0.0, help="Probability of an error after each gate."
+    ),
+    click.option(
+        "--trajectories", type=int,
+        help="Runs of a circuit that measures on its way or is noisy, whose mean the state vector gives.",
+    ),
+    click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run."),
+    click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64"),
+    job_options("Write the answer as JSON.", without=CHECKPOINTS),
+    click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
+))  # fmt: skip
+"""Add the options of every question to a command."""
+
+
+def truncation_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with those of a truncation made one; without it where none of them is given."""
+    from tnplan.executor.pauli.terms.truncation import Truncation
+
+    names = [item.name for item in fields(Truncation) if item.name in options]
+    truncation = Truncation(**{name: options[name] for name in names})
+    rest = {name: value for name, value in options.items() if name not in names}
+    return rest if truncation == Truncation() else {**rest, "truncation": truncation}
+
+
+def answer_question(
+    circuit: Path,
+    ask: Callable[[Circuit, dict[str, Any]], CircuitAnswer],
+    show: Callable[[CircuitAnswer], None],
+    options: dict[str, Any],
+) -> None:
+    """Read a circuit, ask, and print the answer on the first rank."""
+    from tnplan.api.circuits.ask import told_by_first
+    from tnplan.api.circuits.circuit import Circuit
+    from tnplan.executor.device.comm.launcher import launched_rank
+
+    parameters, as_json = options.pop("parameters"), options.pop("as_json")
+    is_first, output = launched_rank() == 0, options["output"]
+
+    with ProgressLines(is_first, SAY_EVERY_S) as progress:
+        answer = ask(told_by_first(lambda: Circuit(circuit, parameters)), {**options, "progress": progress})
+    if not is_first:
+        return
+    if as_json:
+        say(json.dumps(answer.document, indent=1))
+        return
+    show(answer)
+    say(f"{answer.error_kind}, by {answer.method} in {answer.time_s:.3g} s")
+    if output is not None:
+        say(f"written: {output} (answer)")
+
+
+def value_text(value: complex, error: float | None = None) -> str:
+    """A number with its error."""
+    if isinstance(value, complex):
+        text = f"{value.real!r}" if not value.imag else f"{value.real:+.12g} {value.imag:+.12g}i"
+    else:
+        text = repr(float(value))
+    return text if not error else f"{text} +- {error:.2g}"
+
+
+def show_rows(name: str, rows: list[tuple[str, str]]) -> None:
+    """The first rows of a list, and how many are left out."""
+    for key, text in rows[:SHOWN]:
+        say(f"{name} {key} {text}")
+    if len(rows) > SHOWN:
+        say(f"... and {len(rows) - SHOWN} more")

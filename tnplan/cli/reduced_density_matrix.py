@@ -1,0 +1,47 @@
+"""`tnplan reduced-density-matrix`: a circuit and qubits in, their density matrix out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE, QUBITS
+from tnplan.cli.question_options import (
+    answer_question,
+    question_options,
+    show_rows,
+    truncation_of,
+    truncation_options,
+)
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option("--qubits", type=QUBITS, required=True, help="Which qubits; all others are traced out.")
+@question_options
+@truncation_options
+def command(circuit: Path, qubits: tuple[int, ...], **options: Any) -> None:
+    """Compute the density matrix of some qubits, and print its largest elements.
+
+    The first qubit is the most significant bit of a row and of a column. CIRCUIT is a qsim or OpenQASM file.
+    docs/questions.md explains the methods.
+    """
+
+    def show(answer: CircuitAnswer) -> None:
+        width = len(qubits)
+        elements = [
+            (f"{i:0{width}b} {j:0{width}b}", value)
+            for i, row in enumerate(answer.value.tolist()) for j, value in enumerate(row)
+        ]  # fmt: skip
+        elements.sort(key=lambda element: -abs(element[1]))
+        show_rows("element", [(key, f"{value.real:+.9g} {value.imag:+.9g}i") for key, value in elements])
+
+    answer_question(
+        circuit, lambda asked, more: asked.reduced_density_matrix(qubits, **truncation_of(more)), show,
+        options,
+    )  # fmt: skip

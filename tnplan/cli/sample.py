@@ -1,0 +1,41 @@
+"""`tnplan sample`: a circuit in, counts of outcomes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tnplan.cli.options import FILE
+from tnplan.cli.question_options import answer_question, question_options, show_rows
+
+if TYPE_CHECKING:
+    from tnplan.api.circuits.answer import CircuitAnswer
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option("--shots", type=int, required=True, help="How many outcomes.")
+@click.option(
+    "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
+    help="How a contraction draws: qubits in turn, or among random candidates.",
+)  # fmt: skip
+@click.option("--open-qubits", type=int, default=0, help="Of a candidate, so many take all their values.")
+@click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices.")
+@question_options
+def command(
+    circuit: Path, shots: int, sampling: str, open_qubits: int, fidelity: float, **options: Any
+) -> None:
+    """Draw outcomes of a circuit, and print the counts of the most frequent ones.
+
+    An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
+    OpenQASM file, which may measure, reset and branch anywhere. docs/questions.md explains the methods.
+    """
+
+    def show(answer: CircuitAnswer) -> None:
+        often = sorted(answer.value.items(), key=lambda row: -row[1])
+        show_rows("count", [(bits, str(number)) for bits, number in often])
+
+    how: dict[str, Any] = {"sampling": sampling, "open_qubits": open_qubits, "fidelity": fidelity}
+    answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

@@ -1,0 +1,37 @@
+"""`tnplan trace`: a circuit and two operators in, a normalised trace out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tnplan.cli.options import FILE
+from tnplan.cli.question_options import (
+    answer_question,
+    question_options,
+    truncation_of,
+    truncation_options,
+    value_text,
+)
+from tnplan.cli.terminal import say
+
+
+@click.command()
+@click.argument("circuit", type=FILE, metavar="CIRCUIT")
+@click.option("--a", "a", required=True, metavar="SUM", help="The operator A, such as 'Z62'.")
+@click.option("--b", "b", required=True, metavar="SUM", help="The operator B.")
+@click.option("--state", metavar="BITS", help="The value in this input instead of the mean over all.")
+@question_options
+@truncation_options
+def command(circuit: Path, a: str, b: str, state: str | None, **options: Any) -> None:
+    """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits.
+
+    Operator Loschmidt echoes and out-of-time-order correlators are such traces. CIRCUIT is a qsim or OpenQASM
+    file. docs/questions.md explains the methods.
+    """
+    answer_question(
+        circuit, lambda asked, more: asked.trace(a, b, state=state, **truncation_of(more)),
+        lambda answer: say(f"trace {value_text(answer.value, answer.error)}"), options,
+    )  # fmt: skip
