@@ -39,7 +39,7 @@ def command(
 ) -> None:  # fmt: skip
     """Compress an array: no real or imaginary part errs by more than the bound.
 
-    FILE.npy holds float32, float64, complex64 or complex128 numbers. docs/compression.md explains bounds and
+    FILE.npy holds float32, float64, complex64 or complex128 numbers. docs/explanation/compression.md explains bounds and
     settings.
     """
     if compare:

@@ -53,7 +53,7 @@ def command(
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
-    dropped bounds its error. docs/pauli.md explains the truncations. mpirun -n P spreads the terms over P
+    dropped bounds its error. docs/explanation/pauli.md explains the truncations. mpirun -n P spreads the terms over P
     ranks, a power of two.
     """
     from tnplan.api.jobs.propagate import propagate

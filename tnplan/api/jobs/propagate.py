@@ -67,7 +67,7 @@ class Expectation:
         Schroedinger picture the sum is 2^n times the density matrix, and what was dropped includes the words
         that were left out of the initial state.
     report : dict
-        What the JSON file says (docs/pauli.md).
+        What the JSON file says (docs/explanation/pauli.md).
 
     Examples
     --------
