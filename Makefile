@@ -1,5 +1,6 @@
 # make demo: plan and run a real circuit on four CPU ranks, check it, write a report.
 # make test: style, types and the tests to run before each commit; make test-slow: the other tests.
+# make docs: the site, in docs/_build/html; any warning fails it.
 # All install what they need into .venv.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ MEMORY := 128MiB
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow clean
+.PHONY: demo test test-slow docs clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tnplan needs Python 3.11 or newer")'
@@ -21,6 +22,10 @@ $(BIN)/python:
 .venv/test.stamp: $(BIN)/python pyproject.toml
 	$(PIP) install --editable '.[dev,mpi,qasm,qec]'
 	touch $@ .venv/demo.stamp
+
+.venv/docs.stamp: $(BIN)/python pyproject.toml
+	$(PIP) install --editable '.[docs,qasm]'
+	touch $@
 
 demo: .venv/demo.stamp
 	rm -rf demo-out && mkdir demo-out
@@ -38,6 +43,9 @@ test: .venv/test.stamp
 test-slow: .venv/test.stamp
 	$(BIN)/pytest -m slow --numprocesses 2 --dist load
 
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going docs docs/_build/html
+
 clean:
-	rm -rf .venv demo-out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo-out docs/_build docs/jupyter_execute docs/reference/api build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
