@@ -1,4 +1,4 @@
-"""Sphinx extension: writes a page for every public name of tnplan, from its docstring, before pages are read."""
+"""Sphinx extension: writes a page for every public name of tnplan, from its docstring."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pages() -> dict[str, str]:
     modules = sorted(name for name in tnplan.__all__ if inspect.ismodule(getattr(tnplan, name)))
     lines += ["## Modules", "", "```{toctree}", ":maxdepth: 1", "", *modules, "```", ""]
     for name in modules:
-        members = [member for member in getattr(tnplan, name).__all__]
+        members = list(getattr(tnplan, name).__all__)
         found[name] = f"# tnplan.{name}\n\n" + "\n".join(_entry(f"tnplan.{name}.{one}") for one in members)
     return {**found, "index": "\n".join(lines)}
 
