@@ -15,7 +15,7 @@ EQUAL_COST = 0.05
 
 
 def recommended(projection: Projection) -> Row:
-    """The row with the most devices that are worth while: up to it the time falls, from there it hardly does."""
+    """The row with the most devices that are worth while: beyond it the time hardly falls."""
     chosen = projection.rows[0]
     for row in projection.rows[1:]:
         if _left_by_a_doubling(chosen, row) <= 1 - LEAST_GAIN:

@@ -19,10 +19,10 @@ def with_times(times: dict[int, float]) -> Projection:
     """A projection whose rows have these times by their number of devices."""
     made = project([random_path(3)], load_profile("cpu"), [1])
     first = made.rows[0]
-    rows = [
-        replace(first, devices=devices, time_s=time_s, extra_speedup=times[1] / time_s / devices if time_s else 1)
-        for devices, time_s in times.items()
-    ]
+    rows = []
+    for devices, time_s in times.items():
+        extra = times[1] / time_s / devices if time_s else 1.0
+        rows.append(replace(first, devices=devices, time_s=time_s, extra_speedup=extra))
     return replace(made, rows=tuple(rows))
 
 
