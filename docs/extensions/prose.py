@@ -23,7 +23,7 @@ FEWEST_WORDS = 100
 """Shorter pages have no reading ease."""
 GENERATED = ("reference/cli", "reference/api/")
 NOT_PROSE = (nodes.literal_block, nodes.table, nodes.title, nodes.math_block, nodes.raw, nodes.comment)
-END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9\"'(])")
+END = re.compile(r"(?<=[!?])\s+|(?<=[.:;])\s+(?=[A-Z0-9\"'(])")
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
 _log = logging.getLogger(__name__)
