@@ -31,7 +31,7 @@ QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\nc
 
 def page_of(name: str) -> Path:
     """The page of this name in one of the parts."""
-    (page,) = DOCS.rglob(name)
+    (page,) = DOCS.glob(f"*/{name}")
     return page
 
 
