@@ -239,7 +239,7 @@ def load_profile(name: str | Path) -> Profile:
     Parameters
     ----------
     name : str or path
-        A shipped profile, such as "cpu" or "dgx-h100", or a TOML file (docs/reference/hardware.md has its fields).
+        A shipped profile, such as "cpu" or "dgx-h100", or a TOML file (docs/reference/hardware.md).
 
     Returns
     -------

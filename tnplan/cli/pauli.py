@@ -53,8 +53,8 @@ def command(
     """Propagate an observable backwards through a circuit, and print its expectation value.
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
-    dropped bounds its error. docs/explanation/pauli.md explains the truncations. mpirun -n P spreads the terms over P
-    ranks, a power of two.
+    dropped bounds its error. docs/explanation/pauli.md explains the truncations.
+    mpirun -n P spreads the terms over P ranks, a power of two.
     """
     from tnplan.api.jobs.propagate import propagate
     from tnplan.executor.device.comm.launcher import launched_rank

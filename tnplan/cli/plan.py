@@ -43,8 +43,8 @@ SHOWN_STEPS = 6
 def command(path: Path, devices: int, output: Path | None, as_json: bool, **options: Any) -> None:
     """Plan a contraction path as a schedule for a group of ranks.
 
-    PATH is a path.json, or another file that holds a network with a path (docs/reference/formats.md lists them).
-    The schedule goes to --output, and with it the tensors where PATH itself carries values.
+    PATH is a path.json, or another file that holds a network with a path: docs/reference/formats.md lists
+    them. The schedule goes to --output, and with it the tensors where PATH itself carries values.
     """
     from rich.console import Console
     from rich.text import Text
