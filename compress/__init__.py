@@ -3,7 +3,7 @@
     packed = tnplan.compress.compress(array, 1e-3)
     again = tnplan.compress.decompress(packed.data)
 
-The names below are the interface; docs/compression.md says what they promise.
+The names below are the interface; docs/explanation/compression.md says what they promise.
 """
 
 from importlib import import_module

@@ -2,7 +2,8 @@
 
     from tnplan.qiskit import Estimator, Sampler
 
-Both take the options of every question (docs/questions.md) as keywords: method, device, noise and others.
+Both take the options of every question (docs/how-to/questions.md) as keywords: method, device,
+noise and others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Redistributed bytes and predicted time of both policies on real paths: the table of docs/policies.md.
+"""Redistributed bytes and predicted time of both policies on real paths: the table of notes/planning.md.
 
 Usage: python benchmarks/planning/policies.py PATH.json ... [-o results.json]
 Goal: ours never slower than the paper's plan; at 64 ranks at most 0.75 of its bytes on one n60 m24 path.

@@ -6,7 +6,7 @@ Goal: on n60 m24 at 64 devices (8 nodes of 8) at most half of the bytes of one t
 Bytes are those that rank 0 receives in a slice in the mean, counted by a null replay, in two plans: of one
 group of all devices, and of the groups that the planner chooses. `placed` counts the bytes of the plan of one
 tier that pass between nodes when its ranks stand on nodes in order. The planner minimises time;
-docs/cost-model.md says how few bytes any plan of the same time could move.
+benchmarks/notes/planning.md says how few bytes any plan of the same time could move.
 """
 
 from __future__ import annotations

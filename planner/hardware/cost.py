@@ -1,6 +1,7 @@
 """The cost model: predicted seconds of one rank for products, permutations and exchanges (paper, Eqs. 5-7).
 
-Every policy is evaluated with it. docs/cost-model.md states each term and where it departs from the paper.
+Every policy is evaluated with it. docs/explanation/cost-model.md states each term, and where it departs from
+the paper.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class CodecRates:
 class Profile:
     """The figures of one machine, which the cost model uses; rates and sizes are those of one device.
 
-    `load_profile` reads a shipped one or a TOML file (docs/hardware.md), `calibrate` measures one.
+    `load_profile` reads a shipped one or a TOML file (docs/reference/hardware.md), `calibrate` measures one.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def load_profile(name: str | Path) -> Profile:
     Parameters
     ----------
     name : str or path
-        A shipped profile, such as "cpu" or "dgx-h100", or a TOML file (docs/hardware.md has its fields).
+        A shipped profile, such as "cpu" or "dgx-h100", or a TOML file (docs/reference/hardware.md).
 
     Returns
     -------
@@ -298,7 +298,7 @@ def profile_from_document(document: dict[str, Any], place: str) -> Profile:
         if isinstance(wrong, InputError):
             raise InputError(f"{place}: {wrong.place}", wrong.problem, wrong.remedy) from None
         raise InputError(
-            place, f"not a hardware profile: {error}", "see docs/hardware.md for its fields"
+            place, f"not a hardware profile: {error}", "see docs/reference/hardware.md for its fields"
         ) from None
     return profile
 

@@ -124,7 +124,7 @@ def _form(document: dict[str, Any], place: str) -> Any:
     import msgspec
 
     form = msgspec.defstruct("PathFile", _NETWORK_FIELDS + _PATH_FIELDS, forbid_unknown_fields=True)
-    return converted_file(document, form, place, "see docs/formats.md for the fields of path.json")
+    return converted_file(document, form, place, "see docs/reference/formats.md for the fields of path.json")
 
 
 def _network(form: Any) -> Network:

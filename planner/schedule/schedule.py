@@ -288,7 +288,7 @@ class Schedule:
     once, body, outer, result
         Instructions, and the buffer of the result.
     steps : tuple of StepAnnotation
-        Every pairwise contraction: sizes, states, distributed modes, predicted times (docs/formats.md).
+        Every pairwise contraction: sizes, states, distributed modes and predicted times.
     predicted : Prediction
         What is expected on one rank.
     compression, summed

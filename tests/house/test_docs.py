@@ -30,9 +30,15 @@ DOCS = ROOT / "docs"
 QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\ncx q[0],q[1];\n'
 
 
+def page_of(name: str) -> Path:
+    """The page of this name in one of the parts."""
+    (page,) = DOCS.glob(f"*/{name}")
+    return page
+
+
 def run_example(page: str, number: int, **names: Any) -> dict[str, Any]:
     """What a block of a page leaves behind; its last line is shown to the reader, and asked for."""
-    block = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)[number]
+    block = re.findall(r"```python\n(.*?)```", page_of(page).read_text(), re.DOTALL)[number]
     exec(block, names)
     return names
 
@@ -43,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_formats_have_the_versions_that_are_written() -> None:
-    stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", (DOCS / "formats.md").read_text())
+    stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", page_of("formats.md").read_text())
     written = {module.FORMAT: module.VERSION for module in (path_file, schedule, record, result, published)}
     assert {name: int(version) for name, version in stated} == written
 
@@ -117,7 +123,7 @@ def test_the_gradient_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_openqasm_file_with_inputs() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
-    (program,) = re.findall(r"```qasm\n(.*?)```", (DOCS / "circuits.md").read_text(), re.DOTALL)
+    (program,) = re.findall(r"```qasm\n(.*?)```", page_of("circuits.md").read_text(), re.DOTALL)
     Path("ansatz.qasm").write_text(program)
     assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
     found = run_example("circuits.md", 1)
@@ -194,13 +200,13 @@ def test_help_equals_the_document(tmp_path: Path) -> None:
     """In a process of its own: a command that was called without its group keeps other options of help."""
     new = tmp_path / "cli.md"
     subprocess.run([sys.executable, "-m", "tnplan.cli.document", str(new)], cwd=ROOT, check=True)
-    golden = ROOT / "docs" / "cli.md"
+    golden = page_of("cli.md")
     assert new.read_text() == golden.read_text(), "run 'python -m tnplan.cli.document'"
 
 
 def test_links_of_the_documents_exist() -> None:
     broken = []
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("*/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
             if "://" not in target and not (path.parent / target).exists():
                 broken.append(f"{path.name}: {target}")
@@ -246,7 +252,7 @@ def test_the_examples_of_the_documents_are_read(tmp_path: Path) -> None:
         ("formats.md", "json", load_path),
         ("hardware.md", "toml", load_profile),
     ):
-        blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+        blocks = re.findall(rf"```{language}\n(.*?)```", page_of(document).read_text(), re.DOTALL)
         assert blocks
         for number, block in enumerate(blocks):
             path = tmp_path / f"{number}.{language}"
@@ -264,7 +270,7 @@ def test_the_rates_of_products_in_the_documents_are_those_of_the_profile() -> No
             ("complex64", "fp32"), ("complex64", "tf32"), ("complex64", "fp16x3"), ("complex128", "fp64"),
         )
     ]  # fmt: skip
-    text = (ROOT / "docs" / "gpu.md").read_text()
+    text = page_of("gpu.md").read_text()
     rows = re.findall(r"^\| (\d+) \|((?: \d+ / \d+ \|){4})$", text, re.MULTILINE)
     assert len(rows) > 5
     for k, cells in rows:

@@ -23,7 +23,7 @@ HEAVY = ("numpy", "numba", "cupy", "matplotlib", "mpi4py", "cotengra", "rich", "
 LONGEST_REPR = 200
 PAGES = [
     path
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
     if path.stem != "architecture"
 ]
 """What users read; architecture.md is for those who change the code."""

@@ -29,7 +29,7 @@ def command(
 ) -> None:  # fmt: skip
     """Compute amplitudes of bit strings, or of all values of some qubits.
 
-    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
     if bitstrings is not None and file is not None:
         raise click.UsageError("--file stands beside --bitstrings; give one of them")

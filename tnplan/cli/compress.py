@@ -40,8 +40,8 @@ def command(
 ) -> None:  # fmt: skip
     """Compress an array: no real or imaginary part errs by more than the bound.
 
-    FILE.npy holds float32, float64, complex64 or complex128 numbers. docs/compression.md explains bounds and
-    settings.
+    FILE.npy holds float32, float64, complex64 or complex128 numbers. docs/explanation/compression.md
+    explains bounds and settings.
     """
     if compare:
         if output is not None or mode != "range" or setting != "auto" or refuse_nonfinite:

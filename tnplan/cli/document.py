@@ -1,4 +1,4 @@
-"""`python -m tnplan.cli.document` writes docs/cli.md from the help of every command."""
+"""`python -m tnplan.cli.document` writes docs/reference/cli.md from the help of every command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ and the remedy); 130 interrupted. `tnplan --debug COMMAND ...` shows the traceba
 
 
 def command_pages() -> str:
-    """The text of docs/cli.md."""
+    """The text of docs/reference/cli.md."""
     return "\n".join([HEAD, *_sections(cli, "tnplan", None)])
 
 
@@ -42,4 +42,4 @@ def _sections(command: click.Command, name: str, parent: click.Context | None) -
 
 
 if __name__ == "__main__":
-    write_text(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/cli.md"), command_pages())
+    write_text(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/cli.md"), command_pages())

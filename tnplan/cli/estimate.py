@@ -38,7 +38,8 @@ def command(circuit: Path, parameters: dict[str, str], as_json: bool, **options:
     """Predict memory, time and error of a question for each method, and name the one that auto takes.
 
     One of the questions is given. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector are
-    predicted from the profile, Pauli propagation from a short pilot run. docs/questions.md explains it.
+    predicted from the profile, Pauli propagation from a short pilot run: see
+    docs/how-to/questions.md.
     """
     from tnplan.api.circuits.circuit import Circuit
 

@@ -36,7 +36,7 @@ SHOWN_VALUES = 4
     "--compress",
     metavar="BOUNDS",
     help="exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; with commas "
-    "(docs/compression.md) [default: as planned].",
+    "(docs/explanation/compression.md) [default: as planned].",
 )
 @job_options("Write the result to this .npy.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")

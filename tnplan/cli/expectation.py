@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def command(circuit: Path, observables: tuple[str, ...], file: Path | None, **options: Any) -> None:
     """Compute expectation values of sums of Pauli words.
 
-    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
     if bool(observables) == (file is not None):
         raise click.UsageError("give --observable, or a --file of observables")

@@ -19,7 +19,8 @@ from tnplan.cli.terminal import say
 def command(circuit: Path, other: Path, **options: Any) -> None:
     """Compute the overlap <OTHER|CIRCUIT> of the final states of two circuits.
 
-    Both are qsim or OpenQASM files; --set gives values to the first. docs/questions.md explains the methods.
+    Both are qsim or OpenQASM files; --set gives values to the first.
+    docs/how-to/questions.md explains the methods.
     """
     answer_question(
         circuit, lambda asked, more: asked.overlap(other, **more),

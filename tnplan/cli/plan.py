@@ -29,14 +29,14 @@ SHOWN_STEPS = 6
 @click.option(
     "--threshold",
     type=SizeType(unlimited=False),
-    help="Size from which a whole tensor is large [default: see docs/cli.md].",
+    help="Size from which a whole tensor is large [default: see docs/reference/cli.md].",
 )
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option(
     "--compress",
     metavar="BOUNDS",
     help="exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "
-    "(docs/compression.md) [default: nothing].",
+    "(docs/explanation/compression.md) [default: nothing].",
 )
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours")
 @click.option("-o", "--output", type=FILE, help="Default: NAME.schedule.json, here.")
@@ -44,8 +44,8 @@ SHOWN_STEPS = 6
 def command(path: Path, devices: int, output: Path | None, as_json: bool, **options: Any) -> None:
     """Plan a contraction path as a schedule for a group of ranks.
 
-    PATH is a path.json, or another file that holds a network with a path (docs/formats.md lists them).
-    The schedule goes to --output, and with it the tensors where PATH itself carries values.
+    PATH is a path.json, or another file that holds a network with a path: docs/reference/formats.md lists
+    them. The schedule goes to --output, and with it the tensors where PATH itself carries values.
     """
     from rich.text import Text
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(circuit: Path, qubits: tuple[int, ...] | None, **options: Any) -> None:
     """Compute the probabilities of all values of some qubits, and print the largest.
 
-    CIRCUIT is a qsim or OpenQASM file. docs/questions.md explains the methods.
+    CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
 
     def show(answer: CircuitAnswer) -> None:

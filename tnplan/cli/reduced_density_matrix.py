@@ -29,7 +29,7 @@ def command(circuit: Path, qubits: tuple[int, ...], **options: Any) -> None:
     """Compute the density matrix of some qubits, and print its largest elements.
 
     The first qubit is the most significant bit of a row and of a column. CIRCUIT is a qsim or OpenQASM file.
-    docs/questions.md explains the methods.
+    docs/how-to/questions.md explains the methods.
     """
 
     def show(answer: CircuitAnswer) -> None:

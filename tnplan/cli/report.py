@@ -168,11 +168,13 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str], published
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
     from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
+    from tnplan.reporting.recommendation import recommendation
 
     console = tables.console()
     for projection in projections:
         if len(projections) > 1:
             console.rule(f"{workload_name(projection)} on {projection.profile.name}")
+        console.print(" ".join(recommendation(projection)), style="bold")
         console.print(tables.projection_table(projection))
         for made in evaluation_tables(projection, published):
             console.print(made)

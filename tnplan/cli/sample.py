@@ -30,7 +30,8 @@ def command(
     """Draw outcomes of a circuit, and print the counts of the most frequent ones.
 
     An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
-    OpenQASM file, which may measure, reset and branch anywhere. docs/questions.md explains the methods.
+    OpenQASM file, which may measure, reset and branch anywhere.
+    docs/how-to/questions.md explains the methods.
     """
 
     def show(answer: CircuitAnswer) -> None:

@@ -58,8 +58,9 @@ def command(
     """Diagonalize a Hamiltonian among selected determinants.
 
     FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
-    determinants; docs/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P ranks. Exit
-    status 1 where the solve does not converge: the best states so far are written, and the checkpoint stays.
+    determinants; docs/explanation/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P
+    ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
+    checkpoint stays.
     """
     from tnplan.api.jobs.diagonalization_result import CarryOver
     from tnplan.api.jobs.diagonalize import diagonalize

@@ -46,7 +46,7 @@ def command(
 
     CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so before
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
-    Under mpirun, a power of two of ranks share the state. docs/statevector.md explains the rest.
+    Under mpirun, a power of two of ranks share the state. docs/explanation/statevector.md explains the rest.
     """
     from tnplan.api.jobs.simulate import simulate
     from tnplan.executor.device.comm.launcher import launched_rank

@@ -29,7 +29,7 @@ def command(circuit: Path, a: str, b: str, state: str | None, **options: Any) ->
     """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits.
 
     Operator Loschmidt echoes and out-of-time-order correlators are such traces. CIRCUIT is a qsim or OpenQASM
-    file. docs/questions.md explains the methods.
+    file. docs/how-to/questions.md explains the methods.
     """
     answer_question(
         circuit, lambda asked, more: asked.trace(a, b, state=state, **truncation_of(more)),

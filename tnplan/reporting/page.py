@@ -14,6 +14,7 @@ from tnplan.planner.common.units import count_text, percent_text, size_text, tim
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
+from tnplan.reporting.recommendation import recommendation
 from tnplan.reporting.tables import TIMES, Listing, figures, projection_notes, projection_table
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def _projection(projection: Projection, published: Published | None) -> str:
     )  # fmt: skip
     return "\n".join(
         (
+            f"<p><strong>{escape(' '.join(recommendation(projection)))}</strong></p>",
             f'<p class="soft">{escape(_headline(projection))}</p>',
             _cards(projection),
             _metrics(projection),

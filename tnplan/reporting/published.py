@@ -96,7 +96,9 @@ class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def load_published(path: str | Path) -> Published:
     """Read a file of published values."""
     document = read_json(path, FORMAT, VERSION)
-    found: Published = converted_file(document, Published, str(path), "see docs/formats.md for its fields")
+    found: Published = converted_file(
+        document, Published, str(path), "see docs/reference/formats.md for its fields"
+    )
     for number, workload in enumerate(found.workloads):
         counts = [row.devices for row in workload.rows]
         for devices in counts:

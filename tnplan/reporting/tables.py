@@ -143,7 +143,11 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
         ),
         ("ranks", ranks + (f", {idle} of {devices} devices idle" if idle > 0 else "")),
         ("steps", states),
-        ("predicted time", f"{time_text(schedule.projected_s(groups))}{slices[0]}"),
+        (
+            "predicted time",
+            f"{time_text(schedule.projected_s(groups))} on "
+            f"{count_text(groups * schedule.ranks_per_group, 'device', 'devices')}{slices[0]}",
+        ),
         ("bytes moved", f"{size_text(moved_bytes)} a rank{slices[1]}"),
         ("peak memory", f"{size_text(expected.peak_bytes)} a rank (limit {limit})"),
         *compressed,
@@ -195,6 +199,15 @@ def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     for name, value in facts:
         made.add_row(name, value)
     return made
+
+
+LEGEND = (
+    "A and B: operands. m, n, k: rows, columns and summed extent of the product. A star marks a mode that is "
+    "distributed over ranks. local: on each rank by itself; activate: distributed from here on; keep: no "
+    "communication; redistribute: other modes are distributed; gather: whole again on every rank; reduce: "
+    "summed over ranks."
+)
+"""What the columns and states of a table of steps mean."""
 
 
 def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listing:

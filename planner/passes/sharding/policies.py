@@ -1,4 +1,6 @@
-"""The policies of the distribution pass: which layouts a step tries. docs/policies.md explains them.
+"""The policies of the distribution pass: which layouts a step tries.
+
+docs/explanation/policies.md explains them.
 
 `ours` tries every state that can be inherited, every partial swap towards longer-lived modes, the paper's
 prefix, sums over distributed modes and, where both operands are distributed, their mixtures. `paper` tries

@@ -12,7 +12,10 @@ from math import prod
 from tnplan.planner.passes.tree.build import Tree
 
 HALVES_OF_AN_ELEMENT = 7
-"""What an element that a step reads or writes costs, in halves of multiply-adds (docs/search.md, `fused`)."""
+"""What an element that a step reads or writes costs, in halves of multiply-adds.
+
+docs/explanation/search.md has it as `fused`.
+"""
 
 
 class Dependence:

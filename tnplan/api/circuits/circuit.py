@@ -48,7 +48,7 @@ class Circuit(ParametricCircuit):
     Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
     ("auto", "contraction", "statevector" or "pauli"), `depolarizing`, `trajectories`, `truncation`, `seed`,
     `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress` as in `execute`. Under
-    mpirun they are collective. docs/questions.md explains them.
+    mpirun they are collective. docs/how-to/questions.md explains them.
 
     Parameters
     ----------

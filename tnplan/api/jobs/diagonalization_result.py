@@ -79,7 +79,7 @@ class Diagonalization:
     densities : tuple of Densities
         The reduced density matrices of each state, where they were asked for.
     report : dict
-        What the JSON file says (docs/sbd.md).
+        What the JSON file says (docs/explanation/sbd.md).
 
     Examples
     --------

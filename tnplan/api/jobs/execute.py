@@ -72,7 +72,7 @@ class ExecutionResult:
         The result, with the axes of the schedule's output. None on ranks other than 0, and where the result
         is sharded.
     report : dict
-        The document of result.json (docs/formats.md), on every rank.
+        The document of result.json (docs/reference/formats.md), on every rank.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def execute(
         "cutensormp" leaves contractions and the exchanges after them to cuTENSOR and cuTENSORMp, on GPUs and
         without checkpoints.
     compress : str, optional
-        The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/compression.md).
+        The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/explanation/compression.md).
     device : {"auto", "cpu", "gpu"}
         A GPU for each rank, or the CPU. "auto" takes GPUs that are there and have room, else the CPU.
     ranks : int, optional

@@ -53,7 +53,7 @@ class Expectation:
         Schroedinger picture the sum is 2^n times the density matrix, and what was dropped includes the words
         that were left out of the initial state. None for repetitions.
     report : dict
-        What the JSON file says (docs/pauli.md).
+        What the JSON file says (docs/explanation/pauli.md).
     estimate : Estimate or None
         Of repetitions: the mean, its standard error and interval, and every value.
 

@@ -72,7 +72,7 @@ class Simulation:
     simulator : Simulator
         The final state (of the last run). With several ranks in this process it has no more answers to give.
     report : dict
-        What the JSON file says (docs/statevector.md).
+        What the JSON file says (docs/explanation/statevector.md).
 
     Examples
     --------

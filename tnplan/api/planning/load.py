@@ -18,7 +18,9 @@ from tnplan.planner.schedule.schedule import Schedule
 
 
 def load_path(path: str | Path) -> ContractionPath:
-    """Read a path.json, or another file that holds a network with a path (docs/formats.md lists them).
+    """Read a path.json, or another file that holds a network with a path.
+
+    docs/reference/formats.md lists the formats.
 
     Values that the file itself carries are left out.
 

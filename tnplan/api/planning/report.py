@@ -42,7 +42,7 @@ def report(
     hardware, memory, threshold, precision, policy
         As in `plan`.
     published : path, optional
-        A file of published values (docs/formats.md), which the page sets beside ours.
+        A file of published values (docs/reference/formats.md), which the page sets beside ours.
     html : path, optional
         A page with the plots to write (.html).
 

@@ -65,8 +65,10 @@ class UseChain:
     def view(self) -> Group:
         """What the schedule amounts to, and its large steps, for a `rich` console."""
         listing = self._listing
-        large = listing if listing.rows else Text(NOTHING_LARGE)
-        return Group(tables.facts_table(self.name, self._facts), Text(), large)
+        facts = tables.facts_table(self.name, self._facts)
+        if not listing.rows:
+            return Group(facts, Text(), Text(NOTHING_LARGE))
+        return Group(facts, Text(), listing, Text(tables.LEGEND, style="dim"))
 
     @property
     def _facts(self) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Benchmark networks, each from its geometry and a seed, with the values of its tensors.
 
-One function for each command of `tnplan workload`. docs/workloads.md says where they come from.
+One function for each command of `tnplan workload`. docs/how-to/workloads.md says where they come from.
 """
 
 from tnplan.api.workload.circuits import lattice, qaoa, sycamore, zuchongzhi

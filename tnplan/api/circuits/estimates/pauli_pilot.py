@@ -34,7 +34,7 @@ MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
 START_S = 0.01
 GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
-"""Seconds of a GPU for a term before a step, and for a step (H200, docs/pauli.md)."""
+"""Seconds of a GPU for a term before a step, and for a step (H200, docs/explanation/pauli.md)."""
 CPU_VISIT_S = 1e-8
 """Seconds of a core for a term before a step, where a pilot is too short to tell."""
 TOLD_VISITS = 20_000

@@ -1,0 +1,61 @@
+"""What a report recommends: the most devices that are worth while, and what costs least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.networks import random_path
+from tests.support.root import ROOT
+from tnplan.cli.main import run
+from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.projection.projection import Projection, project
+from tnplan.reporting.page import report_page
+from tnplan.reporting.recommendation import recommendation, recommended
+
+
+def with_times(times: dict[int, float]) -> Projection:
+    """A projection whose rows have these times by their number of devices."""
+    made = project([random_path(3)], load_profile("cpu"), [1])
+    first = made.rows[0]
+    rows = []
+    for devices, time_s in times.items():
+        extra = times[1] / time_s / devices if time_s else 1.0
+        rows.append(replace(first, devices=devices, time_s=time_s, extra_speedup=extra))
+    return replace(made, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("times", "devices"),
+    [
+        ({1: 8.0}, 1),
+        ({1: 8.0, 2: 4.0, 4: 2.0}, 4),
+        ({1: 8.0, 2: 7.9, 4: 7.8}, 1),
+        ({1: 8.0, 2: 4.0, 4: 3.9, 8: 3.8}, 2),
+        ({1: 8.0, 2: 7.9, 4: 2.0}, 4),  # a plateau before a large gain is no end
+        ({1: 8.0, 8: 7.0}, 1),  # 4 percent for each of three doublings
+        ({1: 0.0, 2: 0.0}, 1),
+    ],
+)
+def test_the_most_devices_that_are_worth_while(times: dict[int, float], devices: int) -> None:
+    assert recommended(with_times(times)).devices == devices
+
+
+def test_the_sentences_have_time_reason_and_cost() -> None:
+    assert recommendation(with_times({1: 8.0, 2: 4.0, 4: 1.0})) == [
+        "4 devices: 1.00 s, 8.00 times less than on 1 device.",
+        "This is also 2.00 times less device time than on 1 device.",
+    ]
+    text, cost = recommendation(with_times({1: 8.0, 2: 6.0, 4: 5.9}))
+    assert text.startswith("2 devices: 6.00 s; beyond 2 the time falls by less than 10% for each doubling")
+    assert cost == "1 device takes 8.00 s and 1.50 times less device time."
+
+
+def test_page_and_terminal_open_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    made = with_times({1: 8.0, 2: 4.0})
+    first = report_page([made]).split("</h1>")[1]
+    assert first.startswith("\n<p><strong>2 devices: 4.00 s, 2.00 times less than on 1 device.")
+    path = ROOT / "paths" / "sycamore_n53_m10_b24_flops.json"
+    assert run(["report", str(path), "--devices", "1,2", "--hardware", "dgx-h100"]) == 0
+    assert capsys.readouterr().out.startswith("2 devices: ")
