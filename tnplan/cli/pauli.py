@@ -65,7 +65,8 @@ def command(
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
     dropped bounds its error; with repetitions it has a standard error.
-    docs/explanation/pauli.md explains all. mpirun -n P spreads the terms over P ranks, a power of two, or the repetitions.
+    docs/explanation/pauli.md explains all. mpirun -n P spreads the terms over P ranks, a power of two, or the
+    repetitions.
 
     The exit status is 1 where everything was cut.
     """

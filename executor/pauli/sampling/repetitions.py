@@ -37,7 +37,8 @@ class MonteCarlo:
         Repetition r depends on the seed and r alone.
     by : {"magnitude", "square"}
         In proportion to what small terms stay. By magnitude every value is unbiased. By square is for
-        echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are resampled apart do not interfere.
+        echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are resampled apart do
+        not interfere.
 
     Raises
     ------

@@ -7,7 +7,7 @@ numbered as in `anneal_state`: 0 .. n-1 the tensors, n .. 2n-2 the products.
 
 from __future__ import annotations
 
-from math import exp2, log2
+from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +132,7 @@ def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float
     if weight == 0.0:
         return span
     most = max(a, b, c)
-    moved = most + log2(weight * (exp2(a - most) + exp2(b - most) + exp2(c - most)))
+    moved = most + log2(weight * (np.exp2(a - most) + np.exp2(b - most) + np.exp2(c - most)))
     return max(span, moved)
 
 
@@ -147,7 +147,7 @@ def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
     total = 0.0
     for v in range(n, left.size):
         cost = step_bits(weight, legs.span[v], legs.size[left[v]], legs.size[right[v]], legs.size[v])
-        total += exp2(cost - most)
+        total += np.exp2(cost - most)
     largest = 0.0
     for v in range(left.size):
         largest = max(largest, legs.size[v])

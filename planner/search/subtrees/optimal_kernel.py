@@ -12,7 +12,7 @@ a part are read once, however many there are.
 
 from __future__ import annotations
 
-from math import exp2, log2
+from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
                 span = touched - closed[a] - closed[b]
                 bits = step_bits(weight, span, size[a], size[b], size[s]) - ref + over
                 if bits <= 0.1:
-                    now = so_far + exp2(bits)
+                    now = so_far + np.exp2(bits)
                     if now < least:
                         least = now
                         first[s] = a
@@ -193,7 +193,7 @@ def run_sweep(
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))
         if k >= 3 and ref >= room.threshold[0]:
             for i in range(opened):
-                old += exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
+                old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
             for i in range(k):
                 need += legs.length[tops[i]]
             if legs.used[0] + k * need > legs.pool.shape[1]:

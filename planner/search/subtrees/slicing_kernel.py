@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp2
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def add_shares(legs: Any, left: Any, right: Any, order: Any, saved: Any) -> None
     for v in order:
         if legs.span[v] < most - NEGLIGIBLE_BITS:
             continue
-        share = exp2(legs.span[v] - most)
+        share = np.exp2(legs.span[v] - most)
         a, b = left[v], right[v]
         for q in range(legs.start[a], legs.start[a] + legs.length[a]):
             saved[legs.pool[0, q]] += share

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.api.jobs.output_checks import Writes, check_outputs
-from tnplan.api.jobs.output_lock import lock_file, locked
+from tnplan.api.jobs.outputs.output_checks import Writes, check_outputs
+from tnplan.api.jobs.outputs.output_lock import lock_file, locked
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.planner.common.errors import InputError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tnplan.api.jobs.output_lock import locked
+from tnplan.api.jobs.outputs.output_lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
-from tnplan.api.jobs.output_checks import Writes
+from tnplan.api.jobs.outputs.output_checks import Writes
 from tnplan.api.jobs.topology import topology_note
 from tnplan.api.planning.load import load_schedule
 from tnplan.api.progress import Listener

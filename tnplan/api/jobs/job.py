@@ -13,8 +13,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tnplan.api.jobs.output_checks import Writes, check_outputs
-from tnplan.api.jobs.output_lock import locked
+from tnplan.api.jobs.outputs.output_checks import Writes, check_outputs
+from tnplan.api.jobs.outputs.output_lock import locked
 from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.executor.device.comm.builds import agreed_builds
 from tnplan.executor.device.comm.heartbeat import watched

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
-from tnplan.api.jobs.output_checks import Writes
+from tnplan.api.jobs.outputs.output_checks import Writes
 from tnplan.api.jobs.state import DTYPES, end_state, open_state, state_needs
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
