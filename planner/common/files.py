@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tnplan.planner.common.errors import InputError
 
-DEEPEST = 100
+DEEPEST = 800
 """Objects and lists of a JSON file that may lie within each other."""
 
 

@@ -182,7 +182,7 @@ def test_all_of_them_begin_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if at.done >= after[0] + 3:
             raise _StoppedError
 
-    monkeypatch.setattr(RunCheckpoint, "due", lambda self: True)
+    monkeypatch.setattr(RunCheckpoint, "due", lambda self: (True, ""))
     for resume in (False, True):
         with pytest.raises(_StoppedError):
             execute(RINGS[80], arrays, device="cpu", output=output, resume=resume, progress=stop)

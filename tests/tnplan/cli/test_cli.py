@@ -129,8 +129,14 @@ def commands(
             yield (*words, name), command
 
 
+def path_arguments_before(command: click.Command, parameter: click.Parameter) -> int:
+    """How many arguments stand before an argument; none before an option."""
+    arguments = [one for one in command.params if isinstance(one, click.Argument)]
+    return arguments.index(parameter) if isinstance(parameter, click.Argument) else 0
+
+
 PATHS = [
-    (words, parameter)
+    (words, parameter, path_arguments_before(command, parameter))
     for words, command in commands(main.cli)
     for parameter in command.params
     if isinstance(parameter.type, click.Path)
@@ -138,13 +144,15 @@ PATHS = [
 
 
 @pytest.mark.parametrize(
-    ("words", "parameter"), PATHS, ids=[f"{'_'.join(words)}-{parameter.name}" for words, parameter in PATHS]
+    ("words", "parameter", "before"),
+    PATHS,
+    ids=[f"{'_'.join(words)}-{parameter.name}" for words, parameter, _ in PATHS],
 )
 def test_an_empty_path_is_refused(
-    words: tuple[str, ...], parameter: click.Parameter, capsys: Capture
+    words: tuple[str, ...], parameter: click.Parameter, before: int, capsys: Capture
 ) -> None:
     is_option = isinstance(parameter, click.Option)
-    assert run([*words, *([parameter.opts[-1]] if is_option else []), ""]) == 2
+    assert run([*words, *["a.file"] * before, *([parameter.opts[-1]] if is_option else []), ""]) == 2
     line = only_line(capsys)
     names = parameter.opts if is_option else [parameter.metavar]
     place = " / ".join(f"'{name}'" for name in names)
@@ -154,7 +162,7 @@ def test_an_empty_path_is_refused(
 def test_every_command_has_its_paths() -> None:
     named = {"tensors", "model", "hardware", "machines", "base", "plot", "html", "record", "start", "save"}
     found = [parameter for _, command in commands(main.cli) for parameter in command.params]
-    assert {parameter.name for _, parameter in PATHS} >= named
+    assert {parameter.name for _, parameter, _ in PATHS} >= named
     assert [
         parameter.name
         for parameter in found

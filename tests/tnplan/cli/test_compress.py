@@ -85,7 +85,7 @@ def test_bad_input_is_refused_in_one_line(
         ([str(saved), "--bound", "-1"], "t.npy: bound: is -1.0"),
         ([str(saved), "--bound", "nan"], "t.npy: bound: is nan"),
         ([str(saved), "--bound", "x"], "Invalid value for '--bound'"),
-        ([str(whole)], "whole.npy: has dtype int64; give float32"),
+        ([str(whole)], "whole.npy: holds integers (int64); give the bound 0"),
         ([str(spoilt), "--refuse-nonfinite"], "spoilt.npy: holds NaN or infinities"),
         ([str(text)], "text.npy: cannot be read (it is no .npy file)"),
         ([str(objects)], "objects.npy: cannot be read"),

@@ -160,6 +160,7 @@ def test_a_plateau_names_its_cause(
     assert {row[0]: row[-1] for row in slice_table(found).rows}[str(devices)] == f"{cause}: {last.text}"
 
 
+@pytest.mark.slow
 def test_groups_stay_inside_nodes_where_slices_allow_it() -> None:
     """At 64 devices, 8 nodes of 8, counted by null replays: bytes between nodes, against one slow tier."""
     path = load_path(ROOT / "paths" / "zuchongzhi_n60_m24_b35_flops.json")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from tnplan.api.jobs.job import JobOptions
+from tnplan.api.jobs.job import TIMEOUT_S, JobOptions
 from tnplan.api.jobs.state import DTYPES
 from tnplan.api.progress import Listener
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -33,6 +33,8 @@ class QuestionKeywords(TypedDict, total=False):
     memory: float | str | None
     output: str | Path | None
     progress: Listener | bool | None
+    timeout: float
+    allow_mixed_builds: bool
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class QuestionOptions:
         Makes samples and trajectories the same in every run.
     precision
         "fp64" or "fp32".
-    device, ranks, threads, memory, output, progress
+    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `JobOptions`. `output` is a JSON file.
     """
 
@@ -69,6 +71,8 @@ class QuestionOptions:
     memory: float | str | None = None
     output: str | Path | None = None
     progress: Listener | bool | None = None
+    timeout: float = TIMEOUT_S
+    allow_mixed_builds: bool = False
 
     def __post_init__(self) -> None:
         check_choice("--method", self.method, ("auto", *METHODS))
@@ -87,8 +91,9 @@ class QuestionOptions:
     def job(self) -> JobOptions:
         """The options of the job driver."""
         return JobOptions.given(
-            self.device, self.ranks, self.threads, self.memory, self.output, progress=self.progress
-        )
+            self.device, self.ranks, self.threads, self.memory, self.output, progress=self.progress,
+            timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
+        )  # fmt: skip
 
     @property
     def dtype(self) -> str:

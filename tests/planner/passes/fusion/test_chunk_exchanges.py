@@ -135,6 +135,7 @@ def test_chains_that_close_are_among_those_in_parts():
     assert any(closes_in_parts(case(seed)) for seed in SEEDS)
 
 
+@pytest.mark.slow
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
     wrong = refused = 0
     monkeypatch.setattr(beside, "hazards", lambda *_: [])

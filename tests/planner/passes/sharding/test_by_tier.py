@@ -22,6 +22,7 @@ from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.schedule.schedule import Schedule
 
 
+@pytest.mark.slow
 def test_two_tiers_halve_the_bytes_between_nodes(root: Path) -> None:
     """At 8 nodes of 8, against the same planner on one tier at the speed between nodes."""
     path = load_path(root / "paths/zuchongzhi_n60_m24_b38_schedule.json")

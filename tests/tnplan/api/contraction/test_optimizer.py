@@ -23,7 +23,7 @@ CHAIN = "ab,bc,cd,de,ef->af"
 
 def circuit(n: int) -> Any:
     """Layers of rotations and controlled phases."""
-    made = qtn.GateSequence(n)
+    made = qtn.Circuit(n)
     for layer in range(4):
         for qubit in range(n):
             made.apply_gate("RX", 0.3 * qubit + layer, qubit)
