@@ -28,6 +28,8 @@ LENGTHS = {1: "<H", 2: "<I", 3: "<I"}
 """How the length of a header is stored, by the format's major version."""
 LONGEST_HEADER = 1 << 14
 LARGEST_NDIM = 64
+LAST_CHARACTER, FIRST_SURROGATE = 0x10FFFF, 0xD800
+"""The last character of Unicode, and the first of 2^11 that are none."""
 PIECE_BYTES = 1 << 22
 DAMAGED = (
     ValueError, KeyError, EOFError, TypeError, RuntimeError, NotImplementedError, OverflowError, MemoryError,
@@ -108,7 +110,15 @@ def _read_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         at += len(piece)
     if stream.read(1):
         raise InputError(place, "cannot be read (more follows its values)", "write it again")
+    if flat.dtype.kind == "U" and not _is_text(flat):
+        raise InputError(place, "cannot be read (its text is no Unicode)", "write it again")
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
+
+
+def _is_text(flat: Array) -> bool:
+    """Whether all characters of strings are Unicode; Python itself fails with others when they are shown."""
+    characters = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
+    return not np.any((characters > LAST_CHARACTER) | (characters >> 11 == FIRST_SURROGATE >> 11))
 
 
 def read_array(path: str | Path, check: Check = lambda header: None) -> Array:
