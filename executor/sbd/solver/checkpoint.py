@@ -43,16 +43,16 @@ class SolveCheckpoint:
         if not self._path.exists():
             return []
         if not resume:
-            raise self._refusal("is the checkpoint of an interrupted solve", "continue it with --resume, or ")
+            raise self.refusal("is the checkpoint of an interrupted solve", "continue it with --resume, or ")
         try:
             stated, vectors, parities = self._read(shape)
         except InputError as error:
-            raise self._refusal(f"is no checkpoint of a solve ({error.problem})") from None
+            raise self.refusal(f"is no checkpoint of a solve ({error.problem})") from None
         if (stated["format"], stated["version"]) != (FORMAT, str(VERSION)):
-            raise self._refusal(f"is {stated['format']} {stated['version']}, not {FORMAT} {VERSION}")
+            raise self.refusal(f"is {stated['format']} {stated['version']}, not {FORMAT} {VERSION}")
         if stated["identity"] != self._identity:
             problem = "belongs to a solve of other integrals, strings or options"
-            raise self._refusal(problem, "resume with those of that solve, or ")
+            raise self.refusal(problem, "resume with those of that solve, or ")
         return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
 
     def _read(self, shape: tuple[int, ...]) -> tuple[dict[str, str], Array, Array]:
@@ -79,7 +79,7 @@ class SolveCheckpoint:
             raise InputError("", "vectors are missing, or not finite", "")
         return stated, vectors, parities
 
-    def _refusal(self, problem: str, else_: str = "") -> InputError:
+    def refusal(self, problem: str, else_: str = "") -> InputError:
         """What the file is, and what to do unless `else_` to start again."""
         return InputError(str(self._path), problem, f"{else_}delete the file to start again")
 

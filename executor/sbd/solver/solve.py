@@ -39,6 +39,8 @@ LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
+LENGTH_ERROR = 1e-2
+"""How far from 1 the length of a checkpoint's vector may be."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ def _begin(
 
     def given() -> list[tuple[Array, int]]:
         kept = store.open(resume, hamiltonian.shape) if store is not None else []
+        if store is not None and not all(_is_state(penalized or hamiltonian, *one) for one in kept):
+            raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
         return kept or _parts(hamiltonian, start, penalized)
 
     # Only rank 0's whole states are large; the others hear how many there are, and their parities.
@@ -219,6 +223,13 @@ def _begin(
     wholes = [vector for vector, _ in given_states] if backend.first else [None] * len(parities)
     local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
     return local if len(local) >= n_roots else [*local, *backend.lowest(n_roots)]
+
+
+def _is_state(operator: Hamiltonian | PenalizedHamiltonian, vector: Array, parity: int) -> bool:
+    """Whether a vector has length 1 and the parity."""
+    if parity not in operator.parities:
+        return False
+    return abs(float(np.linalg.norm(operator.project(vector, parity))) - 1) < LENGTH_ERROR
 
 
 def _parts(

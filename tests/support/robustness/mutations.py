@@ -120,7 +120,10 @@ def mutated_array(content: bytes, random: Random) -> bytes:
         return npy(values if random.random() < 0.5 else values.reshape(-1)[:-1])
     if kind == 1:
         array = array.copy()
-        array.reshape(-1)[random.randrange(array.size)] = random.choice((np.nan, np.inf, -0.0, 1e38))
+        odd: tuple[float, ...] = (np.nan, np.inf, -0.0, 1e38)
+        if array.dtype.kind in "iu":
+            odd = (np.iinfo(array.dtype).max, np.iinfo(array.dtype).min, 0)
+        array.reshape(-1)[random.randrange(array.size)] = random.choice(odd)
         return npy(array)
     shape, descr = array.shape, array.dtype.str
     shape = random.choice(SHAPES) if kind in (2, 4) else shape
