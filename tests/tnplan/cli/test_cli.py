@@ -144,9 +144,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(
-    ("words", "parameter", "before"),
-    PATHS,
-    ids=[f"{'_'.join(words)}-{parameter.name}" for words, parameter, _ in PATHS],
+    ("words", "parameter", "before"), PATHS, ids=[f"{'_'.join(words)}-{one.name}" for words, one, _ in PATHS]
 )
 def test_an_empty_path_is_refused(
     words: tuple[str, ...], parameter: click.Parameter, before: int, capsys: Capture
