@@ -36,7 +36,8 @@ def test_a_stopped_run_goes_on_equal(tmp_path: Path, number: signal.Signals, ran
         execute(schedule, arrays, device="cpu", threads=1, ranks=ranks, output=output, progress=progress)
     assert signal.getsignal(number) is before
     resumed = execute(schedule, arrays, device="cpu", threads=1, ranks=ranks, output=output, resume=True)
-    assert resumed.report["slices"]["resumed"] >= 1  # a group that lags behind has kept fewer slices
+    # Of two groups the one that lags behind has kept fewer slices; a group alone has kept all that it said.
+    assert resumed.report["slices"]["resumed"] >= (3 if ranks == schedule.ranks_per_group else 1)
     assert whole is not None
     assert resumed.array is not None
     assert resumed.array.tobytes() == whole.tobytes()
