@@ -14,7 +14,10 @@ from tests.support.root import ROOT
 
 PAGES = [path for path in sorted((ROOT / "docs" / "tutorials").glob("*.md")) if path.stem != "index"]
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LIBRARIES = {"molecule": ("pyscf",), "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",)}
+LIBRARIES = {
+    "molecule": ("pyscf",), "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",),
+    "gradients": ("scipy",),
+}  # fmt: skip
 """What a tutorial needs beside tnplan."""
 
 
