@@ -209,12 +209,16 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
     schedule, options = planned.schedule, replace(options, device=planned.device)
     if needed_bytes(schedule) > CACHED_BYTES or options.devices > 1:
-        with CompiledContraction(schedule, options) as contraction:
+        with CompiledContraction(
+            schedule, options, gradient_plan=gradient_plan(planned, options)
+        ) as contraction:
             yield contraction
         return
     key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
     with _kept_lock:
-        found = _kept.pop(key, None) or CompiledContraction(schedule, options)
+        found = _kept.pop(key, None) or CompiledContraction(
+            schedule, options, gradient_plan=gradient_plan(planned, options)
+        )
         _kept[key] = found
         if len(_kept) > CACHED_CONTRACTIONS:
             _kept.popitem(last=False)

@@ -7,7 +7,7 @@ depends on a parameter by anything but its angles, is found by a comparison with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
 from tnplan.planner.networks.circuits.derivatives.generators import generators
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import (
     Channel,
     CircuitProgram,
@@ -28,19 +29,6 @@ STEP = 1e-5
 """Of differences."""
 CLOSE = 1e-6
 """How far a difference may be from a derivative of size 1: both are right to about 1e-9."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class VariedGate(Gate):
-    """A gate that parameters change. Its `params` carry slopes, and `tangents` has its derivatives.
-
-    Parameters
-    ----------
-    tangents : mapping of str to array
-        By each parameter that it depends on: the derivative of the matrix, up to a phase of the whole gate.
-    """
-
-    tangents: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 Read = Callable[[Mapping[str, Any]], CircuitProgram]
@@ -78,13 +66,13 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
         return replace(gate, params=()) if gate.params else gate
     key = gate.name, gate.params, gate.matrix.tobytes()
     if key not in known:
-        known[key] = generators(gate, f"gate {number} ({gate.name})")
+        known[key] = generators(gate, f"gate {number} ({gate.name})", of_qsim=False)
     tangents: dict[str, np.ndarray] = {}
     for generator, angle in zip(known[key], gate.params, strict=True):
         change = generator @ gate.matrix
         for name, slope in slopes_of(angle).items():
             tangents[name] = tangents.get(name, 0) + slope * change
-    return VariedGate(gate.name, gate.qubits, gate.matrix, gate.params, tangents)
+    return VariedGate(gate.name, gate.qubits, gate.matrix, gate.params, known[key], tangents)
 
 
 def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names: Sequence[str]) -> None:
