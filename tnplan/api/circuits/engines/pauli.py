@@ -31,6 +31,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import (
     Channel,
     Measurement,
@@ -56,13 +57,14 @@ class _PauliWork:
 
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
+    if asked.has_gradient:
+        from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
+
+        return gradients_by_pauli(asked, options)
     truncation = options.truncation or Truncation()
 
     def work(rank: Rank, planned: _PauliWork) -> Outcome:
-        use = Resources(
-            device=rank.device.name, threads=rank.threads, precision=options.precision,
-            memory_bytes=rank.memory_bytes, ranks=rank.connected(),
-        )  # fmt: skip
+        use = resources_of(rank, options.precision)
         with rank.on_stream():
             found = [
                 _propagated(rank, planned, number, truncation, use) for number in range(len(planned.sums))
@@ -77,14 +79,10 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
             },
         )  # fmt: skip
 
-    def needs(planned: _PauliWork, n_ranks: int, threads: int) -> Needs:
-        words = max(one.n_terms for one in planned.sums)
-        size_bytes = words * term_bytes(planned.n_qubits, 8)
-        return Needs(size_bytes, size_bytes, "give an observable of fewer words")
-
     job = Job(
-        prepare=lambda: _planned(asked), work=work, needs=needs,
-        check_ranks=lambda _, n_ranks: _check_ranks(n_ranks),
+        prepare=lambda: _planned(asked), work=work,
+        needs=lambda planned, n_ranks, threads: pauli_needs(planned.sums),
+        check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
 
@@ -95,7 +93,8 @@ def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
     steps: list[PauliStep] = []
     for number, one in enumerate(kept):
         if isinstance(one, Gate):
-            steps += gate_steps(one, f"gate {number} ({one.name})")
+            is_varied = isinstance(one, VariedGate)
+            steps += gate_steps(one, f"gate {number} ({one.name})", rotations=is_varied)
         elif isinstance(one, Channel):
             steps.append(kraus_channel(one.qubits, one.kraus))
         elif isinstance(one, Measurement):
@@ -179,6 +178,22 @@ def _propagated(
     )  # fmt: skip
 
 
-def _check_ranks(n_ranks: int) -> None:
+def resources_of(rank: Rank, precision: str) -> Resources:
+    """What a propagation may use of a rank."""
+    return Resources(
+        device=rank.device.name, threads=rank.threads, precision=precision,
+        memory_bytes=rank.memory_bytes, ranks=rank.connected(),
+    )  # fmt: skip
+
+
+def pauli_needs(sums: Sequence[PauliSum]) -> Needs:
+    """What the terms take that sums start with."""
+    words = max(one.n_terms for one in sums)
+    size_bytes = words * term_bytes(sums[0].n_qubits, 8)
+    return Needs(size_bytes, size_bytes, "give an observable of fewer words")
+
+
+def check_power_of_two(n_ranks: int) -> None:
+    """Refuse a number of ranks that cannot share terms."""
     if n_ranks & (n_ranks - 1):
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
