@@ -51,9 +51,7 @@ class Simplified:
         The tensors by which derivatives may be asked for: what became of these is remembered.
     """
 
-    def __init__(
-        self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()
-    ) -> None:
+    def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()) -> None:
         state = _Simplifier(network, arrays, wanted)
         state.run()
         numbers = sorted(state.terms)
@@ -80,9 +78,7 @@ class Simplified:
                     continue
                 others = [other for k, other in enumerate(step.arrays) if k != place]
                 terms = [term for k, term in enumerate(step.terms) if k != place]
-                found[number] = _spread(
-                    [after, *others], [step.kept, *terms], step.terms[place], state.sizes
-                )
+                found[number] = _spread([after, *others], [step.kept, *terms], step.terms[place], state.sizes)
         return {number: found[number] for number in self._wanted}
 
 

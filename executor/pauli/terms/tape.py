@@ -127,7 +127,9 @@ class TapedTerms(ShardedTerms):
             places = np.searchsorted(hits, branches.senders).astype(np.uint32)
             return terms, places, signs, branches, branched, loss
 
-        splits, places, signs, lists, branched, losses = map(list, zip(*self._each(split, self.numbers), strict=True))
+        splits, places, signs, lists, branched, losses = map(
+            list, zip(*self._each(split, self.numbers), strict=True)
+        )
         self.ledger.losses.append(total_loss(losses))
         merged, sent = self._send(lists, places, signs, sine)
         self._record(TapedStep(splits, (sent,), (cosine, sine)))
@@ -148,15 +150,14 @@ class TapedTerms(ShardedTerms):
         words, lists, branched, losses = map(list, zip(*self._each(split), strict=True))
         self.ledger.losses.append(total_loss(losses))
         splits = [
-            Split(numbers, np.diag(step.matrix)[own]) for numbers, own in zip(self.numbers, words, strict=True)
+            Split(numbers, np.diag(step.matrix)[own])
+            for numbers, own in zip(self.numbers, words, strict=True)
         ]
         merged, sent = 0, []
         for parts in zip(*lists, strict=True):
             d = int(local_words(parts[0].generator[None], step.qubits)[0])
             places = [part.senders for part in parts]
-            weights = [
-                step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, places, strict=True)
-            ]
+            weights = [step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, places, strict=True)]
             met, one = self._send(parts, places, weights, 1.0)
             merged += met
             sent.append(one)

@@ -68,8 +68,8 @@ class CircuitAnswer:
         gradient = self.gradient
         more = {} if gradient is None else {"gradient": {k: plain(v) for k, v in gradient.items()}}
         return {
-            "format": FORMAT, "version": VERSION, "question": self.question, "value": plain(self.value), **more,
-            "error": plain(self.error), "error_kind": self.error_kind, "method": self.method,
+            "format": FORMAT, "version": VERSION, "question": self.question, "value": plain(self.value),
+            **more, "error": plain(self.error), "error_kind": self.error_kind, "method": self.method,
             "time_s": self.time_s, **self.details,
         }  # fmt: skip
 

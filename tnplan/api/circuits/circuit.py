@@ -193,12 +193,6 @@ class Circuit(ParametricCircuit):
             name: for a list of observables an array with one of each. A truncation stays what it is.
         **options
             As for every question.
-
-        Examples
-        --------
-        >>> answer = tnplan.Circuit("ansatz.qasm", {"theta": 0.3}).expectation("Z0", gradient=True)  # doctest: +SKIP
-        >>> answer.gradient  # doctest: +SKIP
-        {'theta': -0.29552020666133955}
         """
         question = QuestionOptions(**options)
         names = self._gradient_names(gradient)
@@ -326,7 +320,7 @@ class Circuit(ParametricCircuit):
         """The parameters by which derivatives are asked for: each has a value."""
         if gradient is False:
             return ()
-        names = self.names if gradient is True else tuple(gradient)
+        names = self.names if gradient is True else tuple(gradient)  # type: ignore[arg-type]
         if isinstance(gradient, str) or not names or len(set(names)) < len(names):
             text = "there are none" if gradient is True else f"are {gradient!r}"
             raise InputError(

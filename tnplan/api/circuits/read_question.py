@@ -51,9 +51,7 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(
-    shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0
-) -> Reader:
+def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
     """Outcomes of so many shots, and how a contraction draws them."""
 
     def read(n_qubits: int) -> Question:
@@ -97,9 +95,7 @@ def read_probabilities(qubits: Any) -> Reader:
 
 def read_density(qubits: Any) -> Reader:
     """The density matrix of some qubits."""
-    return lambda n_qubits: ReducedDensityMatrix(
-        given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY)
-    )
+    return lambda n_qubits: ReducedDensityMatrix(given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY))
 
 
 def read_overlap(other: Any) -> Reader:
@@ -119,7 +115,7 @@ def read_trace(a: Any, b: Any, state: str | None = None) -> Reader:
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
-    """One question by its name and what is asked, such as {"expectation": "Z0"}, with derivatives by names."""
+    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives."""
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,
         "open_qubits": lambda qubits: read_amplitudes(None, qubits),

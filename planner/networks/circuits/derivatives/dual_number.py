@@ -14,8 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Varied:
-    """The value of a parameter by which derivatives are asked for: a number or a text of it, and what is added
-    to it."""
+    """The value of a parameter by which derivatives are asked for: a number or its text, plus a shift."""
 
     value: Any
     shift: float = 0.0

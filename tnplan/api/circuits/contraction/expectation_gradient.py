@@ -1,7 +1,7 @@
 """Derivatives of expectation values by the parameters of a circuit, each word in its light cone.
 
-The value of a word P is <psi| P |psi>, in which a parameter stands in gates of the ket and in their conjugates
-in the bra. Its derivative is twice the real part of what the gates of the ket give: the derivative by each of
+The value of a word P is <psi| P |psi>. A parameter stands in gates of the ket, and in their conjugates in the
+bra. The derivative is twice the real part of what the gates of the ket give: the derivative by each of
 their tensors, from the reverse schedule, times that of the tensor by the parameter.
 """
 
@@ -74,7 +74,9 @@ def _word(steps: Sequence[Step], x: int, z: int, names: Sequence[str], options: 
     letters = [leaf[0] for leaf in leaves([(x, z)], support)]
     sizes = opened.network.size_dict
     network = Network((*opened.network.inputs, *opened.leaf_terms), (), sizes)
-    value, by_tensor = value_and_gradients(network, [*opened.arrays, *letters], list(opened.tangents), options)
+    value, by_tensor = value_and_gradients(
+        network, [*opened.arrays, *letters], list(opened.tangents), options
+    )
     row = np.zeros(1 + len(names))
     row[0] = value.real
     places = {name: place for place, name in enumerate(names, 1)}

@@ -51,11 +51,13 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
         value, error = (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
         is_cut = options.truncation is not None
-        return Outcome(
-            value, error if is_cut else 0.0, TRUNCATION if is_cut else EXACT,
-            {"device": rank.device.name, "ranks": rank.world.size, "terms": max(one.n_terms for one in found)},
-            np.array(rows),
-        )  # fmt: skip
+        details = {
+            "device": rank.device.name, "ranks": rank.world.size,
+            "terms": max(one.n_terms for one in found),
+            "tape_bytes": max(one.tape_bytes for one in found),
+        }  # fmt: skip
+        kind = TRUNCATION if is_cut else EXACT
+        return Outcome(value, error if is_cut else 0.0, kind, details, np.array(rows))
 
     job = Job(
         prepare=prepare, work=work, needs=lambda _, n_ranks, threads: pauli_needs(question.sums),

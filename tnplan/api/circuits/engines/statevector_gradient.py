@@ -35,7 +35,9 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 
     def prepare() -> None:
         if options.device == "gpu":
-            raise InputError("--gradient", "by 'statevector' is computed on the CPU alone", "give --device cpu")
+            raise InputError(
+                "--gradient", "by 'statevector' is computed on the CPU alone", "give --device cpu"
+            )
         compile_soon([COVERS])
 
     def needs(_: None, n_ranks: int, threads: int) -> Needs:
