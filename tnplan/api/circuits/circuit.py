@@ -320,7 +320,7 @@ class Circuit(ParametricCircuit):
         """The parameters by which derivatives are asked for: each has a value."""
         if gradient is False:
             return ()
-        names = self.names if gradient is True else tuple(gradient)  # type: ignore[arg-type]
+        names = self.names if gradient is True else tuple(gradient)
         if isinstance(gradient, str) or not names or len(set(names)) < len(names):
             text = "there are none" if gradient is True else f"are {gradient!r}"
             raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
@@ -94,10 +94,6 @@ class QuestionOptions:
             self.device, self.ranks, self.threads, self.memory, self.output, progress=self.progress,
             timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
         )  # fmt: skip
-
-    def on_cpu(self) -> QuestionOptions:
-        """The same on the CPU, where nothing else was asked for."""
-        return replace(self, device="cpu") if self.device == "auto" else self
 
     @property
     def dtype(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
+
+GRADIENTS = "gradients by Pauli propagation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,11 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         return Outcome(value, error if is_cut else 0.0, kind, details, np.array(rows))
 
     job = Job(
-        prepare=prepare, work=work, needs=lambda _, n_ranks, threads: pauli_needs(question.sums),
+        prepare=prepare, work=work,
+        needs=lambda _, n_ranks, threads: replace(pauli_needs(question.sums), cpu_only=GRADIENTS),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
-    return run_job(job, options.on_cpu().job)
+    return run_job(job, options.job)
 
 
 def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,10 +21,10 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.compiled.ahead import compile_soon
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
 
+GRADIENTS = "gradients by state vectors"
 NO_BITS = np.zeros(0, np.uint8)
 
 
@@ -34,14 +35,11 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     assert gates is not None
 
     def prepare() -> None:
-        if options.device == "gpu":
-            raise InputError(
-                "--gradient", "by 'statevector' is computed on the CPU alone", "give --device cpu"
-            )
         compile_soon([COVERS])
 
     def needs(_: None, n_ranks: int, threads: int) -> Needs:
-        return state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
+        needed = state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
+        return replace(needed, cpu_only=GRADIENTS)
 
     def work(rank: Rank, _: None) -> Outcome:
         state = open_state(rank, n, options.dtype, gradient=True)
@@ -62,7 +60,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         prepare=prepare, work=work, needs=needs,
         check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n, LARGEST_TARGETS),
     )  # fmt: skip
-    return run_job(job, options.on_cpu().job)
+    return run_job(job, options.job)
 
 
 def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:

@@ -128,8 +128,8 @@ def _states(asked: AskedCircuit) -> int:
 
 def _sweeps_back(asked: AskedCircuit) -> int:
     """How often two states go back through the circuit."""
-    is_asked = asked.has_gradient and isinstance(asked.question, ExpectationValues)
-    return len(asked.question.sums) if is_asked else 0
+    question = asked.question
+    return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
 
 
 def _reads(asked: AskedCircuit) -> int:
