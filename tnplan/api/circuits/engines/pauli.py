@@ -31,7 +31,6 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import (
     Channel,
     Measurement,
@@ -90,20 +89,20 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
 def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
     """The steps of gates, channels, measurements and resets; final measurements are left out."""
     kept, _ = without_final_measurements(operations)
-    steps: list[PauliStep] = []
-    for number, one in enumerate(kept):
-        if isinstance(one, Gate):
-            is_varied = isinstance(one, VariedGate)
-            steps += gate_steps(one, f"gate {number} ({one.name})", rotations=is_varied)
-        elif isinstance(one, Channel):
-            steps.append(kraus_channel(one.qubits, one.kraus))
-        elif isinstance(one, Measurement):
-            steps.append(kraus_channel((one.qubit,), (ZERO, ONE)))
-        elif isinstance(one, Reset):
-            steps.append(kraus_channel((one.qubit,), (ZERO, LOWER)))
-        else:
-            raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
-    return tuple(steps)
+    return tuple(step for number, one in enumerate(kept) for step in operation_steps(one, number))
+
+
+def operation_steps(one: Operation, number: int) -> tuple[PauliStep, ...]:
+    """The steps of operation `number`."""
+    if isinstance(one, Gate):
+        return gate_steps(one, f"gate {number} ({one.name})")
+    if isinstance(one, Channel):
+        return (kraus_channel(one.qubits, one.kraus),)
+    if isinstance(one, Measurement):
+        return (kraus_channel((one.qubit,), (ZERO, ONE)),)
+    if isinstance(one, Reset):
+        return (kraus_channel((one.qubit,), (ZERO, LOWER)),)
+    raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
 
 
 def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
-from tnplan.api.circuits.engines.pauli import check_power_of_two, pauli_needs, program_steps, resources_of
+from tnplan.api.circuits.engines.pauli import check_power_of_two, operation_steps, pauli_needs, resources_of
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Rank, run_job
-from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep, named_rotations
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
+from tnplan.planner.networks.circuits.program import without_final_measurements
 
 GRADIENTS = "gradients by Pauli propagation"
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """The steps, of which rotations carry the slopes of their angles, and the rotations that have some."""
+    """The steps, and by the number of a rotation the slopes of its angle, where it has some."""
 
     steps: tuple[PauliStep, ...]
-    wanted: tuple[int, ...]
+    slopes: dict[int, Mapping[str, float]]
 
 
 def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
@@ -38,16 +40,26 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     assert isinstance(question, ExpectationValues)
 
     def prepare() -> _Planned:
-        steps = program_steps(asked.program.operations)
-        wanted = [k for k, step in enumerate(steps) if isinstance(step, Rotation) and slopes_of(step.angle)]
-        return _Planned(steps, tuple(wanted))
+        steps: list[PauliStep] = []
+        slopes: dict[int, Mapping[str, float]] = {}
+        kept, _ = without_final_measurements(asked.program.operations)
+        for number, one in enumerate(kept):
+            if not isinstance(one, VariedGate):
+                steps += operation_steps(one, number)
+                continue
+            for turn in named_rotations(one):
+                if slopes_of(turn.angle):
+                    slopes[len(steps)] = slopes_of(turn.angle)
+                steps.append(replace(turn, angle=float(turn.angle)))
+        return _Planned(tuple(steps), slopes)
 
     def work(rank: Rank, planned: _Planned) -> Outcome:
         use = resources_of(rank, options.precision)
         found = []
         for number, one in enumerate(question.sums, 1):
-            found.append(gradient(planned.steps, one, truncation, use, wanted=planned.wanted))
-            rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
+            found.append(gradient(planned.steps, one, truncation, use, wanted=[*planned.slopes]))
+            if len(question.sums) > 1:
+                rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
         values = np.array([one.value.real for one in found])
         bounds = np.array([one.dropped.l1 for one in found])
         rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
@@ -72,9 +84,7 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) -> Array:
     """The derivatives by parameters, float64 [parameter], from those by the angles of rotations."""
     row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
-    for number in planned.wanted:
-        step = planned.steps[number]
-        assert isinstance(step, Rotation)
-        for name, slope in slopes_of(step.angle).items():
+    for number, slopes in planned.slopes.items():
+        for name, slope in slopes.items():
             row[places[name]] += slope * derivatives[number].real
     return row

@@ -50,7 +50,8 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
             values.append(simulator.expectation(one).real)
             found = adjoint_gradient(simulator, gates.gates, one)
             rows.append(by_parameters(found, gates.gates, question.names))
-            rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
+            if len(question.sums) > 1:
+                rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
         end_state(rank, state)
         details = {"device": rank.device.name, "ranks": rank.world.size}
         value = values[0] if question.is_single else np.array(values)
