@@ -215,14 +215,16 @@ class TapedTerms(ShardedTerms):
     def end_step(self) -> None:
         """Enter the step in the ledger; refuse to go on where the memory is full."""
         super().end_step()
-        if self.memory_bytes is None or not self.all_ranks(int(self.size_bytes > self.memory_bytes)):
+        if self.memory_bytes is None:
             return
-        raise InputError(
-            f"step {len(self.tape)}",
-            f"brings terms and the tape of a gradient to {size_text(self.size_bytes)}, and the memory is "
-            f"{size_text(self.memory_bytes)}",
-            "give more memory or more ranks, or truncate",
-        )  # fmt: skip
+        sizes = [self.size_bytes] if self.ranks is None else self.ranks.gather_objects(self.size_bytes)
+        if max(sizes) > self.memory_bytes:
+            raise InputError(
+                f"step {len(self.tape)}",
+                f"brings terms and the tape of a gradient to {size_text(max(sizes))}, and the memory is "
+                f"{size_text(self.memory_bytes)}",
+                "give more memory or more ranks, or truncate",
+            )  # fmt: skip
 
     def returned(self, sent: Sent, slopes: Array) -> list[Array]:
         """The way back of a step's lists: for each shard the slopes of the terms that its contributions met;
