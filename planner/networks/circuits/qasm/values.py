@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber, with_slopes
+from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber
 
 MOST_BITS = 12
 """Measured bits that a value may depend on: it is held as a table of all their values."""
@@ -231,7 +231,16 @@ def _to_integer(value: Any, kind: str, width: int | None) -> Any:
 
 def _to_float(value: Any, width: int | None) -> float:
     found = real(value)
-    return with_slopes(float(np.float32(found)), found) if width == 32 else found
+    if width == 32:
+        _check_not_rounded(found, "float[32]")
+        return float(np.float32(found))
+    return found
+
+
+def _check_not_rounded(value: float, kind: str) -> None:
+    """Refuse to round a number that carries derivatives: it would change in steps."""
+    if isinstance(value, DualNumber):
+        raise Mistake(f"rounds what is differentiated to {kind}", "use float, or angle without width")
 
 
 def _to_angle(value: Any, width: int | None) -> Any:
@@ -243,8 +252,7 @@ def _to_angle(value: Any, width: int | None) -> Any:
         shift = width - value.width
         return wrapped("angle", width, value.value << shift if shift >= 0 else value.value >> -shift)
     found = real(value)
-    if isinstance(found, DualNumber):
-        raise Mistake(f"rounds what is differentiated to angle[{width}]", "use float, or angle without width")
+    _check_not_rounded(found, f"angle[{width}]")
     return wrapped("angle", width, round(math.fmod(found, TURN) / TURN * (1 << width)))
 
 
