@@ -220,8 +220,13 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
         return
     key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
     with _kept_lock:
-        found, _ = _kept.pop(key, None) or (made(), 0)
+        found = _kept.pop(key)[0] if key in _kept else made()
         _kept[key] = found, size_bytes
-        while len(_kept) > CACHED_CONTRACTIONS or sum(size for _, size in _kept.values()) > CACHED_TOTAL_BYTES:
+        while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
             _kept.popitem(last=False)
     yield found
+
+
+def _kept_bytes() -> int:
+    """The arenas of all contractions that are kept."""
+    return sum(size_bytes for _, size_bytes in _kept.values())
