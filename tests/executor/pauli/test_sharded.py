@@ -60,7 +60,7 @@ def run_sorted(name: str, **resources: object) -> Propagation:
 
 
 def check_same(found: Propagation, expected: Propagation, is_cut_after_steps: bool = False) -> None:
-    """`is_cut_after_steps`: a GPU makes all terms of a step before it keeps the largest; a CPU chooses first."""
+    """`is_cut_after_steps`: a GPU makes all terms of a step before it keeps the largest."""
     assert found.result.n_terms > 100
     assert np.array_equal(found.result.keys, expected.result.keys)
     np.testing.assert_allclose(found.result.coefficients, expected.result.coefficients, rtol=0, atol=1e-14)
