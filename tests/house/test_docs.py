@@ -150,7 +150,7 @@ def test_questions() -> None:
         'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\ninput float phi;\nqubit[2] q;\n'
         "rx(theta) q[0];\nry(2 * phi) q[1];\n"
     )
-    varied = run_example("questions.md", 2)["found"]
+    varied = run_example("questions.md", 2, **first)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
