@@ -26,7 +26,7 @@ from tnplan.planner.networks.circuits.program import (
 )
 
 STEP = 1e-5
-"""Of differences."""
+"""The largest change of a parameter in differences."""
 CLOSE = 1e-6
 """How far a difference may be from a derivative of size 1: both are right to about 1e-9."""
 
@@ -82,7 +82,7 @@ def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names:
         read({**values, **{name: Varied(values[name], sign * STEP * direction[name]) for name in names}})
         for sign in (1, -1)
     )
-    remedy = f"name the other parameters alone, or let {' and '.join(names[:3])} be real numbers of angles"
+    remedy = "ask for other parameters alone, or use these in angles of standard gates alone"
     if not len(varied.operations) == len(up.operations) == len(down.operations):
         raise InputError("gradient", "is by a parameter that changes which gates there are", remedy)
     for number, (one, high, low) in enumerate(
