@@ -74,7 +74,7 @@ def find_singles(strings: StringSet, threads: int) -> Singles:
     n, n_orbitals = len(strings), strings.n_orbitals
     linked = np.zeros(n, np.int64)
     over_rows(n, threads, lambda first, last: string_kernel.count_links(strings.words, first, last, linked))
-    own, other, create, destroy, sign = _neighbours(strings)
+    own, other, create, destroy, sign = neighbours(strings)
     pairs = pair_number(create.astype(np.int64), destroy.astype(np.int64), n_orbitals)
     sizes = np.bincount(pairs, minlength=pair_count(n_orbitals))
     rank = np.empty(len(sizes), np.int64)
@@ -87,7 +87,7 @@ def find_singles(strings: StringSet, threads: int) -> Singles:
     )  # fmt: skip
 
 
-def _neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
+def neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     """Every ordered pair of strings one excitation apart: string, other, create, destroy, sign."""
     own, orbital = (table.astype(np.int32) for table in np.nonzero(strings.occupied))
     place = np.arange(len(own)) - np.searchsorted(own, own)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, from_product
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_product
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.planner.common.array_file import ArrayHeader, open_archive

@@ -12,9 +12,10 @@ from typing import Any
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.reduced_density import Densities, densities, string_weights
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Solution

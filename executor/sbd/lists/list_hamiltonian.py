@@ -1,0 +1,166 @@
+"""The Hamiltonian among a list of determinants, on a CPU: the rows of one rank.
+
+Elements are kept as a sparse matrix where they fit, and otherwise made again for every product. Knows
+determinants, integrals and arrays; nothing of solvers.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.determinants import NEITHER, DeterminantList, OneRank
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.lists.list_tables import candidates, list_tables, spin_terms
+from tnplan.executor.sbd.sigma.row_partition import partition_rows
+from tnplan.planner.common.arrays import Array
+
+ELEMENT_BYTES = 12
+"""What an element of a sparse matrix takes: its column and its value."""
+NO_COLUMNS = np.empty(0, np.int32)
+NO_VALUES = np.empty(0)
+
+
+class ListHamiltonian(OneRank):
+    """H, without the core energy, among a list of determinants; of several ranks each has a range of rows."""
+
+    symmetric = False
+    dtype = "float64"
+
+    def __init__(
+        self, integrals: Integrals, basis: DeterminantList, *, threads: int | None = None,
+        room_bytes: float = np.inf, rank_of: tuple[int, int] = (0, 1),
+    ) -> None:  # fmt: skip
+        """`room_bytes` is the memory that elements may take; 0: they are not even counted.
+
+        `rank_of` is this rank and how many there are.
+        """
+        self.threads = threads or cores()
+        self.integrals, self.basis = integrals, basis
+        self.shape: tuple[int, ...] = (len(basis),)
+        self.parities = (NEITHER,)
+        self.tables = list_tables(basis)
+        self.terms = spin_terms(integrals)
+        self.work = candidates(self.tables)
+        self.partition = partition_rows(self.work, rank_of[1])
+        self.rows = self.partition.rows(rank_of[0])
+        self._matrix: tuple[Array, Array, Array] | None = None
+        if ELEMENT_BYTES * self.n_rows <= room_bytes:
+            self._store(room_bytes)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows this rank has."""
+        return self.rows[1] - self.rows[0]
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the elements are kept."""
+        return self._matrix is not None
+
+    @property
+    def elements_bytes(self) -> int:
+        """The memory of the elements that are kept."""
+        return 0 if self._matrix is None else sum(part.nbytes for part in self._matrix)
+
+    @cached_property
+    def counts(self) -> Array:
+        """The numbers of elements of the local rows."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        counts = np.zeros(self.n_rows, np.int64)
+        self._over_rows(lambda first, last, above: list_kernel.count_rows(
+            first, last, above, self.tables, *self.terms, counts, NO_VALUES, NO_COLUMNS
+        ))  # fmt: skip
+        return counts
+
+    @property
+    def pairs_contributing(self) -> int:
+        """Pairs of determinants, the first of them local, that the rules of Slater and Condon let couple."""
+        return int(self.counts.sum())
+
+    def _over_rows(self, work: object) -> None:
+        """Call work(first, last, first local row) over the local rows, on all threads."""
+        above = self.rows[0]
+        over_rows(
+            self.n_rows, self.threads,
+            lambda first, last: work(first + above, last + above, above),  # type: ignore[operator]
+        )  # fmt: skip
+
+    def _store(self, room_bytes: float) -> None:
+        """Keep the elements, if they fit."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        start = np.concatenate([[0], np.cumsum(self.counts)])
+        if ELEMENT_BYTES * start[-1] > room_bytes:
+            return
+        column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
+        self._over_rows(lambda first, last, above: list_kernel.fill_rows(
+            first, last, above, self.tables, *self.terms, start, NO_VALUES, column, value
+        ))  # fmt: skip
+        self._matrix = start, column, value
+
+    def diagonal(self) -> Array:
+        """The diagonal of H over the local rows."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        energies = np.empty(self.n_rows)
+        self._over_rows(lambda first, last, above: list_kernel.fill_energies(
+            first, last, above, self.tables, *self.terms, energies
+        ))  # fmt: skip
+        return energies
+
+    def block(self, first: int, last: int) -> None:
+        """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
+        if (first, last) != (0, self.shape[0]):
+            raise ValueError("a list takes all rows of a state at once")
+
+    def empty(self, *shape: int) -> Array:
+        """An array, not set."""
+        return np.empty(shape)
+
+    def put(self, array: Array) -> Array:
+        """The array in fp64."""
+        return np.ascontiguousarray(array, np.float64)
+
+    def get(self, array: Array) -> Array:
+        """The array itself: it is on the host."""
+        return array
+
+    def project(self, x: Array, parity: int) -> Array:
+        """x itself: a list has no symmetry of exchange."""
+        return x
+
+    def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
+        """H x, a new array or `out`; where this rank has all rows."""
+        if x.shape != self.shape:
+            raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
+        y = np.empty(self.shape) if out is None else out
+        y[:] = 0.0
+        self.add_rows(None, self.put(x), x, y, False)
+        return y
+
+    def add_rows(self, block: None, x: Array, local: Array, y: Array, half: bool) -> None:
+        """Add the local rows of H x to y. `x` is a whole state."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        if self._matrix is None:
+            self._over_rows(lambda first, last, above: list_kernel.add_rows(
+                first, last, above, self.tables, *self.terms, x, NO_COLUMNS, y
+            ))  # fmt: skip
+            return
+        matrix = self._matrix
+        over_rows(
+            self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, *matrix, x, y)
+        )
+
+    def dense(self) -> Array:
+        """H as a full matrix; where the elements are kept and this rank has all rows."""
+        assert self._matrix is not None
+        start, column, value = self._matrix
+        matrix = np.zeros(2 * self.shape)
+        matrix[np.repeat(np.arange(self.n_rows), np.diff(start)), column] = value
+        return matrix
