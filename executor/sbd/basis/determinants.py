@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,28 @@ def from_product(alpha: StringSet, beta: StringSet, chosen: Array) -> Determinan
 
 
 class OneRank:
-    """What `Operator` asks of ranks, where one has all elements of a state."""
+    """What operators ask of ranks, where one has all elements of a state."""
+
+    shape: tuple[int, ...]
+
+    def block(self, first: int, last: int) -> Any:
+        """What rows first .. last-1 of a state contribute from."""
+        raise NotImplementedError
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2."""
+        raise NotImplementedError
+
+    def add_exchange(self, block: Any, factor: float, x: Array, y: Array) -> None:
+        """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
+        raise NotImplementedError
+
+    def apply_spin_square(self, x: Array) -> Array:
+        """S^2 x within the space, a new array."""
+        x = np.ascontiguousarray(x)
+        y = self.spin_diagonal() * x
+        self.add_exchange(self.block(0, self.shape[0]), -1.0, x, y)
+        return y
 
     def total(self, values: Array) -> Array:
         """Sums over all elements of a state: those given, since all elements are here."""

@@ -68,6 +68,12 @@ class Integrals:
         return digest.hexdigest()
 
 
+def spin_constant(integrals: Integrals) -> float:
+    """Sz (Sz + 1) + N_beta: S^2 is this minus the sum over p, q of E^a_pq E^b_qp."""
+    sz = (integrals.n_alpha - integrals.n_beta) / 2
+    return sz * (sz + 1) + integrals.n_beta
+
+
 def pair_count(n_orbitals: int) -> int:
     """The number of unordered pairs of orbitals, equal ones among them."""
     return n_orbitals * (n_orbitals + 1) // 2

@@ -6,6 +6,8 @@ determinants, integrals and arrays; nothing of solvers.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, DeterminantList, OneRank
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.lists.list_tables import candidates, list_tables, spin_terms
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.planner.common.arrays import Array
@@ -82,12 +84,12 @@ class ListHamiltonian(OneRank):
         """Pairs of determinants, the first of them local, that the rules of Slater and Condon let couple."""
         return int(self.counts.sum())
 
-    def _over_rows(self, work: object) -> None:
+    def _over_rows(self, work: Callable[[int, int, int], None]) -> None:
         """Call work(first, last, first local row) over the local rows, on all threads."""
         above = self.rows[0]
         over_rows(
             self.n_rows, self.threads,
-            lambda first, last: work(first + above, last + above, above),  # type: ignore[operator]
+            lambda first, last: work(first + above, last + above, above),
         )  # fmt: skip
 
     def _store(self, room_bytes: float) -> None:
@@ -112,6 +114,35 @@ class ListHamiltonian(OneRank):
             first, last, above, self.tables, *self.terms, energies
         ))  # fmt: skip
         return energies
+
+    def alone(self) -> ListHamiltonian:
+        """The same with all rows, for what needs no elements."""
+        other = copy.copy(self)
+        other.rows = (0, self.shape[0])
+        return other
+
+    def open_shells(self) -> Array:
+        """The numbers of singly occupied orbitals of the local determinants."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        counts = np.empty(self.n_rows, np.int64)
+        self._over_rows(lambda first, last, above: list_kernel.count_open(
+            first, last, above, self.tables, counts
+        ))  # fmt: skip
+        return counts
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows."""
+        n_electrons = self.integrals.n_alpha + self.integrals.n_beta
+        return spin_constant(self.integrals) - (n_electrons - self.open_shells()) / 2
+
+    def add_exchange(self, block: None, factor: float, x: Array, y: Array) -> None:
+        """Add to y, the local rows, factor times the sum over p != q of E^a_pq E^b_qp x, x being whole."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        self._over_rows(lambda first, last, above: list_kernel.add_exchange(
+            first, last, above, factor, self.tables, x, y
+        ))  # fmt: skip
 
     def block(self, first: int, last: int) -> None:
         """What rows first .. last-1 of a state contribute from: all rows, which are given together."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 from tnplan.executor.sbd.basis.string_kernel import (
     diagonal,
@@ -111,7 +113,15 @@ def opposite_spin_row(
 
 @jit
 def couple_row(
-    d: int, mode: int, tables: Any, alpha_terms: Any, beta_terms: Any, x: Any, at: int, column: Any, value: Any
+    d: int,
+    mode: int,
+    tables: Any,
+    alpha_terms: Any,
+    beta_terms: Any,
+    x: Any,
+    at: int,
+    column: Any,
+    value: Any,
 ) -> Any:
     """The elements of row d of the Hamiltonian: the place after the last one, and their sum with x."""
     alpha, beta, links, by_beta = tables
@@ -207,9 +217,9 @@ def compare(first: Any, p: int, q: int, words: Any, k: int) -> Any:
         w = first.size - 1 - back
         word = first[w]
         if p // 64 == w:
-            word ^= ONE << (p % 64)
+            word ^= ONE << np.uint64(p % 64)
         if q // 64 == w:
-            word ^= ONE << (q % 64)
+            word ^= ONE << np.uint64(q % 64)
         if word != words[k, w]:
             return -1 if word < words[k, w] else 1
     return 0

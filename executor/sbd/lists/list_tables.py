@@ -1,4 +1,4 @@
-"""A list of determinants sorted for its couplings: by alpha string, by beta string, and by excitations of these.
+"""A list of determinants sorted for its couplings: by alpha string, by beta string, by their excitations.
 
 Determinants that couple lie in few places. Excitations within a spin stay in the group of determinants that
 share the other spin's string. An excitation of both spins leads from a group to one whose string is a single
@@ -54,8 +54,11 @@ class GroupLinks(NamedTuple):
 
 
 class SpinTerms(NamedTuple):
-    """The integrals that one spin sees: one-electron ones [p, q], two-electron ones [pair, pair] within the spin,
-    and those with the other spin, of whose electrons the second pair is."""
+    """The integrals that one spin sees.
+
+    One-electron ones [p, q], two-electron ones [pair, pair] within the spin, and those with the other spin,
+    to whose electrons the second pair belongs.
+    """
 
     one: Array
     two: Array
@@ -105,14 +108,16 @@ def list_tables(basis: DeterminantList) -> ListTables:
     links = [
         _links(strings, rank, group.begin) for strings, rank, group in zip(sets, ranks, groups, strict=True)
     ]
-    candidates = [int(np.diff(group.begin) @ _candidates(link)) for group, link in zip(groups, links, strict=True)]
+    candidates = [
+        int(np.diff(group.begin) @ linked_members(link)) for group, link in zip(groups, links, strict=True)
+    ]
     by_beta = candidates[1] < candidates[0]
     return ListTables(*groups, links[by_beta], by_beta)
 
 
 def candidates(tables: ListTables) -> Array:
     """How many determinants each one is compared with."""
-    total = _candidates(tables.links)[tables.major.number]
+    total = linked_members(tables.links)[tables.major.number]
     for groups in (tables.alpha, tables.beta):
         total = total + np.diff(groups.begin)[groups.number]
     return np.asarray(total)
@@ -145,6 +150,6 @@ def _links(strings: StringSet, rank: Array, begin: Array) -> GroupLinks:
     return GroupLinks(start, ket, create, destroy, pairs.astype(np.int32), sign, offset)
 
 
-def _candidates(links: GroupLinks) -> Array:
+def linked_members(links: GroupLinks) -> Array:
     """The members of all groups that each group is linked to."""
     return np.asarray(links.offset[links.start[1:]] - links.offset[links.start[:-1]])

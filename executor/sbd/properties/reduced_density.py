@@ -57,19 +57,13 @@ class Densities:
         return float(sz * (sz + 1) + n_beta - np.einsum("pqqp->", self.two_alpha_beta))
 
 
-def occupations(hamiltonian: ProductHamiltonian, x: Array) -> tuple[Array, Array]:
-    """Mean occupation numbers of the orbitals by alpha and by beta electrons, of a normalized state."""
-    weights = string_weights(x)
-    return weights[0] @ hamiltonian.alpha.filled, weights[1] @ hamiltonian.beta.filled
-
-
-def string_weights(x: Array) -> tuple[Array, Array]:
+def product_weights(x: Array) -> tuple[Array, Array]:
     """The probability of every alpha and of every beta string."""
     squared = x * x
     return squared.sum(1), squared.sum(0)
 
 
-def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
+def product_densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
     """The density matrices of a normalized state x[alpha, beta]."""
     x = np.ascontiguousarray(x, np.float64)
     alpha, two_alpha = _same_spin(hamiltonian.alpha, x)

@@ -23,7 +23,7 @@ from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
 from tnplan.executor.sbd.basis.excitations import Matching, Singles, find_singles, match_pairs
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, RowTasks, balance_rows, tile_work
@@ -116,7 +116,7 @@ class ProductHamiltonian(OneRank):
 
         self.alpha = spin(alpha, singles, self.rows)
         self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
-        self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
+        self.shape = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._whole = self.block(0, self.shape[0])
 
@@ -181,6 +181,34 @@ class ProductHamiltonian(OneRank):
             opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
         opposite += alpha.energies[local, None] + beta.energies[None, :]
         return np.asarray(opposite, self.dtype)
+
+    def alone(self) -> ProductHamiltonian:
+        """The same with all rows, for what needs no matrix within alpha."""
+        other = copy.copy(self)
+        other.rows = (0, self.shape[0])
+        return other
+
+    def doubly_filled(self) -> Array:
+        """The numbers of doubly occupied orbitals of the local determinants."""
+        return np.asarray(self.alpha.filled[slice(*self.rows)] @ self.beta.filled.T)
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows."""
+        return np.asarray(spin_constant(self.integrals) - self.doubly_filled(), self.dtype)
+
+    def open_shells(self) -> Array:
+        """The numbers of singly occupied orbitals of the local determinants."""
+        return self.integrals.n_alpha + self.integrals.n_beta - 2 * self.doubly_filled()
+
+    def add_exchange(self, block: SourceBlock, factor: float, x: Array, y: Array) -> None:
+        """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
+        from tnplan.executor.sbd.sigma import exchange_kernel
+
+        above, tables = self.rows[0], (block.singles, self.beta.matching)
+        over_rows(
+            len(y), self.threads,
+            lambda first, last: exchange_kernel.exchange_spins(first, last, above, factor, *tables, x, y),
+        )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:
         """An array of its precision, not set."""

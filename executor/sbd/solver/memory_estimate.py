@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tnplan.executor.sbd.basis.integrals import pair_count
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
@@ -19,6 +20,15 @@ from tnplan.planner.common.units import size_text
 TEMPORARIES = 3
 TEMPORARIES_A_ROOT = 5
 """Vectors that a step and its checkpoint need besides those of the subspace (counted with tracemalloc)."""
+
+
+PENALTY_VECTORS = 4
+"""Vectors that a multiplication with a spin penalty needs besides: the diagonal of S^2, and its products."""
+
+
+def penalty_bytes(n_elements: int) -> int:
+    """The memory of a spin penalty on a rank that holds so many elements of each vector."""
+    return PENALTY_VECTORS * 8 * n_elements
 
 
 def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
@@ -115,3 +125,18 @@ def fit_product(
         "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
         "give fewer strings, fewer threads, more ranks or more memory",
     )  # fmt: skip
+
+
+def fit_list(
+    hamiltonian: ListHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
+) -> MemoryFit:
+    """The fit of a list of determinants in the memory of a rank; InputError where there is none."""
+    elements, size = hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
+    kept_bytes = table_bytes + 8 * hamiltonian.shape[0] * (size > 1)
+    if kept_bytes > memory_bytes:
+        raise InputError(
+            "memory", f"holds {size_text(memory_bytes)} of the {size_text(kept_bytes)} that the list needs",
+            "give fewer determinants, more ranks or more memory",
+        )  # fmt: skip
+    fitted = fit_memory(elements, n_roots, criteria, memory_bytes - kept_bytes)
+    return MemoryFit(fitted, True, kept_bytes + vectors_bytes(elements, n_roots, fitted))

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.properties.reduced_density import Densities, densities, string_weights
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.properties.measure import densities, string_sets, string_weights
+from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.solver.davidson import Solution
-from tnplan.executor.sbd.solver.solve import Hamiltonian, as_product
+from tnplan.executor.sbd.solver.solve import Hamiltonian
 from tnplan.planner.common.files import file_path, write_file, write_text
 
 Array = NDArray[Any]
@@ -110,21 +109,11 @@ class Diagonalization:
         return self.solution.states
 
 
-def in_product(
-    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array]
-) -> tuple[ProductHamiltonian, list[Array]]:
-    """The space of products that holds the states, and the states in it."""
-    space, first = as_product(hamiltonian, integrals, states[0])
-    if isinstance(hamiltonian, ListHamiltonian):
-        return space, [first, *(hamiltonian.basis.embed(state) for state in states[1:])]
-    return space, states
-
-
 def consistent_densities(
-    space: ProductHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
+    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array], solution: Solution
 ) -> tuple[Densities, ...]:
     """The reduced density matrices of states, whose energies are checked against the solve's."""
-    matrices = tuple(densities(space, state) for state in states)
+    matrices = tuple(densities(hamiltonian, state) for state in states)
     for energy, density in zip(solution.energies, matrices, strict=True):
         difference = abs(density.energy(integrals) - energy)
         if not difference <= CONSISTENT and solution.converged:
@@ -134,12 +123,13 @@ def consistent_densities(
     return matrices
 
 
-def write_carry_over(carry: CarryOver, space: ProductHamiltonian, states: list[Array]) -> None:
+def write_carry_over(carry: CarryOver, hamiltonian: Hamiltonian, states: list[Array]) -> None:
     """The strings of most weight in the mean over the states."""
-    means = [np.mean(sums, axis=0) for sums in zip(*map(string_weights, states), strict=True)]
-    for file, weights, spin in zip(carry.files, means, (space.alpha, space.beta), strict=True):
+    weights_of = [string_weights(hamiltonian, state) for state in states]
+    means = [np.mean(sums, axis=0) for sums in zip(*weights_of, strict=True)]
+    for file, weights, strings in zip(carry.files, means, string_sets(hamiltonian), strict=True):
         chosen = carry_over(weights, ratio=carry.ratio, missing=carry.missing)
-        write_text(file, spin.strings.take(chosen).lines())
+        write_text(file, strings.take(chosen).lines())
 
 
 def write_result(target: Path, result: Diagonalization) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
@@ -24,11 +24,10 @@ from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
     consistent_densities,
-    in_product,
     write_carry_over,
     write_result,
 )
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
@@ -36,10 +35,11 @@ from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determi
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers, read_strings
-from tnplan.executor.sbd.properties.reduced_density import occupations
+from tnplan.executor.sbd.properties.measure import occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
+from tnplan.executor.sbd.solver.memory_estimate import penalty_bytes
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
     SpinPenalty,
@@ -178,8 +178,6 @@ def diagonalize(
     job = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
-        check_ranks=lambda request, n: _check_ranks(request, asked, n),
-        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request, asked)),
     )
     return run_job(job, options)
 
@@ -195,23 +193,10 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     if asked.penalty is not None:
         check_spin(asked.penalty.spin, known)
     request = _Request(known, space, given_states(asked.start, _shape(space)))
-    only = _cpu_only(request, asked)
-    if only and asked.is_mixed:
-        raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
+    if asked.is_mixed and (isinstance(space, DeterminantList) or asked.penalty is not None):
+        kind = "solves with a spin penalty" if asked.penalty is not None else "lists of determinants"
+        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out")
     return request
-
-
-def _cpu_only(request: _Request, asked: _Solve) -> str:
-    """What of a solve only one rank on a CPU can do; empty where there is nothing."""
-    if isinstance(request.space, DeterminantList):
-        return "lists of determinants"
-    return "" if asked.penalty is None else "solves with a spin penalty"
-
-
-def _check_ranks(request: _Request, asked: _Solve, n_ranks: int) -> None:
-    only = _cpu_only(request, asked)
-    if only and n_ranks > 1:
-        raise InputError("ranks", f"are {n_ranks}, and {only} run on one CPU rank alone", "start one rank")
 
 
 def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
@@ -225,11 +210,14 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     def heard(step: DavidsonStep) -> None:
         rank.say(step.number, asked.criteria.steps, _step_text(step), step)
 
+    share = -(-prod(_shape(request.space)) // rank.world.size)
+    penalty = 0 if asked.penalty is None else penalty_bytes(share)
     with rank.on_stream():
         setup = set_up_solve(
             request.integrals, request.space, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads,
+            max(rank.memory_bytes - penalty, 1), rank.threads,
         )  # fmt: skip
+        setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
         rank.say(0, 0, _described(setup))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(
@@ -272,20 +260,20 @@ def _hand_over(
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, integrals = setup.hamiltonian, request.integrals
-    space, wholes = in_product(hamiltonian, integrals, solution.states)
-    matrices = consistent_densities(space, integrals, wholes, solution) if asked.rdm else ()
-    counts = [occupations(space, whole) for whole in wholes]
+    states = solution.states
+    matrices = consistent_densities(hamiltonian, integrals, states, solution) if asked.rdm else ()
+    counts = [occupations(hamiltonian, state) for state in states]
     report = {
         "format": FORMAT, "version": VERSION, "converged": solution.converged,
         "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
-        "spin_square": [spin_square(space, whole) for whole in wholes],
+        "spin_square": [spin_square(hamiltonian, state) for state in states],
         "occupations": {
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },
         "space": {
             "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
-            "pairs_contributing": hamiltonian.pairs_contributing,
+            "pairs_contributing": setup.pairs_contributing,
         },
         "measured": {
             "steps": solution.steps, "multiplications": solution.multiplications,
@@ -302,7 +290,7 @@ def _hand_over(
     order = request.space.given if isinstance(request.space, DeterminantList) else None
     result = Diagonalization(solution, order, matrices, report)
     if asked.carry is not None:
-        write_carry_over(asked.carry, space, wholes)
+        write_carry_over(asked.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options.output, result)
         checkpoint = _checkpoint(options)
@@ -364,8 +352,8 @@ def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) 
 
 def _described(setup: SolveSetup) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
-    memory = "" if setup.predicted_bytes is None else f", {size_text(setup.predicted_bytes)} a rank"
-    return f"{size} determinants, {setup.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
+    memory = size_text(setup.predicted_bytes)
+    return f"{size} determinants, {setup.pairs_contributing:.4g} contributing pairs, {memory} a rank"
 
 
 def _shape(space: Space) -> tuple[int, ...]:

@@ -1,0 +1,323 @@
+// Rows of a Hamiltonian among a list of determinants, grouped by the string of one spin (list_tables.py).
+//
+// A block takes one task: rows of one group, which have the same candidates. Candidates come to shared memory CHUNK
+// at a time. A warp takes a row; its lanes compare the row's other string with those of the candidates, and add the
+// elements of those that couple. Every row is in one task and its sum runs in one order, so that the same bits come
+// out every time. CPU twin: list_kernel.py.
+//
+// Injected: WORDS words of BITS (32, 64) bits of a string, THREADS of a block, CHUNK candidates, ROWS of a task at most,
+// COUNTING (1: count couplings instead of adding their elements).
+
+typedef long long Place;
+#if BITS == 32
+typedef unsigned Word;
+__device__ inline int filled(Word word) { return __popc(word); }
+__device__ inline int lowest(Word word) { return __ffs(word) - 1; }
+#else
+typedef unsigned long long Word;
+__device__ inline int filled(Word word) { return __popcll(word); }
+__device__ inline int lowest(Word word) { return __ffsll(word) - 1; }
+#endif
+
+const int WARPS = THREADS / 32;
+
+struct String {
+    Word words[WORDS];
+};
+
+// A table of integrals over pairs of orbitals, n_pairs in a row; number operators come first.
+struct Orbitals {
+    int n, n_pairs;
+};
+
+__device__ inline int pair(int p, int q, int n) {
+    if (p == q)
+        return p;
+    const int high = p > q ? p : q, low = p > q ? q : p;
+    return n + high * (high - 1) / 2 + low;
+}
+
+// The bits of word w that stand for orbitals below p.
+__device__ inline Word below(int p, int w) {
+    const int inside = p - BITS * w;
+    return inside <= 0 ? 0 : inside >= BITS ? ~(Word)0 : ((Word)1 << inside) - 1;
+}
+
+// How many filled orbitals lie between two, whichever is the higher.
+__device__ inline int between(const String &string, int p, int q) {
+    const int low = p < q ? p : q, high = p < q ? q : p;
+    int count = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        count += filled(string.words[w] & below(high, w) & ~below(low + 1, w));
+    return count;
+}
+
+__device__ inline int differing(const String &bra, const String &ket) {
+    int count = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        count += filled(bra.words[w] ^ ket.words[w]);
+    return count;
+}
+
+// The orbital that the first string fills and the second does not, after `skip` lower ones.
+__device__ inline int only_in(const String &first, const String &second, int skip) {
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w) {
+        Word word = first.words[w] & ~second.words[w];
+        const int count = filled(word);
+        if (skip < count) {
+            for (; skip > 0; --skip)
+                word &= word - 1;
+            return BITS * w + lowest(word);
+        }
+        skip -= count;
+    }
+    return 0;
+}
+
+// The sum over filled orbitals r of row[r], for r in a string.
+__device__ inline double over_filled(const String &string, const double *__restrict__ row) {
+    double sum = 0;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        for (Word word = string.words[w]; word; word &= word - 1)
+            sum += row[BITS * w + lowest(word)];
+    return sum;
+}
+
+// The element between determinants that differ by one excitation of this spin; `held` is the string of the other.
+__device__ double single_value(const String &bra, const String &ket, const String &held, Orbitals o,
+                               const double *__restrict__ one, const double *__restrict__ two,
+                               const double *__restrict__ two_other) {
+    const int p = only_in(bra, ket, 0), q = only_in(ket, bra, 0);
+    const Place both = pair(p, q, o.n);
+    double value = one[p * o.n + q] + over_filled(held, two_other + both * o.n_pairs);
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        for (Word word = ket.words[w]; word; word &= word - 1) {
+            const int k = BITS * w + lowest(word);
+            if (k != q)
+                value += two[both * o.n_pairs + k] - two[(Place)pair(p, k, o.n) * o.n_pairs + pair(k, q, o.n)];
+        }
+    return between(ket, p, q) & 1 ? -value : value;
+}
+
+// The element between determinants that differ by two excitations of this spin.
+__device__ double double_value(const String &bra, const String &ket, Orbitals o, const double *__restrict__ two) {
+    const int p1 = only_in(bra, ket, 0), p2 = only_in(bra, ket, 1), q1 = only_in(ket, bra, 0), q2 = only_in(ket, bra, 1);
+    const double value = two[(Place)pair(p1, q1, o.n) * o.n_pairs + pair(p2, q2, o.n)] -
+                         two[(Place)pair(p1, q2, o.n) * o.n_pairs + pair(p2, q1, o.n)];
+    const int low = p2 < q2 ? p2 : q2, high = p2 < q2 ? q2 : p2;
+    const int moved = (low < p1 && p1 < high) + (low < q1 && q1 < high);
+    return between(ket, p1, q1) + between(ket, p2, q2) + moved & 1 ? -value : value;
+}
+
+__device__ inline double sum_of_warp(double value) {
+    for (int step = 16; step; step /= 2)
+        value += __longlong_as_double(__shfl_xor_sync(~0u, __double_as_longlong(value), step));
+    return value;
+}
+
+__device__ inline String string_at(const Word *__restrict__ words, Place k) {
+    String string;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        string.words[w] = words[k * WORDS + w];
+    return string;
+}
+
+// The candidates in shared memory: their strings, their elements of the state, and for links the place of the row of
+// integrals that their pair has.
+struct Chunk {
+    Word words[WORDS][CHUNK];
+    double values[CHUNK];
+    int pairs[CHUNK];
+};
+
+__device__ inline String candidate(const Chunk &chunk, int c) {
+    String string;
+#pragma unroll
+    for (int w = 0; w < WORDS; ++w)
+        string.words[w] = chunk.words[w][c];
+    return string;
+}
+
+// y += the excitations of the other spin within groups. tasks[t] are the group of task t and its rows, which are
+// members local[i] for i from the second number to before the third. Row 0 of y is determinant first_row. own[g] is
+// the string of group g; one, two and two_other are integrals of the other spin (SpinTerms). Grid: one block a task.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    same_spin(int n, int n_pairs, Place first_row, const Place *__restrict__ tasks, const int *__restrict__ local,
+              const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
+              const Word *__restrict__ own, const double *__restrict__ one, const double *__restrict__ two,
+              const double *__restrict__ two_other, const double *__restrict__ x, double *__restrict__ y) {
+    __shared__ Chunk chunk;
+    __shared__ double sums[ROWS];
+    const Orbitals o = {n, n_pairs};
+    const Place group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Place start = begin[group], total = begin[group + 1] - start;
+    const String held = string_at(own, group);
+    for (int i = threadIdx.x; i < ROWS; i += THREADS)
+        sums[i] = 0;
+    for (Place from = 0; from < total; from += CHUNK) {
+        const int count = total - from < CHUNK ? (int)(total - from) : CHUNK;
+        __syncthreads();
+        for (int c = threadIdx.x; c < count; c += THREADS) {
+            for (int w = 0; w < WORDS; ++w)
+                chunk.words[w][c] = words[(start + from + c) * WORDS + w];
+#if !COUNTING
+            chunk.values[c] = x[place[start + from + c]];
+#endif
+        }
+        __syncthreads();
+        for (Place row = first + warp; row < last; row += WARPS) {
+            const String bra = string_at(words, local[row]);
+            double sum = 0;
+            for (int c = lane; c < count; c += 32) {
+                const String ket = candidate(chunk, c);
+                const int apart = differing(bra, ket);
+                if (apart != 2 && apart != 4)
+                    continue;
+#if COUNTING
+                sum += 1;
+#else
+                const double element =
+                    apart == 2 ? single_value(bra, ket, held, o, one, two, two_other) : double_value(bra, ket, o, two);
+                sum += element * chunk.values[c];
+#endif
+            }
+            sum = sum_of_warp(sum);
+            if (lane == 0)
+                sums[row - first] += sum;
+        }
+    }
+    __syncthreads();
+    for (Place row = first + threadIdx.x; row < last; row += THREADS)
+        y[place[local[row]] - first_row] += sums[row - first];
+}
+
+// y += the excitations of both spins. Group g is linked to group other[l] by an excitation of pair pairs[l] with
+// sign[l], for l from link_start[g] to before link_start[g+1]; offset[l] counts the members of linked groups. The rows
+// of `two` are pairs of the groups' spin. Tasks and grid as above.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    opposite_spin(int n, int n_pairs, Place first_row, const Place *__restrict__ tasks, const int *__restrict__ local,
+                  const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
+                  const Place *__restrict__ link_start, const int *__restrict__ other, const int *__restrict__ pairs,
+                  const signed char *__restrict__ sign, const Place *__restrict__ offset,
+                  const double *__restrict__ two, const double *__restrict__ x, double *__restrict__ y) {
+    __shared__ Chunk chunk;
+    __shared__ double sums[ROWS];
+    const Place group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Place link_first = link_start[group], link_last = link_start[group + 1];
+    const Place start = offset[link_first], total = offset[link_last] - start;
+    for (int i = threadIdx.x; i < ROWS; i += THREADS)
+        sums[i] = 0;
+    for (Place from = 0; from < total; from += CHUNK) {
+        const int count = total - from < CHUNK ? (int)(total - from) : CHUNK;
+        __syncthreads();
+        // The link of a thread's first candidate by bisection, those of the next ones by going on.
+        Place link = link_first, beyond = link_last;
+        while (beyond - link > 1) {
+            const Place middle = (link + beyond) / 2;
+            if (offset[middle] <= start + from + threadIdx.x)
+                link = middle;
+            else
+                beyond = middle;
+        }
+        for (int c = threadIdx.x; c < count; c += THREADS) {
+            const Place at = start + from + c;
+            while (offset[link + 1] <= at)
+                ++link;
+            const Place member = begin[other[link]] + at - offset[link];
+            for (int w = 0; w < WORDS; ++w)
+                chunk.words[w][c] = words[member * WORDS + w];
+#if !COUNTING
+            chunk.values[c] = sign[link] * x[place[member]];
+            chunk.pairs[c] = pairs[link];
+#endif
+        }
+        __syncthreads();
+        for (Place row = first + warp; row < last; row += WARPS) {
+            const String bra = string_at(words, local[row]);
+            double sum = 0;
+            for (int c = lane; c < count; c += 32) {
+                const String ket = candidate(chunk, c);
+                if (differing(bra, ket) != 2)
+                    continue;
+#if COUNTING
+                sum += 1;
+#else
+                const int r = only_in(bra, ket, 0), s = only_in(ket, bra, 0);
+                const double element = two[(Place)chunk.pairs[c] * n_pairs + pair(r, s, n)] * chunk.values[c];
+                sum += between(ket, r, s) & 1 ? -element : element;
+#endif
+            }
+            sum = sum_of_warp(sum);
+            if (lane == 0)
+                sums[row - first] += sum;
+        }
+    }
+    __syncthreads();
+    for (Place row = first + threadIdx.x; row < last; row += THREADS)
+        y[place[local[row]] - first_row] += sums[row - first];
+}
+
+// y[i] += diagonal[i] x[first_row + i]. Grid: threads for all rows.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    diagonal_rows(Place n_rows, Place first_row, const double *__restrict__ diagonal, const double *__restrict__ x,
+                  double *__restrict__ y) {
+    const Place i = (Place)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n_rows)
+        y[i] += COUNTING ? 1.0 : diagonal[i] * x[first_row + i];
+}
+
+// y += factor times the sum over p != q of E^a_pq E^b_qp x. Row local[i] of group member_group[i] looks, for every
+// link that creates p and destroys q, for its own string with q emptied and p filled. Strings of a group rise.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    exchange(Place n_rows, Place first_row, double factor, const int *__restrict__ local, const int *__restrict__ groups,
+             const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
+             const Place *__restrict__ link_start, const int *__restrict__ other, const short *__restrict__ create,
+             const short *__restrict__ destroy, const signed char *__restrict__ sign, const double *__restrict__ x,
+             double *__restrict__ y) {
+    const Place i = (Place)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n_rows)
+        return;
+    const String bra = string_at(words, local[i]);
+    const int group = groups[i];
+    double sum = 0;
+    for (Place link = link_start[group]; link < link_start[group + 1]; ++link) {
+        const int p = create[link], q = destroy[link];
+        String ket = bra;
+        bool fits = true;
+#pragma unroll
+        for (int w = 0; w < WORDS; ++w) {
+            const Word at_p = p / BITS == w ? (Word)1 << p % BITS : 0, at_q = q / BITS == w ? (Word)1 << q % BITS : 0;
+            fits = fits && !(bra.words[w] & at_p) && (bra.words[w] & at_q) == at_q;
+            ket.words[w] ^= at_p | at_q;
+        }
+        if (!fits)
+            continue;
+        Place low = begin[other[link]], high = begin[other[link] + 1];
+        while (low < high) {
+            const Place middle = (low + high) / 2;
+            int order = 0;
+#pragma unroll
+            for (int w = WORDS - 1; w >= 0; --w)
+                if (order == 0 && ket.words[w] != words[middle * WORDS + w])
+                    order = ket.words[w] < words[middle * WORDS + w] ? -1 : 1;
+            if (order == 0) {
+                const double value = sign[link] * x[place[middle]];
+                sum += between(ket, p, q) & 1 ? -value : value;
+                break;
+            }
+            if (order > 0)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+    }
+    y[place[local[i]] - first_row] += factor * sum;
+}

@@ -1,0 +1,40 @@
+"""Density matrices and occupations of a state over a list of determinants.
+
+Knows the tables of a `ListHamiltonian`; no files.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.reduced_density import Densities
+from tnplan.planner.common.arrays import Array
+
+
+def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
+    """The density matrices of a whole normalized state x[determinant]."""
+    from tnplan.executor.sbd.lists import list_density_kernel
+
+    h, n = hamiltonian, hamiltonian.integrals.n_orbitals
+    x = np.ascontiguousarray(x, np.float64)
+    bounds = np.linspace(0, len(x), h.threads + 1).astype(int)
+    parts: list[list[Array]] = [[] for _ in range(h.threads)]
+
+    def share(first: int, last: int) -> None:
+        for number in range(first, last):
+            parts[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
+            list_density_kernel.add_densities(
+                int(bounds[number]), int(bounds[number + 1]), h.tables, x, *parts[number]
+            )
+
+    over_rows(h.threads, h.threads, share)
+    return Densities(*(np.sum(same, axis=0) for same in zip(*parts, strict=True)))
+
+
+def list_weights(hamiltonian: ListHamiltonian, x: Array) -> tuple[Array, Array]:
+    """The probability of every alpha and of every beta string."""
+    basis, squared = hamiltonian.basis, x * x
+    n_alpha, n_beta = basis.product_shape
+    return np.bincount(basis.alpha, squared, n_alpha), np.bincount(basis.beta, squared, n_beta)
