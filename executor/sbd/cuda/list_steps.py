@@ -100,7 +100,7 @@ class CupyList:
         start, other, create, destroy, _, sign, _ = rows.links
         local = rows.tasks.local
         self.launch(
-            "exchange", False, blocks_of(len(local)), np.int64(len(local)), np.int64(above), np.float64(factor),
+            "exchange", False, blocks_of(len(local)), *map(np.int64, (len(local), above)), np.float64(factor),
             local, rows.row_groups, begin, place, words, start, other, create, destroy, sign, x, y,
         )  # fmt: skip
 

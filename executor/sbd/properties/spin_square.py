@@ -23,8 +23,13 @@ Array = Any
 class SpinOperator(Protocol):
     """A Hamiltonian on the ranks of a group whose states have spin orbitals: see `davidson.Operator`."""
 
-    shape: tuple[int, ...]
-    parities: tuple[int, ...]
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a vector."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
         """H x."""
@@ -51,8 +56,13 @@ class SpinOperator(Protocol):
 class HostHamiltonian(Protocol):
     """The rows of a Hamiltonian whose determinants are known on the host."""
 
-    rows: tuple[int, int]
-    parities: tuple[int, ...]
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first local row, and the one after the last."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
 
     def open_shells(self) -> NDArray[Any]:
         """The numbers of singly occupied orbitals of the local determinants."""

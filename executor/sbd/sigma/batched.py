@@ -95,7 +95,8 @@ class BatchedBlock:
     """A `SourceBlock` where the steps work: tables of this rank's rows, numbered from 0.
 
     Row i is string i + shift of the block; shift is -1 where the block is of other rows. `singles` are start,
-    other, pairs and sign of their `Singles`; `tasks` are table, split and bounds of their `RowTasks`. `up` says which create the higher orbital.
+    other, pairs and sign of their `Singles`, `up` says which of these create the higher orbital; `tasks` are
+    table, split and bounds of their `RowTasks`.
     """
 
     shift: int

@@ -32,10 +32,21 @@ Host = NDArray[Any]
 class HamiltonianRows(Protocol):
     """Rows of H on one rank, over products of strings or a list of determinants, on a CPU or a GPU."""
 
-    shape: tuple[int, ...]
-    rows: tuple[int, int]
-    parities: tuple[int, ...]
-    symmetric: bool
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a whole state."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first local row, and the one after the last."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a state can be even or odd under exchange of the spins' strings."""
 
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""

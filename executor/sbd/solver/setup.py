@@ -101,7 +101,8 @@ def set_up_solve(
     make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
     backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
     return SolveSetup(
-        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes, pairs
+        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
+        pairs,
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _set_up_list(
         rank_of=(world.rank, world.size),
     )  # fmt: skip
     peak_bytes = _no_peak
-    rows: BatchedList | ListHamiltonian = listed
+    rows: HamiltonianRows = listed
     if gpu:
         from tnplan.executor.sbd.cuda.list_steps import CupyList, peak_bytes
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -122,12 +122,14 @@ class JobOptions:
 class Needs:
     """What a rank needs before it starts.
 
-    Bytes on a GPU or a CPU, and what to do where they are not there.
+    Bytes on a GPU or a CPU, and what to do where they are not there. `cpu_only` names what a CPU alone can
+    do.
     """
 
     gpu_bytes: int = 0
     cpu_bytes: int = 0
     remedy: str = "allow more memory, or start more ranks"
+    cpu_only: str = ""
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,12 @@ def _on_rank(
     threads = options.threads or threads_a_rank(world)
     needs = job.needs(request, world.size, threads)
     _check_limit(options, needs)
-    chosen = open_device(options.device, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
+    if needs.cpu_only and options.device == "gpu":
+        raise AgreedError("--device", f"{needs.cpu_only} run on a CPU alone", "choose --device cpu")
+    wanted = "cpu" if needs.cpu_only else options.device
+    chosen = open_device(wanted, world, needs.gpu_bytes, threads, needs.cpu_bytes, needs.remedy)
+    if needs.cpu_only and options.device == "auto":
+        chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
     with _given_back(chosen):
         is_gpu = chosen.device.name == "gpu"
         available = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
