@@ -1,12 +1,10 @@
 // Rows of a Hamiltonian among a list of determinants, grouped by the string of one spin (list_tables.py).
 //
-// A block takes one task: rows of one group, which have the same candidates. Candidates come to shared memory CHUNK
-// at a time. A warp takes a row; its lanes compare the row's other string with those of the candidates, and add the
-// elements of those that couple. Every row is in one task and its sum runs in one order, so that the same bits come
-// out every time. CPU twin: list_kernel.py.
+// Every element of y is written by one thread, and its sum runs in one order, so that the same bits come out every
+// time. CPU twin: list_kernel.py.
 //
 // Injected: WORDS words of BITS (32, 64) bits of a string, THREADS of a block, CHUNK candidates, ROWS of a task at most,
-// COUNTING (1: count couplings instead of adding their elements).
+// LANES of a warp on a cell, COUNTING (1: count couplings instead of adding their elements).
 
 typedef long long Place;
 #if BITS == 32
@@ -128,12 +126,10 @@ __device__ inline String string_at(const Word *__restrict__ words, Place k) {
     return string;
 }
 
-// The candidates in shared memory: their strings, their elements of the state, and for links the place of the row of
-// integrals that their pair has.
+// Candidates in shared memory: their strings and their elements of the state.
 struct Chunk {
     Word words[WORDS][CHUNK];
     double values[CHUNK];
-    int pairs[CHUNK];
 };
 
 __device__ inline String candidate(const Chunk &chunk, int c) {
@@ -144,9 +140,12 @@ __device__ inline String candidate(const Chunk &chunk, int c) {
     return string;
 }
 
-// y += the excitations of the other spin within groups. tasks[t] are the group of task t and its rows, which are
-// members local[i] for i from the second number to before the third. Row 0 of y is determinant first_row. own[g] is
-// the string of group g; one, two and two_other are integrals of the other spin (SpinTerms). Grid: one block a task.
+// y += the excitations of the other spin within groups. A block takes one task: rows of one group, whose members are
+// the candidates of all of them. Candidates come to shared memory CHUNK at a time. A warp takes a row; its lanes compare
+// the row's other string with those of the candidates, and add the elements of those that couple. tasks[t] are the
+// group of task t and its rows, which are members local[i] for i from the second number to before the third. Row 0 of
+// y is determinant first_row. own[g] is the string of group g; one, two and two_other are integrals of the other spin
+// (SpinTerms). Grid: one block a task.
 extern "C" __global__ void __launch_bounds__(THREADS)
     same_spin(int n, int n_pairs, Place first_row, const Place *__restrict__ tasks, const int *__restrict__ local,
               const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
@@ -198,71 +197,45 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         y[place[local[row]] - first_row] += sums[row - first];
 }
 
-// y += the excitations of both spins. Group g is linked to group other[l] by an excitation of pair pairs[l] with
-// sign[l], for l from link_start[g] to before link_start[g+1]; offset[l] counts the members of linked groups. The rows
-// of `two` are pairs of the groups' spin. Tasks and grid as above.
+// A determinant, and 4 pair + 2 (creates the higher orbital) + 1 (has a minus) of the excitation that leads from it.
+struct __align__(8) Entry {
+    int place, code;
+};
+
+// The entries of a cell, counted from the first one of its alpha string.
+struct __align__(8) Cell {
+    int begin, end;
+};
+
+// y[i] += the excitations of both spins of row i, whose beta string is betas[i]. Beta string b has links link_start[b]
+// to before link_start[b+1], each of a pair and a sign; row i has their cells from start[i] on (list_cells.py). `two`
+// has a row for each pair of beta. A warp takes a row, LANES of its lanes a cell. Grid: a warp for each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    opposite_spin(int n, int n_pairs, Place first_row, const Place *__restrict__ tasks, const int *__restrict__ local,
-                  const Place *__restrict__ begin, const int *__restrict__ place, const Word *__restrict__ words,
-                  const Place *__restrict__ link_start, const int *__restrict__ other, const int *__restrict__ pairs,
-                  const signed char *__restrict__ sign, const Place *__restrict__ offset,
+    opposite_spin(Place n_rows, int n_pairs, const int *__restrict__ betas, const Place *__restrict__ link_start,
+                  const int *__restrict__ pairs, const signed char *__restrict__ sign, const Entry *__restrict__ entries,
+                  const Place *__restrict__ base, const Place *__restrict__ start, const Cell *__restrict__ cells,
                   const double *__restrict__ two, const double *__restrict__ x, double *__restrict__ y) {
-    __shared__ Chunk chunk;
-    __shared__ double sums[ROWS];
-    const Place group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const Place link_first = link_start[group], link_last = link_start[group + 1];
-    const Place start = offset[link_first], total = offset[link_last] - start;
-    for (int i = threadIdx.x; i < ROWS; i += THREADS)
-        sums[i] = 0;
-    for (Place from = 0; from < total; from += CHUNK) {
-        const int count = total - from < CHUNK ? (int)(total - from) : CHUNK;
-        __syncthreads();
-        // The link of a thread's first candidate by bisection, those of the next ones by going on.
-        Place link = link_first, beyond = link_last;
-        while (beyond - link > 1) {
-            const Place middle = (link + beyond) / 2;
-            if (offset[middle] <= start + from + threadIdx.x)
-                link = middle;
-            else
-                beyond = middle;
+    const Place i = (Place)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (i >= n_rows)
+        return;
+    const int lane = threadIdx.x % 32;
+    const Place first = link_start[betas[i]], count = link_start[betas[i] + 1] - first;
+    const Entry *own = entries + base[i];
+    double sum = 0;
+    for (Place m = lane / LANES; m < count; m += 32 / LANES) {
+        const Cell cell = cells[start[i] + m];
+        const double *row = two + (Place)pairs[first + m] * n_pairs;
+        double part = 0;
+        for (int e = cell.begin + lane % LANES; e < cell.end; e += LANES) {
+            const Entry entry = own[e];
+            const double element = row[entry.code >> 2] * x[entry.place];
+            part += entry.code & 1 ? -element : element;
         }
-        for (int c = threadIdx.x; c < count; c += THREADS) {
-            const Place at = start + from + c;
-            while (offset[link + 1] <= at)
-                ++link;
-            const Place member = begin[other[link]] + at - offset[link];
-            for (int w = 0; w < WORDS; ++w)
-                chunk.words[w][c] = words[member * WORDS + w];
-#if !COUNTING
-            chunk.values[c] = sign[link] * x[place[member]];
-            chunk.pairs[c] = pairs[link];
-#endif
-        }
-        __syncthreads();
-        for (Place row = first + warp; row < last; row += WARPS) {
-            const String bra = string_at(words, local[row]);
-            double sum = 0;
-            for (int c = lane; c < count; c += 32) {
-                const String ket = candidate(chunk, c);
-                if (differing(bra, ket) != 2)
-                    continue;
-#if COUNTING
-                sum += 1;
-#else
-                const int r = only_in(bra, ket, 0), s = only_in(ket, bra, 0);
-                const double element = two[(Place)chunk.pairs[c] * n_pairs + pair(r, s, n)] * chunk.values[c];
-                sum += between(ket, r, s) & 1 ? -element : element;
-#endif
-            }
-            sum = sum_of_warp(sum);
-            if (lane == 0)
-                sums[row - first] += sum;
-        }
+        sum += sign[first + m] < 0 ? -part : part;
     }
-    __syncthreads();
-    for (Place row = first + threadIdx.x; row < last; row += THREADS)
-        y[place[local[row]] - first_row] += sums[row - first];
+    sum = sum_of_warp(sum);
+    if (lane == 0)
+        y[i] += sum;
 }
 
 // y[i] += diagonal[i] x[first_row + i]. Grid: threads for all rows.

@@ -13,7 +13,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.cuda.steps import peak_bytes as peak_bytes
-from tnplan.executor.sbd.lists.batched_list import LinkedRows, RowTasks
+from tnplan.executor.sbd.lists.batched_list import CellRows, LinkedRows, RowTasks
 from tnplan.executor.sbd.lists.list_tasks import ROWS
 
 Array = Any
@@ -22,6 +22,8 @@ Array = Any
 FILE = Path(__file__).parent / "list_rows.cu"
 THREADS = 256
 """Threads of a block."""
+LANES = 8
+"""Lanes of a warp that take the entries of one cell."""
 MOST_CANDIDATES = 1024
 """In the shared memory of a block."""
 CHUNK_BYTES = 40_000
@@ -34,7 +36,7 @@ def list_defines(n_orbitals: int, counting: bool = False) -> dict[str, str | int
     words = -(-n_orbitals // bits)
     chunk = min(MOST_CANDIDATES, CHUNK_BYTES // (bits // 8 * words + 12) // 32 * 32)
     return {
-        "WORDS": words, "BITS": bits, "THREADS": THREADS, "CHUNK": chunk, "ROWS": ROWS,
+        "WORDS": words, "BITS": bits, "THREADS": THREADS, "CHUNK": chunk, "ROWS": ROWS, "LANES": LANES,
         "COUNTING": int(counting),
     }  # fmt: skip
 
@@ -45,7 +47,7 @@ def list_words(words: np.ndarray, n_orbitals: int) -> np.ndarray:
 
 
 def blocks_of(count: int) -> int:
-    """Blocks that have a thread for each of so many rows."""
+    """Blocks that have so many threads together."""
     return -(-count // THREADS)
 
 
@@ -71,11 +73,10 @@ class CupyList:
         """An array there, not set."""
         return cupy.empty(shape)
 
-    def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array, counting: bool) -> None:
-        """y[i] += diagonal[i] x[above + i], or 1 where `counting`."""
-        self.launch(
-            "diagonal_rows", counting, blocks_of(len(y)), np.int64(len(y)), np.int64(above), diagonal, x, y
-        )
+    def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array) -> None:
+        """y[i] += diagonal[i] x[above + i]."""
+        sizes = map(np.int64, (len(y), above))
+        self.launch("diagonal_rows", False, blocks_of(len(y)), *sizes, diagonal, x, y)
 
     def add_same_spin(self, above: int, rows: RowTasks, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
@@ -85,23 +86,23 @@ class CupyList:
             begin, place, words, own, *rows.terms, x, y,
         )  # fmt: skip
 
-    def add_opposite_spin(self, above: int, rows: LinkedRows, x: Array, y: Array, counting: bool) -> None:
-        """Add to y the excitations of both spins, or their numbers."""
-        begin, place, words, _, _ = rows.groups
-        start, other, _, _, pairs, sign, offset = rows.links
+    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
+        """Add to y the excitations of both spins."""
+        start, _, _, _, pairs, sign = rows.links
+        sizes = np.int64(len(y)), np.int32(rows.two.shape[1])
         self.launch(
-            "opposite_spin", counting, len(rows.tasks.table), *self._sizes(rows.two, above), *rows.tasks,
-            begin, place, words, start, other, pairs, sign, offset, rows.two, x, y,
+            "opposite_spin", False, blocks_of(32 * len(y)), *sizes, rows.betas, start, pairs, sign, *rows.cells,
+            rows.two, x, y,
         )  # fmt: skip
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
         begin, place, words, _, _ = rows.groups
-        start, other, create, destroy, _, sign, _ = rows.links
-        local = rows.tasks.local
+        start, other, create, destroy, _, sign = rows.links
+        sizes = *map(np.int64, (len(y), above)), np.float64(factor)
         self.launch(
-            "exchange", False, blocks_of(len(local)), *map(np.int64, (len(local), above)), np.float64(factor),
-            local, rows.row_groups, begin, place, words, start, other, create, destroy, sign, x, y,
+            "exchange", False, blocks_of(len(y)), *sizes, rows.members, rows.row_groups, begin, place, words,
+            start, other, create, destroy, sign, x, y,
         )  # fmt: skip
 
     def _sizes(self, two: Array, above: int) -> tuple[np.generic, ...]:

@@ -1,8 +1,9 @@
-"""Rows of H among a list of determinants, found anew for every product: the form that a GPU takes.
+"""Rows of H among a list of determinants in the form that a GPU takes: nothing is kept but cells.
 
-Work of a product of N determinants with c candidates and k couplings each: N c comparisons of strings, of
-about 8 integer operations, and N k elements, of about 30. Bytes: what a block brings to its shared memory, 20
-for a candidate and up to 64 rows. Stored elements would take 12 N k bytes.
+Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons of
+strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and 16
+N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once. Elements kept as a
+sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -14,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.sbd.lists.list_cells import ListCells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.lists.list_tables import GroupLinks, SpinTerms, StringGroups, linked_members
+from tnplan.executor.sbd.lists.list_tables import GroupLinks, SpinTerms, StringGroups
 from tnplan.executor.sbd.lists.list_tasks import ListTasks, list_tasks
 
 Array = Any
@@ -31,17 +33,25 @@ class RowTasks(NamedTuple):
     terms: SpinTerms
 
 
-class LinkedRows(NamedTuple):
-    """Groups and their links, the tasks of this rank's rows, and the group of each row.
+class CellRows(NamedTuple):
+    """The beta strings of this rank's rows, the links of beta, the cells of the rows, and integrals.
 
-    `two` are integrals [pair of the groups' spin, pair of the other].
+    `two` are those [pair of beta, pair of alpha].
     """
+
+    betas: Array
+    links: GroupLinks
+    cells: ListCells
+    two: Array
+
+
+class LinkedRows(NamedTuple):
+    """Groups of alpha strings and their links; this rank's rows as members of these, and the group of each."""
 
     groups: StringGroups
     links: GroupLinks
-    tasks: ListTasks
+    members: Array
     row_groups: Array
-    two: Array
 
 
 class ListSteps(Protocol):
@@ -56,14 +66,14 @@ class ListSteps(Protocol):
     def empty(self, *shape: int) -> Array:
         """An array there, not set."""
 
-    def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array, counting: bool) -> None:
-        """y[i] += diagonal[i] x[above + i], or 1 where `counting`."""
+    def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array) -> None:
+        """y[i] += diagonal[i] x[above + i]."""
 
     def add_same_spin(self, above: int, rows: RowTasks, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
 
-    def add_opposite_spin(self, above: int, rows: LinkedRows, x: Array, y: Array, counting: bool) -> None:
-        """Add to y the excitations of both spins, or their numbers."""
+    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
+        """Add to y the excitations of both spins."""
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
@@ -92,16 +102,18 @@ class BatchedList:
         ):
             tasks = list_tasks(own, np.diff(own.begin), self.rows)
             self._within.append(RowTasks(placed_own, placed(tasks), placed(terms)))
-        major = tables.major
-        tasks = list_tasks(major, linked_members(tables.links), self.rows)
-        row_groups = major.number[major.place[tasks.local]].astype(np.int32)
-        two = (beta_terms if tables.by_beta else alpha_terms).two_other
-        self._across = LinkedRows(
-            groups[tables.by_beta], placed(tables.links), placed(tasks), steps.put(row_groups),
-            put.setdefault(id(two), steps.put(two)),
-        )  # fmt: skip
+        links = placed(tables.alpha_links), placed(tables.beta_links)
+        members = self._within[0].tasks.local
+        on_host = np.flatnonzero((tables.alpha.place >= h.rows[0]) & (tables.alpha.place < h.rows[1]))
+        row_groups = tables.alpha.number[tables.alpha.place[on_host]]
+        self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
+        betas, two = tables.beta.number[slice(*h.rows)], beta_terms.two_other
+        self._across = CellRows(
+            steps.put(betas), links[1], placed(h.cells), put.setdefault(id(two), steps.put(two))
+        )
+        self._couplings = h.cells.couplings
         self._diagonal = steps.put(h.diagonal())
-        self._sizes = [table.nbytes for table in (*put.values(), row_groups, self._diagonal)]
+        self._sizes = [table.nbytes for table in (*put.values(), row_groups, betas, self._diagonal)]
 
     @property
     def size_bytes(self) -> int:
@@ -134,22 +146,20 @@ class BatchedList:
 
     def add_rows(self, block: None, x: Array, local: Array, y: Array, half: bool) -> None:
         """Add the local rows of H x to y. `x` is a whole state. Allocates nothing."""
-        self._add(x, y, False)
+        self._steps.add_diagonal(self.rows[0], self._diagonal, x, y)
+        for rows in self._within:
+            self._steps.add_same_spin(self.rows[0], rows, x, y, False)
+        self._steps.add_opposite_spin(self._across, x, y)
 
     def count(self) -> int:
         """How many pairs of determinants couple, the first of them local."""
-        y = self._steps.empty(self.rows[1] - self.rows[0])
+        n_rows = self.rows[1] - self.rows[0]
+        y = self._steps.empty(n_rows)
         y[:] = 0.0
-        self._add(self._diagonal, y, True)
-        return int(self._steps.get(y).sum())
-
-    def _add(self, x: Array, y: Array, counting: bool) -> None:
-        above = self.rows[0]
-        self._steps.add_diagonal(above, self._diagonal, x, y, counting)
         for rows in self._within:
-            self._steps.add_same_spin(above, rows, x, y, counting)
-        self._steps.add_opposite_spin(above, self._across, x, y, counting)
+            self._steps.add_same_spin(self.rows[0], rows, y, y, True)
+        return n_rows + int(self._steps.get(y).sum()) + self._couplings
 
     def add_exchange(self, block: None, factor: float, x: Array, y: Array) -> None:
         """Add to y factor times the sum over p != q of E^a_pq E^b_qp x. `x` is a whole state."""
-        self._steps.add_exchange(self.rows[0], self._across, factor, x, y)
+        self._steps.add_exchange(self.rows[0], self._exchanged, factor, x, y)

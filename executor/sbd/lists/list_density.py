@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.sbd.basis.integrals import all_pairs
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.planner.common.arrays import Array
@@ -17,7 +18,9 @@ def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
     """The density matrices of a whole normalized state x[determinant]."""
     from tnplan.executor.sbd.lists import list_density_kernel
 
-    h, n = hamiltonian, hamiltonian.integrals.n_orbitals
+    h, n = hamiltonian.alone(), hamiltonian.integrals.n_orbitals
+    high, low = (side.astype(np.int32) for side in all_pairs(n))
+    cells = h.cells
     x = np.ascontiguousarray(x, np.float64)
     bounds = np.linspace(0, len(x), h.threads + 1).astype(int)
     parts: list[list[Array]] = [[] for _ in range(h.threads)]
@@ -26,7 +29,7 @@ def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
         for number in range(first, last):
             parts[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
             list_density_kernel.add_densities(
-                int(bounds[number]), int(bounds[number + 1]), h.tables, x, *parts[number]
+                int(bounds[number]), int(bounds[number + 1]), h.tables, cells, low, high, x, *parts[number]
             )
 
     over_rows(h.threads, h.threads, share)

@@ -40,30 +40,31 @@ def add_within(
 
 
 @jit
-def add_across(
-    groups: Any, links: Any, group: int, own: Any, weight: float, by_beta: bool, x: Any, mixed: Any
-) -> None:
-    """What excitations of both spins give, for links of alpha or of beta."""
-    for link in range(links.start[group], links.start[group + 1]):
-        other, p, q = links.other[link], links.create[link], links.destroy[link]
-        for k in range(groups.begin[other], groups.begin[other + 1]):
-            if differing(own, groups.words, k) == 2:
-                ket = groups.words[k]
-                r, s = only_in(own, ket, 0), only_in(ket, own, 0)
-                product = weight * x[groups.place[k]] * (links.sign[link] * move_sign(ket, r, s))
-                if by_beta:
-                    mixed[r, s, p, q] += product
-                else:
-                    mixed[p, q, r, s] += product
+def add_across(cells: Any, links: Any, d: int, b: int, low: Any, high: Any, x: Any, mixed: Any) -> None:
+    """What excitations of both spins give in row d, of beta string b; `low` and `high` are orbitals of pairs."""
+    s, base = cells.start[d], cells.base[d]
+    for link in range(links.start[b], links.start[b + 1]):
+        r, t = links.create[link], links.destroy[link]
+        for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
+            place, code = cells.entries[e, 0], cells.entries[e, 1]
+            product = x[d] * x[place] * links.sign[link] * (1 - 2 * (code & 1))
+            p, q = low[code >> 2], high[code >> 2]
+            if code & 2:
+                p, q = q, p
+            mixed[p, q, r, t] += product
+        s += 1
 
 
 @jit
 def add_densities(
-    first: int, last: int, tables: Any, x: Any, one_alpha: Any, one_beta: Any, two_alpha: Any, two_beta: Any,
-    mixed: Any,
+    first: int, last: int, tables: Any, cells: Any, low: Any, high: Any, x: Any, one_alpha: Any, one_beta: Any,
+    two_alpha: Any, two_beta: Any, mixed: Any,
 ) -> None:  # fmt: skip
-    """Add what rows first .. last-1 of a state give to its density matrices, of one spin and of both."""
-    alpha, beta, links, by_beta = tables
+    """Add what rows first .. last-1 of a state give to its density matrices, of one spin and of both.
+
+    `low` and `high` are the orbitals of pairs.
+    """
+    alpha, beta, _, beta_links = tables
     n = len(one_alpha)
     for d in range(first, last):
         a, b, weight = alpha.number[d], beta.number[d], x[d]
@@ -77,7 +78,4 @@ def add_densities(
                         mixed[p, p, r, r] += weight * weight
         add_within(alpha, a, string_b, weight, True, x, one_beta, two_beta, mixed)
         add_within(beta, b, string_a, weight, False, x, one_alpha, two_alpha, mixed)
-        if by_beta:
-            add_across(beta, links, b, string_a, weight, True, x, mixed)
-        else:
-            add_across(alpha, links, a, string_b, weight, False, x, mixed)
+        add_across(cells, beta_links, d, b, low, high, x, mixed)

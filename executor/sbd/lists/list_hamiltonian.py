@@ -16,7 +16,8 @@ from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, DeterminantList, OneRank
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
-from tnplan.executor.sbd.lists.list_tables import candidates, list_tables, spin_terms
+from tnplan.executor.sbd.lists.list_cells import ListCells, list_cells
+from tnplan.executor.sbd.lists.list_tables import list_tables, row_work, spin_terms
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.planner.common.arrays import Array
 
@@ -46,8 +47,7 @@ class ListHamiltonian(OneRank):
         self.parities = (NEITHER,)
         self.tables = list_tables(basis)
         self.terms = spin_terms(integrals)
-        self.work = candidates(self.tables)
-        self.partition = partition_rows(self.work, rank_of[1])
+        self.partition = partition_rows(row_work(self.tables), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         self._matrix: tuple[Array, Array, Array] | None = None
         if ELEMENT_BYTES * self.n_rows <= room_bytes:
@@ -69,13 +69,18 @@ class ListHamiltonian(OneRank):
         return 0 if self._matrix is None else sum(part.nbytes for part in self._matrix)
 
     @cached_property
+    def cells(self) -> ListCells:
+        """Where the local rows' excitations of both spins are, made when they are first needed."""
+        return list_cells(self.tables, self.rows, self.threads)
+
+    @cached_property
     def counts(self) -> Array:
         """The numbers of elements of the local rows."""
         from tnplan.executor.sbd.lists import list_kernel
 
-        counts = np.zeros(self.n_rows, np.int64)
+        counts, parts = np.zeros(self.n_rows, np.int64), (self.tables, self.cells, *self.terms)
         self._over_rows(lambda first, last, above: list_kernel.count_rows(
-            first, last, above, self.tables, *self.terms, counts, NO_VALUES, NO_COLUMNS
+            first, last, above, *parts, counts, NO_VALUES, NO_COLUMNS
         ))  # fmt: skip
         return counts
 
@@ -100,8 +105,9 @@ class ListHamiltonian(OneRank):
         if ELEMENT_BYTES * start[-1] > room_bytes:
             return
         column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
+        parts = self.tables, self.cells, *self.terms
         self._over_rows(lambda first, last, above: list_kernel.fill_rows(
-            first, last, above, self.tables, *self.terms, start, NO_VALUES, column, value
+            first, last, above, *parts, start, NO_VALUES, column, value
         ))  # fmt: skip
         self._matrix = start, column, value
 
@@ -117,8 +123,12 @@ class ListHamiltonian(OneRank):
 
     def alone(self) -> ListHamiltonian:
         """The same with all rows, for what needs no elements."""
+        if self.rows == (0, self.shape[0]):
+            return self
         other = copy.copy(self)
         other.rows = (0, self.shape[0])
+        for name in ("cells", "counts"):
+            other.__dict__.pop(name, None)
         return other
 
     def open_shells(self) -> Array:
@@ -179,8 +189,9 @@ class ListHamiltonian(OneRank):
         from tnplan.executor.sbd.lists import list_kernel
 
         if self._matrix is None:
+            parts = self.tables, self.cells, *self.terms
             self._over_rows(lambda first, last, above: list_kernel.add_rows(
-                first, last, above, self.tables, *self.terms, x, NO_COLUMNS, y
+                first, last, above, *parts, x, NO_COLUMNS, y
             ))  # fmt: skip
             return
         matrix = self._matrix

@@ -1,7 +1,7 @@
 """The numba kernels over lists of determinants: which couple, the elements between them, and products.
 
-Imported lazily (numba loads slowly). Tables are those of `list_tables`. The elements of a row stand in this
-order: the diagonal, excitations of beta, of alpha, of both. The CUDA kernels go through the same candidates.
+Imported lazily (numba loads slowly). Tables are those of `list_tables`, cells those of `list_cells`. The
+elements of a row stand in this order: the diagonal, excitations of beta, of alpha, of both.
 """
 
 from __future__ import annotations
@@ -87,44 +87,39 @@ def same_spin_row(
 
 @jit
 def opposite_spin_row(
-    mode: int, groups: Any, links: Any, group: int, own: Any, two: Any, n: int, x: Any, at: int, column: Any,
-    value: Any,
-) -> Any:  # fmt: skip
-    """Elements of a determinant with those of linked groups, whose other strings are one excitation away."""
-    total = 0.0
-    for link in range(links.start[group], links.start[group + 1]):
-        other = links.other[link]
-        row, sign = two[links.pairs[link]], links.sign[link]
-        for k in range(groups.begin[other], groups.begin[other + 1]):
-            if differing(own, groups.words, k) != 2:
-                continue
-            if mode != COUNT:
-                ket = groups.words[k]
-                r, s = only_in(own, ket, 0), only_in(ket, own, 0)
-                element = row[pair(r, s, n)] * (sign * move_sign(ket, r, s))
-                if mode == FILL:
-                    column[at] = groups.place[k]
-                    value[at] = element
-                else:
-                    total += element * x[groups.place[k]]
-            at += 1
+    mode: int, cells: Any, links: Any, i: int, b: int, two: Any, x: Any, at: int, column: Any, value: Any
+) -> Any:
+    """Elements of local row i, of beta string b, by excitations of both spins.
+
+    `links` are those of beta, `two` integrals [pair of beta, pair of alpha].
+    """
+    total, s, base = 0.0, cells.start[i], cells.base[i]
+    for link in range(links.start[b], links.start[b + 1]):
+        row, part = two[links.pairs[link]], 0.0
+        for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
+            place, code = cells.entries[e, 0], cells.entries[e, 1]
+            element = row[code >> 2] * (1 - 2 * (code & 1))
+            if mode == FILL:
+                column[at] = place
+                value[at] = element * links.sign[link]
+                at += 1
+            else:
+                part += element * x[place]
+        total += part * links.sign[link]
+        s += 1
     return at, total
 
 
 @jit
 def couple_row(
-    d: int,
-    mode: int,
-    tables: Any,
-    alpha_terms: Any,
-    beta_terms: Any,
-    x: Any,
-    at: int,
-    column: Any,
-    value: Any,
-) -> Any:
-    """The elements of row d of the Hamiltonian: the place after the last one, and their sum with x."""
-    alpha, beta, links, by_beta = tables
+    d: int, above: int, mode: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any, at: int,
+    column: Any, value: Any,
+) -> Any:  # fmt: skip
+    """The elements of row d of the Hamiltonian: the place after the last one, and their sum with x.
+
+    Row `above` is the first local one.
+    """
+    alpha, beta, _, beta_links = tables
     a, b = alpha.number[d], beta.number[d]
     total = 0.0
     if mode != COUNT:
@@ -139,46 +134,49 @@ def couple_row(
     total += part
     at, part = same_spin_row(mode, beta, b, alpha.own[a], alpha_terms, x, at, column, value)
     total += part
-    n = len(alpha_terms.one)
-    if by_beta:
-        at, part = opposite_spin_row(
-            mode, beta, links, b, alpha.own[a], beta_terms.two_other, n, x, at, column, value
-        )
-    else:
-        at, part = opposite_spin_row(
-            mode, alpha, links, a, beta.own[b], alpha_terms.two_other, n, x, at, column, value
-        )
+    if mode == COUNT:
+        for s in range(cells.start[d - above], cells.start[d - above + 1]):
+            at += cells.cells[s, 1] - cells.cells[s, 0]
+        return at, total
+    at, part = opposite_spin_row(
+        mode, cells, beta_links, d - above, b, beta_terms.two_other, x, at, column, value
+    )
     return at, total + part
 
 
 @jit
 def count_rows(
-    first: int, last: int, above: int, tables: Any, alpha_terms: Any, beta_terms: Any, counts: Any, x: Any,
-    column: Any,
+    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, counts: Any,
+    x: Any, column: Any,
 ) -> None:  # fmt: skip
     """The numbers of elements of rows first .. last-1; row `above` is counts[0]."""
     for d in range(first, last):
-        counts[d - above] = couple_row(d, COUNT, tables, alpha_terms, beta_terms, x, 0, column, x)[0]
+        counts[d - above] = couple_row(
+            d, above, COUNT, tables, cells, alpha_terms, beta_terms, x, 0, column, x
+        )[0]
 
 
 @jit
 def fill_rows(
-    first: int, last: int, above: int, tables: Any, alpha_terms: Any, beta_terms: Any, start: Any, x: Any,
-    column: Any, value: Any,
+    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, start: Any,
+    x: Any, column: Any, value: Any,
 ) -> None:  # fmt: skip
     """The elements of rows first .. last-1; those of row `above` begin at start[0]."""
     for d in range(first, last):
-        couple_row(d, FILL, tables, alpha_terms, beta_terms, x, start[d - above], column, value)
+        at = start[d - above]
+        couple_row(d, above, FILL, tables, cells, alpha_terms, beta_terms, x, at, column, value)
 
 
 @jit
 def add_rows(
-    first: int, last: int, above: int, tables: Any, alpha_terms: Any, beta_terms: Any, x: Any, column: Any,
-    out: Any,
+    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
+    column: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add rows first .. last-1 of the Hamiltonian times x to out, whose first row is `above`."""
     for d in range(first, last):
-        out[d - above] += couple_row(d, PRODUCT, tables, alpha_terms, beta_terms, x, 0, column, x)[1]
+        out[d - above] += couple_row(
+            d, above, PRODUCT, tables, cells, alpha_terms, beta_terms, x, 0, column, x
+        )[1]
 
 
 @jit
@@ -228,21 +226,19 @@ def compare(first: Any, p: int, q: int, words: Any, k: int) -> Any:
 @jit
 def exchange_row(d: int, tables: Any, x: Any) -> Any:
     """The sum over p != q of the elements of E^a_pq E^b_qp in row d, times x."""
-    alpha, beta, links, by_beta = tables
-    major = beta if by_beta else alpha
-    own = alpha.own[alpha.number[d]] if by_beta else beta.own[beta.number[d]]
-    group = major.number[d]
+    alpha, beta, links, _ = tables
+    own, group = beta.own[beta.number[d]], alpha.number[d]
     total = 0.0
     for link in range(links.start[group], links.start[group + 1]):
         p, q = links.create[link], links.destroy[link]
         if is_filled(own, p) or not is_filled(own, q):
             continue
-        low, high = major.begin[links.other[link]], major.begin[links.other[link] + 1]
+        low, high = alpha.begin[links.other[link]], alpha.begin[links.other[link] + 1]
         while low < high:
             middle = (low + high) // 2
-            order = compare(own, p, q, major.words, middle)
+            order = compare(own, p, q, alpha.words, middle)
             if order == 0:
-                total += x[major.place[middle]] * (links.sign[link] * move_sign(major.words[middle], q, p))
+                total += x[alpha.place[middle]] * (links.sign[link] * move_sign(alpha.words[middle], q, p))
                 break
             if order > 0:
                 low = middle + 1

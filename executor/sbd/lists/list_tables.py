@@ -2,8 +2,7 @@
 
 Determinants that couple lie in few places. Excitations within a spin stay in the group of determinants that
 share the other spin's string. An excitation of both spins leads from a group to one whose string is a single
-excitation away. So the candidates of a determinant are the members of its two groups and of the groups linked
-to one of them; a comparison of the other strings' bits finds those that couple.
+excitation away (`list_cells` sorts these).
 
 Knows strings and integrals; no states and no devices.
 """
@@ -19,6 +18,9 @@ from tnplan.executor.sbd.basis.excitations import neighbours
 from tnplan.executor.sbd.basis.integrals import Integrals, pair_number
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.planner.common.arrays import Array
+
+COMPARISON = 0.1
+"""The cost of comparing two strings, in elements."""
 
 
 class StringGroups(NamedTuple):
@@ -40,8 +42,7 @@ class GroupLinks(NamedTuple):
     """Single excitations between the strings of groups.
 
     The string of group g is sign[l] a+_create[l] a_destroy[l] of that of group other[l], for l in start[g] ..
-    start[g+1]-1. `pairs[l]` is the pair of orbitals. offset[l] counts the members of the groups other[0] ..
-    other[l-1]: the candidates of group g are numbered from offset[start[g]] to offset[start[g+1]]-1.
+    start[g+1]-1. `pairs[l]` is the pair of orbitals.
     """
 
     start: Array
@@ -50,7 +51,11 @@ class GroupLinks(NamedTuple):
     destroy: Array
     pairs: Array
     sign: Array
-    offset: Array
+
+    def linked_members(self, begin: Array) -> Array:
+        """The members of all groups that each group is linked to, for groups that begin there."""
+        sums = np.concatenate([[0], np.cumsum(np.diff(begin)[self.other])])
+        return np.asarray(sums[self.start[1:]] - sums[self.start[:-1]])
 
 
 class SpinTerms(NamedTuple):
@@ -66,30 +71,17 @@ class SpinTerms(NamedTuple):
 
 
 class ListTables(NamedTuple):
-    """What couplings among a list of determinants are found with.
-
-    `links` are those of the spin whose groups give fewer candidates: of beta where `by_beta`.
-    """
+    """The groups of a list of determinants by the string of each spin, and the links between these."""
 
     alpha: StringGroups
     beta: StringGroups
-    links: GroupLinks
-    by_beta: bool
-
-    @property
-    def major(self) -> StringGroups:
-        """The groups that `links` connects."""
-        return self.beta if self.by_beta else self.alpha
-
-    @property
-    def minor(self) -> StringGroups:
-        """The groups of the other spin."""
-        return self.alpha if self.by_beta else self.beta
+    alpha_links: GroupLinks
+    beta_links: GroupLinks
 
     @property
     def size_bytes(self) -> int:
         """The memory of all tables."""
-        return sum(table.nbytes for part in self[:3] for table in part)
+        return sum(table.nbytes for part in self for table in part)
 
 
 def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
@@ -105,22 +97,22 @@ def list_tables(basis: DeterminantList) -> ListTables:
     alpha, beta = ranks[0][basis.alpha], ranks[1][basis.beta]
     words = [strings.words[np.argsort(rank)] for strings, rank in zip(sets, ranks, strict=True)]
     groups = _groups(alpha, beta, *words), _groups(beta, alpha, *words[::-1])
-    links = [
-        _links(strings, rank, group.begin) for strings, rank, group in zip(sets, ranks, groups, strict=True)
-    ]
-    candidates = [
-        int(np.diff(group.begin) @ linked_members(link)) for group, link in zip(groups, links, strict=True)
-    ]
-    by_beta = candidates[1] < candidates[0]
-    return ListTables(*groups, links[by_beta], by_beta)
+    return ListTables(*groups, *(_links(strings, rank) for strings, rank in zip(sets, ranks, strict=True)))
 
 
-def candidates(tables: ListTables) -> Array:
-    """How many determinants each one is compared with."""
-    total = linked_members(tables.links)[tables.major.number]
-    for groups in (tables.alpha, tables.beta):
-        total = total + np.diff(groups.begin)[groups.number]
-    return np.asarray(total)
+def row_work(tables: ListTables) -> Array:
+    """About how many elements each row has, and a tenth of the strings that it is compared with.
+
+    Excitations of both spins are counted as if the list held every pair of its strings with a probability
+    that is a product of one for each spin.
+    """
+    alpha, beta = tables.alpha, tables.beta
+    both = [
+        links.linked_members(groups.begin)[groups.number]
+        for groups, links in ((alpha, tables.alpha_links), (beta, tables.beta_links))
+    ]
+    compared = np.diff(alpha.begin)[alpha.number] + np.diff(beta.begin)[beta.number]
+    return np.asarray(both[0] * both[1] / len(alpha.number) + COMPARISON * compared + 1)
 
 
 def _ranks(strings: StringSet) -> Array:
@@ -138,7 +130,7 @@ def _groups(number: Array, other: Array, own: Array, others: Array) -> StringGro
     return StringGroups(begin, place, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
 
 
-def _links(strings: StringSet, rank: Array, begin: Array) -> GroupLinks:
+def _links(strings: StringSet, rank: Array) -> GroupLinks:
     """The links between the groups of strings in the order of their ranks."""
     bra, ket, create, destroy, sign = neighbours(strings)
     bra, ket = rank[bra], rank[ket]
@@ -146,10 +138,4 @@ def _links(strings: StringSet, rank: Array, begin: Array) -> GroupLinks:
     bra, ket, create, destroy, sign = (table[order] for table in (bra, ket, create, destroy, sign))
     pairs = pair_number(create.astype(np.int64), destroy.astype(np.int64), strings.n_orbitals)
     start = np.searchsorted(bra, np.arange(len(strings) + 1)).astype(np.int64)
-    offset = np.concatenate([[0], np.cumsum(np.diff(begin)[ket])]).astype(np.int64)
-    return GroupLinks(start, ket, create, destroy, pairs.astype(np.int32), sign, offset)
-
-
-def linked_members(links: GroupLinks) -> Array:
-    """The members of all groups that each group is linked to."""
-    return np.asarray(links.offset[links.start[1:]] - links.offset[links.start[:-1]])
+    return GroupLinks(start, ket, create, destroy, pairs.astype(np.int32), sign)

@@ -124,7 +124,7 @@ def _set_up_list(
         rows = BatchedList(listed, CupyList(integrals.n_orbitals))
         table_bytes = rows.size_bytes
     else:
-        table_bytes = listed.tables.size_bytes + listed.elements_bytes
+        table_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_list(listed, most, n_roots, criteria, memory_bytes))
     counted = rows.count() if isinstance(rows, BatchedList) else listed.pairs_contributing

@@ -16,8 +16,8 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.lists import list_tasks as tasks_module
 from tnplan.executor.sbd.lists.batched_list import BatchedList
+from tnplan.executor.sbd.lists.list_cells import cells_bytes, list_cells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.lists.list_tables import candidates
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
 CASES = {
@@ -81,17 +81,34 @@ def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
         assert h.pairs_contributing >= np.count_nonzero(np.abs(matrix) > 1e-12)
 
 
-def test_links_are_those_of_fewer_candidates() -> None:
-    for strings, by_beta in (((20, 6), True), ((6, 20), False)):
-        integrals, determinants = random_list(6, (3, 3), strings, 70)
-        h = ListHamiltonian(integrals, as_list(determinants, 6))
-        assert h.tables.by_beta == by_beta
-        number = h.tables.major.number
-        for d, count in enumerate(candidates(h.tables)):
-            bra = h.tables.major.own[number[d], 0]
-            near = [(int(bra) ^ int(own[0])).bit_count() == 2 for own in h.tables.major.own]
-            same = (h.basis.alpha == h.basis.alpha[d]).sum() + (h.basis.beta == h.basis.beta[d]).sum()
-            assert count == np.isin(number, np.flatnonzero(near)).sum() + same
+@pytest.mark.parametrize("rows", [(0, 70), (13, 40), (5, 5)])
+def test_cells_have_every_coupling_of_both_spins(rows: tuple[int, int]) -> None:
+    integrals, determinants = random_list(6, (3, 3), (20, 6), 70)
+    h = ListHamiltonian(integrals, as_list(determinants, 6), room_bytes=0)
+    tables = h.tables
+    cells = list_cells(tables, rows, 2)
+    assert cells.size_bytes == cells_bytes(tables, rows)
+    alpha, beta = (
+        [int(group.own[number, 0]) for number in group.number] for group in (tables.alpha, tables.beta)
+    )
+    for i, d in enumerate(range(*rows)):
+        span = slice(cells.start[i], cells.start[i + 1])
+        found = [
+            int(place)
+            for begin, end in cells.cells[span]
+            for place, _ in cells.entries[cells.base[i] + begin : cells.base[i] + end]
+        ]
+        expected = [
+            e
+            for e in range(70)
+            if (alpha[d] ^ alpha[e]).bit_count() == 2 and (beta[d] ^ beta[e]).bit_count() == 2
+        ]
+        assert sorted(found) == expected
+    assert cells.couplings == sum(
+        (alpha[d] ^ alpha[e]).bit_count() == 2 and (beta[d] ^ beta[e]).bit_count() == 2
+        for d in range(*rows)
+        for e in range(70)
+    )
 
 
 @pytest.mark.parametrize("make", STEPS)
