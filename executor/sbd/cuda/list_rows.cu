@@ -140,6 +140,29 @@ __device__ inline String candidate(const Chunk &chunk, int c) {
     return string;
 }
 
+// Candidates of a warp that wait to be worked on together.
+struct Queue {
+    unsigned short places[64];
+};
+
+// Put the candidates of lanes that have one behind the `waiting` ones; how many wait then.
+__device__ inline int enqueue(Queue &queue, int waiting, bool has_one, int c, int lane) {
+    const unsigned mask = __ballot_sync(~0u, has_one);
+    if (has_one)
+        queue.places[waiting + __popc(mask & ((1u << lane) - 1))] = c;
+    __syncwarp();
+    return waiting + __popc(mask);
+}
+
+// Drop the first 32 of the waiting candidates.
+__device__ inline int dequeue(Queue &queue, int waiting, int lane) {
+    const unsigned short next = queue.places[32 + lane];
+    __syncwarp();
+    queue.places[lane] = next;
+    __syncwarp();
+    return waiting > 32 ? waiting - 32 : 0;
+}
+
 // y += the excitations of the other spin within groups. A block takes one task: rows of one group, whose members are
 // the candidates of all of them. Candidates come to shared memory CHUNK at a time. A warp takes a row; its lanes compare
 // the row's other string with those of the candidates, and add the elements of those that couple. tasks[t] are the
@@ -153,6 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
               const double *__restrict__ two_other, const double *__restrict__ x, double *__restrict__ y) {
     __shared__ Chunk chunk;
     __shared__ double sums[ROWS];
+    __shared__ Queue queues[WARPS][2];
     const Orbitals o = {n, n_pairs};
     const Place group = tasks[3 * blockIdx.x], first = tasks[3 * blockIdx.x + 1], last = tasks[3 * blockIdx.x + 2];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -174,17 +198,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (Place row = first + warp; row < last; row += WARPS) {
             const String bra = string_at(words, local[row]);
             double sum = 0;
-            for (int c = lane; c < count; c += 32) {
-                const String ket = candidate(chunk, c);
-                const int apart = differing(bra, ket);
-                if (apart != 2 && apart != 4)
-                    continue;
+            // Few candidates couple: they wait until there is one for every lane.
+            Queue &singles = queues[warp][0], &doubles = queues[warp][1];
+            int n_singles = 0, n_doubles = 0;
+            for (int step = 0; step < count || n_singles > 0 || n_doubles > 0; step += 32) {
+                const int c = step + lane;
+                const bool all_seen = step + 32 >= count;
+                const int apart = c < count ? differing(bra, candidate(chunk, c)) : 0;
 #if COUNTING
-                sum += 1;
+                sum += apart == 2 || apart == 4;
 #else
-                const double element =
-                    apart == 2 ? single_value(bra, ket, held, o, one, two, two_other) : double_value(bra, ket, o, two);
-                sum += element * chunk.values[c];
+                n_singles = enqueue(singles, n_singles, apart == 2, c, lane);
+                n_doubles = enqueue(doubles, n_doubles, apart == 4, c, lane);
+                if (n_singles >= 32 || (all_seen && n_singles > 0)) {
+                    if (lane < n_singles) {
+                        const int at = singles.places[lane];
+                        sum += single_value(bra, candidate(chunk, at), held, o, one, two, two_other) * chunk.values[at];
+                    }
+                    n_singles = dequeue(singles, n_singles, lane);
+                }
+                if (n_doubles >= 32 || (all_seen && n_doubles > 0)) {
+                    if (lane < n_doubles) {
+                        const int at = doubles.places[lane];
+                        sum += double_value(bra, candidate(chunk, at), o, two) * chunk.values[at];
+                    }
+                    n_doubles = dequeue(doubles, n_doubles, lane);
+                }
 #endif
             }
             sum = sum_of_warp(sum);

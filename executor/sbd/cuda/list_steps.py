@@ -91,8 +91,8 @@ class CupyList:
         start, _, _, _, pairs, sign = rows.links
         sizes = np.int64(len(y)), np.int32(rows.two.shape[1])
         self.launch(
-            "opposite_spin", False, blocks_of(32 * len(y)), *sizes, rows.betas, start, pairs, sign, *rows.cells,
-            rows.two, x, y,
+            "opposite_spin", False, blocks_of(32 * len(y)), *sizes, rows.betas, start, pairs, sign,
+            *rows.cells, rows.two, x, y,
         )  # fmt: skip
 
     def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:

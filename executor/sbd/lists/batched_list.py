@@ -1,9 +1,9 @@
 """Rows of H among a list of determinants in the form that a GPU takes: nothing is kept but cells.
 
-Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons of
-strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and 16
-N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once. Elements kept as a
-sparse matrix would take 12 N k bytes.
+Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons
+of strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and
+16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of a
+string. Elements kept as a sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -46,7 +46,7 @@ class CellRows(NamedTuple):
 
 
 class LinkedRows(NamedTuple):
-    """Groups of alpha strings and their links; this rank's rows as members of these, and the group of each."""
+    """Groups of alpha strings and their links; this rank's rows as members, and the group of each."""
 
     groups: StringGroups
     links: GroupLinks

@@ -40,8 +40,8 @@ def fill_entries(group: int, groups: Any, links: Any, beta_of: Any, scratch: Any
 
 @jit
 def fill_cells(
-    first: int, last: int, first_row: int, last_row: int, groups: Any, links: Any, beta_links: Any, beta_of: Any,
-    base: Any, start: Any, entries: Any, cells: Any, scratch: Any,
+    first: int, last: int, first_row: int, last_row: int, groups: Any, links: Any, beta_links: Any,
+    beta_of: Any, base: Any, start: Any, entries: Any, cells: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Entries of alpha groups first .. last-1 that have rows first_row .. last_row-1, and their cells.
 

@@ -41,7 +41,7 @@ def add_within(
 
 @jit
 def add_across(cells: Any, links: Any, d: int, b: int, low: Any, high: Any, x: Any, mixed: Any) -> None:
-    """What excitations of both spins give in row d, of beta string b; `low` and `high` are orbitals of pairs."""
+    """What excitations of both spins give in row d, of beta string b; low and high orbitals of pairs."""
     s, base = cells.start[d], cells.base[d]
     for link in range(links.start[b], links.start[b + 1]):
         r, t = links.create[link], links.destroy[link]
@@ -57,8 +57,8 @@ def add_across(cells: Any, links: Any, d: int, b: int, low: Any, high: Any, x: A
 
 @jit
 def add_densities(
-    first: int, last: int, tables: Any, cells: Any, low: Any, high: Any, x: Any, one_alpha: Any, one_beta: Any,
-    two_alpha: Any, two_beta: Any, mixed: Any,
+    first: int, last: int, tables: Any, cells: Any, low: Any, high: Any, x: Any, one_alpha: Any,
+    one_beta: Any, two_alpha: Any, two_beta: Any, mixed: Any,
 ) -> None:  # fmt: skip
     """Add what rows first .. last-1 of a state give to its density matrices, of one spin and of both.
 

@@ -112,7 +112,11 @@ class ListHamiltonian(OneRank):
         self._matrix = start, column, value
 
     def diagonal(self) -> Array:
-        """The diagonal of H over the local rows."""
+        """The diagonal of H over the local rows, a new array."""
+        return self._diagonal.copy()
+
+    @cached_property
+    def _diagonal(self) -> Array:
         from tnplan.executor.sbd.lists import list_kernel
 
         energies = np.empty(self.n_rows)
@@ -127,7 +131,7 @@ class ListHamiltonian(OneRank):
             return self
         other = copy.copy(self)
         other.rows = (0, self.shape[0])
-        for name in ("cells", "counts"):
+        for name in ("cells", "counts", "_diagonal"):
             other.__dict__.pop(name, None)
         return other
 
@@ -190,6 +194,7 @@ class ListHamiltonian(OneRank):
 
         if self._matrix is None:
             parts = self.tables, self.cells, *self.terms
+            y += self._diagonal * x[slice(*self.rows)]
             self._over_rows(lambda first, last, above: list_kernel.add_rows(
                 first, last, above, *parts, x, NO_COLUMNS, y
             ))  # fmt: skip

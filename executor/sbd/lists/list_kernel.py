@@ -112,26 +112,20 @@ def opposite_spin_row(
 
 @jit
 def couple_row(
-    d: int, above: int, mode: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any, at: int,
-    column: Any, value: Any,
+    d: int, above: int, mode: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
+    at: int, column: Any, value: Any,
 ) -> Any:  # fmt: skip
     """The elements of row d of the Hamiltonian: the place after the last one, and their sum with x.
 
-    Row `above` is the first local one.
+    The sum is without the diagonal. Row `above` is the first local one.
     """
     alpha, beta, _, beta_links = tables
     a, b = alpha.number[d], beta.number[d]
-    total = 0.0
-    if mode != COUNT:
-        element = own_energy(alpha.own[a], beta.own[b], alpha_terms, beta_terms)
-        if mode == FILL:
-            column[at] = d
-            value[at] = element
-        else:
-            total = element * x[d]
+    if mode == FILL:
+        column[at] = d
+        value[at] = own_energy(alpha.own[a], beta.own[b], alpha_terms, beta_terms)
     at += 1
-    at, part = same_spin_row(mode, alpha, a, beta.own[b], beta_terms, x, at, column, value)
-    total += part
+    at, total = same_spin_row(mode, alpha, a, beta.own[b], beta_terms, x, at, column, value)
     at, part = same_spin_row(mode, beta, b, alpha.own[a], alpha_terms, x, at, column, value)
     total += part
     if mode == COUNT:
@@ -146,8 +140,8 @@ def couple_row(
 
 @jit
 def count_rows(
-    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, counts: Any,
-    x: Any, column: Any,
+    first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any,
+    counts: Any, x: Any, column: Any,
 ) -> None:  # fmt: skip
     """The numbers of elements of rows first .. last-1; row `above` is counts[0]."""
     for d in range(first, last):
@@ -172,7 +166,10 @@ def add_rows(
     first: int, last: int, above: int, tables: Any, cells: Any, alpha_terms: Any, beta_terms: Any, x: Any,
     column: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add rows first .. last-1 of the Hamiltonian times x to out, whose first row is `above`."""
+    """Add rows first .. last-1 of the Hamiltonian times x to out, whose first row is `above`.
+
+    Without the diagonal.
+    """
     for d in range(first, last):
         out[d - above] += couple_row(
             d, above, PRODUCT, tables, cells, alpha_terms, beta_terms, x, 0, column, x

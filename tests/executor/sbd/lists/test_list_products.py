@@ -24,7 +24,7 @@ CASES = {
     "more alpha than beta strings": (6, (3, 2), (20, 6), 70),
     "more beta than alpha strings": (6, (2, 3), (6, 20), 70),
     "few of many": (7, (3, 3), (30, 30), 60),
-    "one alpha string": (6, (3, 3), (1, 20), 20),
+    "one alpha string": (9, (4, 4), (1, 126), 126),
     "no beta electron": (5, (2, 0), (10, 1), 9),
     "one determinant": (4, (2, 2), (1, 1), 1),
     "nothing couples": (8, (4, 4), (2, 2), 2),
