@@ -13,7 +13,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.cuda.steps import peak_bytes as peak_bytes
-from tnplan.executor.sbd.lists.batched_list import CellRows, LinkedRows, RowTasks
+from tnplan.executor.sbd.lists.batched_list import CellRows, GroupRows, LinkedRows
 from tnplan.executor.sbd.lists.list_tasks import ROWS
 
 Array = Any
@@ -78,7 +78,7 @@ class CupyList:
         sizes = map(np.int64, (len(y), above))
         self.launch("diagonal_rows", False, blocks_of(len(y)), *sizes, diagonal, x, y)
 
-    def add_same_spin(self, above: int, rows: RowTasks, x: Array, y: Array, counting: bool) -> None:
+    def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
         begin, place, words, _, own = rows.groups
         self.launch(

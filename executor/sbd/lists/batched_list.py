@@ -2,8 +2,8 @@
 
 Work of a product of N determinants, of k couplings by both spins and groups of g members: 2 N g comparisons
 of strings, of about 8 integer operations, and N k elements of about 8 operations. Bytes: 8 N k of entries and
-16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of a
-string. Elements kept as a sparse matrix would take 12 N k bytes.
+16 N k of the state and of integrals, nearly all from caches; 16 s N of cells and entries once, for s links of
+a string. Elements kept as a sparse matrix would take 12 N k bytes.
 
 Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them is up to `ListSteps`.
 """
@@ -25,7 +25,7 @@ Array = Any
 Host = NDArray[Any]
 
 
-class RowTasks(NamedTuple):
+class GroupRows(NamedTuple):
     """Groups, the tasks of this rank's rows, and the integrals of the spin whose strings are compared."""
 
     groups: StringGroups
@@ -69,7 +69,7 @@ class ListSteps(Protocol):
     def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array) -> None:
         """y[i] += diagonal[i] x[above + i]."""
 
-    def add_same_spin(self, above: int, rows: RowTasks, x: Array, y: Array, counting: bool) -> None:
+    def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
         """Add to y the excitations of one spin, or their numbers."""
 
     def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
@@ -101,7 +101,7 @@ class BatchedList:
             (tables.alpha, tables.beta), groups, (beta_terms, alpha_terms), strict=True
         ):
             tasks = list_tasks(own, np.diff(own.begin), self.rows)
-            self._within.append(RowTasks(placed_own, placed(tasks), placed(terms)))
+            self._within.append(GroupRows(placed_own, placed(tasks), placed(terms)))
         links = placed(tables.alpha_links), placed(tables.beta_links)
         members = self._within[0].tasks.local
         on_host = np.flatnonzero((tables.alpha.place >= h.rows[0]) & (tables.alpha.place < h.rows[1]))

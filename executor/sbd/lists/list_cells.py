@@ -2,8 +2,8 @@
 
 A determinant (a, b) couples by excitations of both spins to determinants (a', b') of the list, a' being
 linked to a and b' to b. The entries of alpha string a are all determinants (a', b') whose a' is linked to a;
-those with the same b' stand together, in a cell. So the couplings of a row are the cells (a, b') of the strings
-b' that are linked to b. A cell serves all rows of its alpha string. For s excitations of a string and N
+those with the same b' stand together, in a cell. So the couplings of a row are the cells (a, b') of the
+strings b' that are linked to b. A cell serves all rows of its alpha string. For s links of a string and N
 determinants the tables take 16 s N bytes, where the couplings themselves grow as s^2 N.
 
 Knows tables of groups and links; no integrals and no states.
@@ -27,7 +27,8 @@ class ListCells(NamedTuple):
     """The cells of the rows of one rank.
 
     Entry i is entries[i, 0], a determinant, and entries[i, 1], the code of its excitation. For the m-th link
-    of its beta string, row i has the entries base[i] + cells[s, 0] .. base[i] + cells[s, 1]-1, s = start[i] + m.
+    of its beta string, row i has the entries base[i] + cells[s, 0] .. base[i] + cells[s, 1]-1, where s is
+    start[i] + m.
     """
 
     entries: Array
