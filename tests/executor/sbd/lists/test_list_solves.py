@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from tests.support.engines.sbd import (
     every_string,
+    fcidump_text,
+    interleaved,
     random_integrals,
     reference_densities,
     reference_matrix,
@@ -18,6 +21,7 @@ from tests.support.engines.sbd import (
 )
 from tests.support.engines.sbd_lists import as_list, random_list
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.lists.batched_list import BatchedList
@@ -228,3 +232,32 @@ def test_a_gpu_finds_the_states_in_the_memory_that_is_predicted(spin: float | No
     assert pairs == ListHamiltonian(integrals, basis).pairs_contributing
     if penalty is None:
         assert 0.5 * predicted < peak < 1.05 * predicted
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_processes_write_one_result(tmp_path: Path) -> None:
+    integrals, determinants = random_list(6, (3, 3), (20, 20), 150, 4)
+    (tmp_path / "h.fcidump").write_text(fcidump_text(integrals))
+    (tmp_path / "d.txt").write_text(interleaved(determinants, 6))
+    out = tmp_path / "out.npz"
+    arguments = [
+        "-m", "mpi4py", "-m", "tnplan", "sbd", tmp_path / "h.fcidump", "--determinants", tmp_path / "d.txt",
+        "--spin", "1", "--spin-weight", "3", "--roots", "2", "--device", "cpu", "--threads", "1",
+    ]  # fmt: skip
+    done = mpirun(2, *arguments, "--rdm", "-o", out, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    alone = ListHamiltonian(integrals, as_list(determinants, 6), threads=1)
+    expected = solve(alone, integrals, 2, penalty=SpinPenalty(1, 3.0), criteria=TIGHT)
+    assert report["ranks"] == 2
+    assert report["space"]["pairs_contributing"] == alone.pairs_contributing
+    np.testing.assert_allclose(report["energies_hartree"], expected.energies, atol=1e-9)
+    squares = [spin_square(alone, state) for state in expected.states]
+    np.testing.assert_allclose(report["spin_square"], squares, atol=1e-5)
+    with np.load(out) as file:
+        assert file["states"].shape == (2, 150)
+        assert np.array_equal(np.sort(file["order"]), np.arange(150))
+    refused = mpirun(2, *arguments, "--memory", "10kB")
+    assert refused.returncode == 2
+    assert refused.stderr.count("tnplan: error: memory") == 1, refused.stderr
