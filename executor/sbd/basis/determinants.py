@@ -138,7 +138,7 @@ class ListHamiltonian(OneRank):
         begin = np.searchsorted(basis.alpha, np.arange(len(basis.alpha_strings) + 1))
         tables = (
             basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta, begin,
-            integrals.one, integrals.two,
+            integrals.tables,
         )  # fmt: skip
         counts, start = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
         column, value = np.empty(0, np.int32), np.empty(0)

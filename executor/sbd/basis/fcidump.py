@@ -1,62 +1,48 @@
 """Reads FCIDUMP files: after the header one integral a line.
 
-Knows the text of the format, strictly; what integrals are used for is not known here. Only real orbitals that
-both spins share are read.
+Knows the text of the format; which lines are equal by symmetry is in `fcidump_symmetry`. What integrals are
+used for is not known here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.fcidump_header import NUMBER, REMEDY, read_header
+from tnplan.executor.sbd.basis.fcidump_header import (
+    BLOCKS,
+    GENERAL,
+    NUMBER,
+    REMEDY,
+    SPIN_ORBITALS,
+    FcidumpHeader,
+    read_header,
+)
+from tnplan.executor.sbd.basis.fcidump_symmetry import IntegralLines, Symmetry, check_momenta, find_symmetry
 from tnplan.executor.sbd.basis.integrals import (
     MOST_ORBITALS,
-    TOLERANCE,
+    BetaIntegrals,
     Integrals,
+    OrbitalLabels,
     check_counts,
     pair_count,
-    pair_number,
 )
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.common.units import size_text
 
-DIGITS = 2
-"""How many units of the last digit printed integrals that ought to be equal may differ."""
-MOST_ROUNDING = 1e-6
-"""How much that is at most, in Hartree or relative to their size."""
-SLACK = 1e-3
-"""Units of the last digit that doubles may add."""
-
-
-@dataclass(frozen=True)
-class IntegralLines:
-    """The lines of integrals that are not blank: values (N,), indices (N, 4), the lines' numbers (N,).
-
-    `text` has all lines of the file.
-    """
-
-    place: str
-    values: Array
-    indices: Array
-    lines: Array
-    text: Sequence[str]
-
-    def refusal(self, entry: int, problem: str, remedy: str = REMEDY) -> InputError:
-        """What is wrong with the line of an entry."""
-        return InputError(f"{self.place}: line {self.lines[entry]}", problem, remedy)
-
-    def unit(self, entry: int) -> float:
-        """What one unit of the last digit of a value is."""
-        printed = self.text[self.lines[entry] - 1].split()[0].upper().replace("D", "E")
-        mantissa, _, exponent = printed.partition("E")
-        return float(f"1E{int(exponent or 0) - len(mantissa.partition('.')[2])}")
+FIELDS = 5
+"""Of a line: a value and four indices. A value in two fields is complex; a line of one is the core energy."""
+ALPHA, BETA, MIXED = "aa", "bb", "ab"
+"""The blocks of two-electron integrals of a file with orbitals of each spin, which stand in this order."""
+BOUNDS = 6
+"""Lines of four zeros in such a file: after each of three two-electron blocks and two one-electron ones, and
+the core energy."""
 
 
 def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
@@ -64,115 +50,190 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
 
     Integrals that take more than `room_bytes` are refused before they are made.
     """
-    text = read_text(path, "an FCIDUMP file")
-    lines = text.splitlines()
-    header = read_header(str(path), lines)
-    n_orbitals, n_electrons, spin = header.n_orbitals, header.n_electrons, header.spin
-    if not 1 <= n_orbitals <= MOST_ORBITALS:
-        raise InputError(f"{path}: NORB", f"is {n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
-    size_bytes = 8 * (pair_count(n_orbitals) ** 2 + n_orbitals**2)
+    place = str(path)
+    lines = read_text(path, "an FCIDUMP file").splitlines()
+    header = read_header(place, lines)
+    if not 1 <= header.n_orbitals <= MOST_ORBITALS:
+        raise InputError(
+            f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals"
+        )
+    _check_room(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
+    counts = _electrons(place, header)
+    entries = _entries(place, lines, header.n_lines)
+    if header.spins in GENERAL or not header.spins:
+        symmetry = find_symmetry(entries, header.complex_keyword, header.n_orbitals)
+        _check_room(place, header.n_orbitals, symmetry.n_pairs, entries.values.itemsize, room_bytes)
+        one, two, core = _of_block(entries, symmetry, header.labels.momenta)
+        general = header.spins in GENERAL
+        return Integrals(*counts, core, one, two, is_general=general, labels=header.labels)
+    return _of_spins(entries, header, counts, room_bytes)
+
+
+def _check_room(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, room_bytes: float) -> None:
+    size_bytes = item_bytes * (n_pairs**2 + n_orbitals**2)
     if size_bytes > room_bytes:
         taken = f"the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may be taken"
-        raise InputError(f"{path}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory")
+        raise InputError(
+            f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory"
+        )
+
+
+def _electrons(place: str, header: FcidumpHeader) -> tuple[int, int]:
+    """The numbers of alpha and beta electrons."""
+    n_orbitals, n_electrons, spin = header.n_orbitals, header.n_electrons, header.spin
+    if header.spins in GENERAL:
+        check_counts(f"{place}: NELEC", n_orbitals, n_electrons, 0)
+        return n_electrons, 0
     if (n_electrons + spin) % 2:
         raise InputError(
-            f"{path}: MS2",
+            f"{place}: MS2",
             f"is {spin} with {n_electrons} electrons",
             "give numbers that are both even or both odd",
         )
-    n_alpha, n_beta = (n_electrons + spin) // 2, (n_electrons - spin) // 2
-    check_counts(f"{path}: NELEC", n_orbitals, n_alpha, n_beta)
-    return _sorted(_entries(str(path), lines, header.n_lines), (n_orbitals, n_alpha, n_beta))
+    counts = (n_electrons + spin) // 2, (n_electrons - spin) // 2
+    check_counts(f"{place}: NELEC", n_orbitals, *counts)
+    return counts
 
 
 def _entries(place: str, text: Sequence[str], first: int) -> IntegralLines:
     """The integrals, from line `first` on, counted from 0."""
-    rows = [line.split() for line in text[first:]]
+    plain = [line.split("!", 1)[0] for line in text[first:]]
+    if any("(" in line for line in plain):
+        plain = [line.translate(str.maketrans("(),", "   ")) for line in plain]
+    rows = [line.split() for line in plain]
+    is_complex = any(len(row) == FIELDS + 1 for row in rows)
     for number, row in enumerate(rows):
-        if len(row) not in (0, 5):
+        if len(row) == 1:
+            row += ["0"] * (FIELDS - 1)
+        if len(row) == FIELDS and is_complex:
+            row.insert(1, "0")
+        if len(row) not in (0, FIELDS + is_complex):
             raise InputError(
                 f"{place}: line {first + 1 + number}",
                 f"has {len(row)} fields",
                 "write a value and four indices",
             )
     flat = [entry for row in rows for entry in row]
+    n_fields = FIELDS + is_complex
     try:
-        values = np.array([entry.replace("D", "E").replace("d", "e") for entry in flat[::5]], np.float64)
-        indices = np.array([flat[first::5] for first in range(1, 5)], np.int64).T
+        parts = [_floats(flat[at::n_fields]) for at in range(n_fields - FIELDS + 1)]
+        indices = np.array([flat[at::n_fields] for at in range(n_fields - 4, n_fields)], np.int64).T
     except (ValueError, OverflowError):
-        values, indices = np.empty(0), np.empty((0, 4), np.int64)
-    if len(values) != len(flat) // 5 or not np.isfinite(values).all():
+        raise _bad_number(place, rows, first + 1) from None
+    if not all(np.isfinite(part).all() for part in parts):
         raise _bad_number(place, rows, first + 1)
+    values = parts[0]
+    if is_complex and parts[1].any():
+        values = parts[0] + 1j * parts[1]
     lines = first + 1 + np.flatnonzero([len(row) for row in rows])
     return IntegralLines(place, values, indices.reshape(-1, 4), lines, text)
+
+
+def _floats(words: Sequence[str]) -> Array:
+    """Numbers as Fortran writes them: with D for E, and without E before an exponent of three digits."""
+    plain = [word.replace("D", "E").replace("d", "e") for word in words]
+    try:
+        return np.array(plain, np.float64)
+    except ValueError:
+        return np.array([re.sub(r"(?<=[\d.])([+-]\d{1,3})$", r"E\1", word) for word in plain], np.float64)
 
 
 def _bad_number(place: str, rows: list[list[str]], first_line: int) -> InputError:
     for number, row in enumerate(rows):
         for column, entry in enumerate(row):
-            if (NUMBER if column == 0 else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
-                what = "real number" if column == 0 else "orbital's number"
+            is_value = column < len(row) - 4
+            if (NUMBER if is_value else re.compile(r"\d{1,9}")).fullmatch(entry) is None:
+                what = "real number" if is_value else "orbital's number"
                 return InputError(f"{place}: line {first_line + number}", f"{entry!r} is no {what}", REMEDY)
     return InputError(place, "holds a number out of range", REMEDY)
 
 
-def _sorted(entries: IntegralLines, counts: tuple[int, int, int]) -> Integrals:
-    """The integrals put in order, every one of them checked against the others."""
-    n, indices = counts[0], entries.indices
-    used = indices != 0
-    kinds = used @ (1, 2, 4, 8)
-    wrong = (indices > n).any(1) | (indices < 0).any(1) | ~np.isin(kinds, (0, 1, 3, 15))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        remedy = f"number orbitals from 1 to {n}, zeros last"
-        raise entries.refusal(at, f"has the indices {indices[at].tolist()}", remedy)
-    two_body, one_body, core = (np.flatnonzero(kinds == kind) for kind in (15, 3, 0))
-    p, q, r, s = (indices[two_body] - 1).T
-    pairs = pair_count(n)
-    left, right = pair_number(p, q, n), pair_number(r, s, n)
-    low, high = np.minimum(left, right), np.maximum(left, right)
-    two = _filled(entries, two_body, low * pairs + high, pairs * pairs, "(pq|rs)").reshape(pairs, pairs)
-    two[high, low] = two[low, high]
-    p, q = (indices[one_body][:, :2] - 1).T
-    low, high = np.minimum(p, q), np.maximum(p, q)
-    one = _filled(entries, one_body, low * n + high, n * n, "h(pq)").reshape(n, n)
-    one[high, low] = one[low, high]
-    constant = _filled(entries, core, np.zeros(len(core), np.int64), 1, "the core energy")[0]
-    return Integrals(counts[1], counts[2], float(constant), one, two)
+def _of_block(
+    entries: IntegralLines, symmetry: Symmetry, momenta: Sequence[int]
+) -> tuple[Array, Array, float]:
+    """One-electron and two-electron integrals, and the core energy."""
+    two, one, core = entries.by_kind(symmetry.n_orbitals)
+    for lines in (two, one):
+        check_momenta(lines, momenta)
+    return symmetry.one_body(one), symmetry.two_body(two), symmetry.constant(core)
 
 
-def _filled(entries: IntegralLines, chosen: Array, keys: Array, size: int, name: str) -> Array:
-    """An array of `size` with the values of the entries `chosen` at keys, which symmetry makes equal.
-
-    Where a key comes twice, the values must agree to TOLERANCE, or to DIGITS units of the last digit printed
-    of the one that has fewer; that of the most digits is taken, or the last of several.
-    """
-    filled, values = np.zeros(size), entries.values[chosen]
-    filled[keys] = values
-    differences = np.abs(filled[keys] - values) / np.maximum(1.0, np.abs(values))
-    if (differences > MOST_ROUNDING).any():
-        at = int(np.argmax(differences))
-        raise _unequal(entries, name, chosen[at], chosen[keys == keys[at]][-1])
-    near = np.flatnonzero(np.isin(keys, keys[differences > TOLERANCE]))
-    near = near[np.argsort(keys[near], kind="stable")]
-    for group in np.split(near, np.flatnonzero(np.diff(keys[near])) + 1) if len(near) else []:
-        filled[keys[group[0]]] = _finest(entries, name, chosen[group].tolist())
-    return filled
-
-
-def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> float:
-    """The value that entries agree upon to the digits that they print."""
-    finest = min(reversed(alike), key=entries.unit)
-    value = float(entries.values[finest])
-    for entry in alike:
-        size = max(1.0, abs(value))
-        rounding = min(MOST_ROUNDING * size, (DIGITS + SLACK) * entries.unit(entry))
-        if abs(entries.values[entry] - value) > max(TOLERANCE * size, rounding):
-            raise _unequal(entries, name, *sorted((entry, finest)))
-    return value
+def _of_spins(
+    entries: IntegralLines, header: FcidumpHeader, counts: tuple[int, int], room_bytes: float
+) -> Integrals:
+    """Integrals of a file with orbitals of each spin: in blocks, or over spin orbitals in turn."""
+    n, labels = header.n_orbitals, header.labels
+    bounds = np.flatnonzero((entries.indices == 0).all(1))
+    if header.spins == BLOCKS or len(bounds) > 1:
+        blocks, core = _blocks(entries, bounds)
+    else:
+        if n % 2:
+            raise InputError(
+                f"{entries.place}: NORB", f"is {n}, where {SPIN_ORBITALS} says that it counts spin orbitals",
+                "give an even number, or integrals in blocks with IUHF=1",
+            )  # fmt: skip
+        blocks, core = _in_turn(entries, n)
+        n, labels = n // 2, OrbitalLabels(labels.irreps[::2], labels.wanted, labels.momenta[::2])
+    check_counts(f"{entries.place}: NELEC", n, *counts)
+    symmetry = find_symmetry(entries, header.complex_keyword, n, tuple(blocks[name] for name in (ALPHA, BETA)))
+    _check_room(entries.place, n, symmetry.n_pairs, 3 * entries.values.itemsize, room_bytes)
+    bodies = {}
+    for name, block in blocks.items():
+        two, one, _ = block.by_kind(n)
+        for lines in (two, one):
+            check_momenta(lines, labels.momenta)
+        bodies[name] = symmetry.one_body(one), symmetry.two_body(two, name == MIXED)
+    beta = BetaIntegrals(*bodies[BETA], bodies[MIXED][1])
+    return Integrals(*counts, symmetry.constant(core), *bodies[ALPHA], beta, labels=labels)
 
 
-def _unequal(entries: IntegralLines, name: str, first: int, again: int) -> InputError:
-    difference = abs(entries.values[first] - entries.values[again])
-    problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
-    return entries.refusal(again, f"{problem}: the integrals are not symmetric")
+def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLines], IntegralLines]:
+    """The integrals of alpha, beta and both, and the core energy, parted by lines of four zeros."""
+    if len(bounds) != BOUNDS:
+        raise InputError(
+            entries.place, f"has {len(bounds)} lines of four zeros, which part the blocks of orbitals of each spin",
+            f"give {BOUNDS}: after the integrals of alpha, beta and both, those of h of alpha and beta, and the "
+            "core energy",
+        )  # fmt: skip
+    wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
+    if len(wrong):
+        raise entries.refusal(int(bounds[wrong[0]]), "parts two blocks and is not 0")
+    parts = [entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)]
+    for part, wanted in zip(parts, (4, 4, 4, 2, 2, 0), strict=True):
+        of_kind = (part.indices != 0).sum(1)
+        odd = np.flatnonzero((of_kind != wanted) & (of_kind != 1))
+        if len(odd):
+            raise part.refusal(int(odd[0]), f"stands in a block of integrals with {wanted} indices")
+    alpha, beta, mixed = parts[:3]
+    return (
+        {ALPHA: alpha.and_those_of(parts[3]), BETA: beta.and_those_of(parts[4]), MIXED: mixed},
+        entries.take(bounds[-1:]),
+    )
+
+
+def _in_turn(entries: IntegralLines, n: int) -> tuple[dict[str, IntegralLines], IntegralLines]:
+    """The same of a file over spin orbitals, odd ones alpha's and even ones beta's."""
+    indices = entries.indices
+    core = (indices == 0).all(1)
+    spins = (indices + 1) % 2
+    spins[indices == 0] = 0
+    electrons = spins[:, ::2] != spins[:, 1::2]
+    electrons[indices[:, 1::2] == 0] = False
+    wrong = np.flatnonzero(electrons.any(1) & (entries.values != 0) & (indices <= n).all(1))
+    if len(wrong):
+        raise entries.refusal(
+            int(wrong[0]), f"mixes the spins, where {SPIN_ORBITALS} says that they do not mix",
+            "write IGENERAL=1 for general spin orbitals",
+        )  # fmt: skip
+    kept = entries.take(np.flatnonzero(~electrons.any(1) & ~core))
+    first, second = ((kept.indices[:, at] + 1) % 2 for at in (0, 2))
+    has_two = kept.indices[:, 2] != 0
+    spatial = replace(kept, indices=(kept.indices + 1) // 2)
+    chosen = {
+        ALPHA: (first == 0) & (~has_two | (second == 0)), BETA: (first == 1) & (~has_two | (second == 1)),
+        MIXED: has_two & (first != second),
+    }  # fmt: skip
+    blocks = {name: spatial.take(np.flatnonzero(mask)) for name, mask in chosen.items()}
+    swap = first[chosen[MIXED]] == 1
+    blocks[MIXED].indices[swap] = blocks[MIXED].indices[swap][:, [2, 3, 0, 1]]
+    return blocks, entries.take(np.flatnonzero(core))

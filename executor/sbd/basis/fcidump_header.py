@@ -1,8 +1,8 @@
 """The header of an FCIDUMP file: a Fortran namelist, its keywords and which Hamiltonians they stand for.
 
-Knows no integral. A keyword that may change what the integrals mean is refused unless its value says that it
-does not, and so is one that is not known here. Programs that write the keywords: Molpro, PySCF, Psi4, Forte,
-OpenMolcas, Block2, Dice, NECI, HANDE, ElemCo.
+Knows no integral. A keyword that asks for a Hamiltonian that is not there is refused, and so is one that is
+not known here. Programs that write the keywords: Molpro, PySCF, Psi4, Forte, OpenMolcas, Block2, Dice, NECI,
+HANDE, ElemCo.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tnplan.executor.sbd.basis.integrals import OrbitalLabels
 from tnplan.planner.common.errors import InputError
 
-REMEDY = "give an FCIDUMP file of real, spin-restricted orbitals"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([EeDd][+-]?\d{1,3})?")
+REMEDY = "give an FCIDUMP file of a molecule's Hamiltonian"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([EeDd][+-]?\d{1,3}|[+-]\d{1,3})?")
 LOGICAL = re.compile(r"\.?(T|F|TRUE|FALSE)\.?", re.IGNORECASE)
+BEGIN = re.compile(r"\s*[&$]FCI\b", re.IGNORECASE)
+END = re.compile(r"([&$]END\b|/)", re.IGNORECASE)
 NOTHING = ("0", "F")
 """Values that say no, as `_plain` writes them."""
 COUNTS = ("NORB", "NELEC", "MS2")
@@ -24,59 +27,92 @@ LABELS = ("ORBSYM", "ISYM", "SYML", "PROPBITLEN", "KMOD")
 """Symmetries of orbitals and of the state looked for, and how they are numbered: not of the Hamiltonian."""
 OCCUPATIONS = ("OCC", "CLOSED", "CORE", "FROZEN")
 """Numbers of orbitals of a reference, which the strings say here. A CORE that is no integer is an energy."""
-MEANINGS = {
-    "SYMLZ": (NOTHING, "orbitals of angular momenta that are not 0 are complex"),
-    "LZ": (NOTHING, "orbitals of angular momenta are complex"),
-    "SYMML": (NOTHING, "orbitals of angular momenta that are not 0 are complex"),
-    "KSYM": (NOTHING, "orbitals of momenta that are not 0 are complex"),
-    "KISYM": (NOTHING, "orbitals of momenta that are not 0 are complex"),
-    "NPROP": ((*NOTHING, "1"), "orbitals of several momenta are complex"),
-    "IGENERAL": (NOTHING, "general spin orbitals mix the spins"),
-    "IUHF": (NOTHING, "each spin has orbitals of its own"),
-    "UHF": (NOTHING, "each spin has orbitals of its own"),
-    "TREL": (NOTHING, "relativistic orbitals are complex"),
-    "TREAL": (("1", "T"), "the orbitals are complex"),
-    "VIBRONIC": (NOTHING, "the Hamiltonian has vibrations"),
-    "ST": (NOTHING, "a similarity-transformed Hamiltonian is not symmetric"),
-    "III": (NOTHING, "the Hamiltonian has integrals of three electrons"),
+COMPLEX_ORBITALS = {
+    "SYMLZ": NOTHING, "LZ": NOTHING, "SYMML": NOTHING, "KSYM": NOTHING, "KISYM": NOTHING,
+    "NPROP": (*NOTHING, "1"), "TREAL": ("1", "T"), "TREL": NOTHING,
+}  # fmt: skip
+"""Keywords of complex orbitals, over which (pq|rs) is not (qp|rs), and values that say that they are real."""
+BLOCKS, SPIN_ORBITALS = "IUHF", "UHF"
+"""Orbitals of each spin: one block of integrals after the other, or numbered alpha and beta in turn."""
+GENERAL = ("IGENERAL", "TREL")
+"""Spin orbitals of both spins, which NORB counts."""
+SWITCHES = (*GENERAL, BLOCKS, SPIN_ORBITALS)
+REFUSED = {
+    "VIBRONIC": "the Hamiltonian has vibrations",
+    "ST": "a similarity-transformed Hamiltonian is not symmetric",
+    "III": "the Hamiltonian has integrals of three electrons",
 }
-"""Keywords that may change the meaning: values that do not, and what another one says."""
+"""Keywords that ask for what is not there, unless they say no."""
+KNOWN = {*COUNTS, *LABELS, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED}
+LARGEST_IRREP = 8
 
 
 @dataclass(frozen=True)
 class FcidumpHeader:
-    """What a header says: NORB, NELEC and MS2; and how many lines of the file it takes."""
+    """What a header says.
+
+    Parameters
+    ----------
+    n_orbitals, n_electrons, spin
+        NORB, NELEC and MS2.
+    n_lines
+        The lines of the file that it takes.
+    complex_keyword
+        The keyword that says that orbitals are complex; empty where none does.
+    spins
+        "" where both spins share orbitals, else BLOCKS, SPIN_ORBITALS, or the keyword of general spin orbitals.
+    labels
+        Symmetry labels, by orbital of the file.
+    """
 
     n_orbitals: int
     n_electrons: int
     spin: int
     n_lines: int
+    complex_keyword: str
+    spins: str
+    labels: OrbitalLabels
 
 
 def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     """The header of a file of `lines`; raises InputError naming what asks for another kind of Hamiltonian."""
-    if not lines or re.match(r"\s*&FCI\b", lines[0], re.IGNORECASE) is None:
-        raise InputError(f"{place}: line 1", "does not begin with &FCI", REMEDY)
+    first = next((at for at, line in enumerate(lines) if line.split("!")[0].strip()), 0)
+    if not lines or BEGIN.match(lines[first]) is None:
+        raise InputError(f"{place}: line {first + 1}", "does not begin with &FCI", REMEDY)
     head: list[str] = []
-    for line in lines:
+    for number, line in enumerate(lines[first:], first + 1):
         text = line.split("!")[0]
-        end = re.search(r"(&END\b|/\s*$|\$END\b)", text, re.IGNORECASE)
+        end = END.search(text)
         head.append(text if end is None else text[: end.start()])
         if end is not None:
+            _check_rest(f"{place}: line {number}", text[end.end() :])
             break
     else:
         raise InputError(place, "has a header without &END or /", REMEDY)
     fields = _fields(place, " ".join(head))
-    for name in sorted(fields, key=[*COUNTS, *MEANINGS, *fields].index):
+    for name in sorted(fields, key=[*COUNTS, *sorted(KNOWN), *fields].index):
         _check(f"{place}: {name}", name, fields[name])
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
-    return FcidumpHeader(norb, nelec, ms2, len(head))
+    says = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
+    spins = [name for name in SWITCHES if name in says]
+    complex_ = [name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)]
+    return FcidumpHeader(
+        norb, nelec, ms2, first + len(head), *("".join(found[:1]) for found in (complex_, spins)),
+        _labels(place, fields, norb),
+    )  # fmt: skip
+
+
+def _check_rest(place: str, text: str) -> None:
+    """Refuse an integral on the line that ends a header."""
+    words = text.split()
+    if len(words) >= 5 and all(NUMBER.fullmatch(word) for word in words[:5]):
+        raise InputError(place, "has an integral after the header's end", "write it on a line of its own")
 
 
 def _fields(place: str, head: str) -> dict[str, str]:
     """The keywords, in capitals, and their values."""
     before, *rest = re.split(r"([A-Za-z]\w*)\s*=", head)
-    stray = re.sub(r"^\s*&FCI\b", "", before, flags=re.IGNORECASE).strip(" ,\t")
+    stray = BEGIN.sub("", before).strip(" ,\t")
     if stray:
         raise InputError(
             f"{place}: header", f"has {stray[:40]!r} before its keywords", "write NORB=2,NELEC=2"
@@ -85,21 +121,26 @@ def _fields(place: str, head: str) -> dict[str, str]:
 
 
 def _check(place: str, name: str, text: str) -> None:
-    """Refuse a keyword that is not known, or whose value changes what the integrals mean."""
+    """Refuse a keyword that is not known, or whose value is none of its kind."""
+    values = _values(text)
     if name in COUNTS:
         return
-    values = [plain for value in re.split(r"[,\s]+", text) if (plain := _plain(value))]
-    if name in MEANINGS:
-        harmless, meaning = MEANINGS[name]
-        if not set(values) <= set(harmless):
-            raise InputError(place, f"is {_short(text)}: {meaning}", REMEDY)
-    elif name not in LABELS + OCCUPATIONS:
+    if name in REFUSED and not set(values) <= set(NOTHING):
+        raise InputError(place, f"is {_short(text)}: {REFUSED[name]}", REMEDY)
+    if name not in KNOWN:
         raise InputError(
             place, f"is a keyword that is not known here, and is {_short(text)}",
             "take it out of the header if it does not change what the integrals mean",
         )  # fmt: skip
-    elif not all(re.fullmatch(r"-?\d+", value) for value in values):
-        raise InputError(place, f"is {_short(text)}", "give integers")
+    whole = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
+    if not all(re.fullmatch(whole, value) for value in values):
+        wanted = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"
+        raise InputError(place, f"is {_short(text)}", f"give {wanted}")
+
+
+def _values(text: str) -> list[str]:
+    """The values of a keyword, repetitions written once."""
+    return [plain for value in re.split(r"[,\s]+", text) if (plain := _plain(value))]
 
 
 def _plain(value: str) -> str:
@@ -113,14 +154,41 @@ def _plain(value: str) -> str:
     return value
 
 
+def _integers(text: str) -> tuple[int, ...]:
+    """The integers of a keyword, each as often as it is repeated; none where some value is no integer."""
+    found: list[int] = []
+    for value in filter(None, re.split(r"[,\s]+", text)):
+        if re.fullmatch(r"(\d{1,4}\*)?[+-]?\d{1,9}", value) is None:
+            return ()
+        count, _, number = value.rpartition("*")
+        found += [int(number)] * int(count or 1)
+    return tuple(found)
+
+
+def _labels(place: str, fields: dict[str, str], n_orbitals: int) -> OrbitalLabels:
+    """The symmetry labels, where each orbital has one."""
+    irreps, momenta = (_integers(fields.get(name, "")) for name in ("ORBSYM", "SYMLZ"))
+    wanted = (*_integers(fields.get("ISYM", "")), 1)[0]
+    is_group = len(irreps) == n_orbitals and all(1 <= irrep <= LARGEST_IRREP for irrep in irreps)
+    labels = OrbitalLabels(irreps if is_group else (), max(wanted, 1))
+    if wanted > 1 and (not is_group or wanted > LARGEST_IRREP):
+        raise InputError(
+            f"{place}: ISYM", f"is {wanted}, and ORBSYM does not give every orbital a number from 1 to 8",
+            "mend ORBSYM, or take ISYM out to look for states of any symmetry",
+        )  # fmt: skip
+    if len(momenta) == n_orbitals:
+        labels = OrbitalLabels(labels.irreps, labels.wanted, momenta)
+    return labels
+
+
 def _count(place: str, fields: dict[str, str], name: str) -> int:
     text = fields.get(name)
     if text is None and name == "MS2":
         return 0
-    if text is None or re.fullmatch(r"[+-]?\d{1,9}", text) is None:
+    if text is None or re.fullmatch(r"[+-]?\d{1,9}(\.0*)?", text) is None:
         problem = "is missing" if text is None else f"is {text!r}"
         raise InputError(f"{place}: {name}", problem, "give an integer in the header")
-    return int(text)
+    return int(text.partition(".")[0])
 
 
 def _short(text: str) -> str:

@@ -121,7 +121,7 @@ class BatchedHamiltonian:
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
-            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.number_weights),
+            steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),
             steps.put(made.filled), steps.put(made.numbers),
             tuple(map(steps.put, tiles)),
             steps.empty(0, n_beta),

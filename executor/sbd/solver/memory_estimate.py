@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tnplan.executor.sbd.basis.integrals import pair_count
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
@@ -47,17 +46,17 @@ def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     h = hamiltonian
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
-    pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
+    pairs, n = len(h.beta.pairs.pairs), h.integrals.n_orbitals
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
-    return total + opposite_spin_bytes(h) + 8 * pair_count(n) ** 2
+    return total + opposite_spin_bytes(h) + h.integrals.mixed.nbytes
 
 
 def opposite_spin_bytes(hamiltonian: ProductHamiltonian) -> int:
     """The tables of real numbers of the opposite-spin part for the local rows, in fp64."""
     h = hamiltonian
-    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
-    return table_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
+    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.pairs.pairs)
+    return table_bytes(len(h.integrals.mixed), last - first, h.shape[1], n, pairs)
 
 
 def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
@@ -70,7 +69,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     total += 9 * entries + 8 * (n_rows + 1)
     pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
-    total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.matching.active.nbytes
+    total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.pairs.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total

@@ -30,7 +30,8 @@ from tnplan.api.jobs.diagonalization_result import CarryOver
 from tnplan.cli.main import run
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.integrals import dense_two, from_arrays
+from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.basis.strings import from_integers, read_strings
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty

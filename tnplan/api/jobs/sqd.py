@@ -68,7 +68,7 @@ def sci_solver(
             "sci_solver", f"needs qiskit-addon-sqd ({error})", "install it with: pip install qiskit-addon-sqd"
         ) from None
     from tnplan.api.jobs.diagonalize import diagonalize
-    from tnplan.executor.sbd.basis.integrals import from_arrays
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
     if np.shape(one_body_tensor) != (norb, norb):
