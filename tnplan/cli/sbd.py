@@ -115,7 +115,8 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
     rows = zip(report["energies_hartree"], report["residuals"], report["spin_square"], strict=True)
     for number, (energy, residual, square) in enumerate(rows):
-        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{square:>10.5f}")
+        shown = "unknown" if square is None else f"{square:.5f}"
+        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}")
     say(
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"

@@ -22,8 +22,8 @@ from tnplan.planner.common.units import size_text
 
 NEITHER = 0
 """The parity of states of a list: none, since nothing is exchanged."""
-ELEMENT_BYTES = 12
-"""What an element of a sparse matrix takes: its column and its value."""
+INDEX_BYTES, VALUE_BYTES = 4, 8
+"""What an element of a sparse matrix takes: its column, and every real number of its value."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DeterminantList:
 
     def embed(self, x: Array) -> Array:
         """A state [determinant] as a matrix [alpha string, beta string], zero elsewhere."""
-        whole = np.zeros(self.product_shape)
+        whole = np.zeros(self.product_shape, x.dtype)
         whole[self.alpha, self.beta] = x
         return whole
 
@@ -136,32 +136,35 @@ class ListHamiltonian(OneRank):
         self.parities = (NEITHER,)
         n = len(basis)
         begin = np.searchsorted(basis.alpha, np.arange(len(basis.alpha_strings) + 1))
-        tables = (
-            basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta, begin,
-            integrals.tables,
-        )  # fmt: skip
+        parts = (integrals.real, integrals.imaginary) if integrals.is_complex else (integrals,)
+        self.dtype = integrals.two.dtype
+        tables = basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta, begin
         counts, start = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
-        column, value = np.empty(0, np.int32), np.empty(0)
+        column = np.empty(0, np.int32)
 
-        def rows(fill: bool) -> None:
+        def rows(fill: bool, part: Integrals, value: Array) -> None:
             over_rows(
                 n, self.threads,
                 lambda first, last: determinant_kernel.assemble_rows(
-                    first, last, fill, *tables, counts, start, column, value
+                    first, last, fill, *tables, part.tables, counts, start, column, value
                 ),
             )  # fmt: skip
 
-        rows(False)
+        rows(False, parts[0], np.empty(0))
         start = np.concatenate([[0], np.cumsum(counts)])
-        if ELEMENT_BYTES * start[-1] > room_bytes:
-            needed = size_text(int(ELEMENT_BYTES * start[-1]))
+        needed_bytes = int(start[-1]) * (INDEX_BYTES + len(parts) * VALUE_BYTES)
+        if needed_bytes > room_bytes:
+            needed = size_text(needed_bytes)
             raise InputError(
                 "memory", f"holds {size_text(room_bytes)} of the {needed} that the matrix needs",
                 "give fewer determinants or more memory",
             )  # fmt: skip
-        column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
-        rows(True)
-        self.start, self.column, self.value = start, column, value
+        column = np.empty(start[-1], np.int32)
+        values = [np.empty(start[-1]) for _ in parts]
+        for part, value in zip(parts, values, strict=True):
+            rows(True, part, value)
+        self.start, self.column = start, column
+        self.value = values[0] if len(values) == 1 else values[0] + 1j * values[1]
 
     @property
     def pairs_contributing(self) -> int:
@@ -171,7 +174,7 @@ class ListHamiltonian(OneRank):
     def diagonal(self) -> Array:
         """The diagonal of H, by determinant."""
         rows = np.repeat(np.arange(len(self.basis)), np.diff(self.start))
-        return self.value[self.column == rows]
+        return self.value[self.column == rows].real
 
     def project(self, x: Array, parity: int) -> Array:
         """x itself: a list has no symmetry of exchange."""
@@ -183,8 +186,8 @@ class ListHamiltonian(OneRank):
 
         if x.shape != self.shape:
             raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
-        y = np.empty(self.shape) if out is None else out
-        tables = self.start, self.column, self.value, np.ascontiguousarray(x, np.float64), y
+        y = np.empty(self.shape, self.dtype) if out is None else out
+        tables = self.start, self.column, self.value, np.ascontiguousarray(x, self.dtype), y
         over_rows(
             len(y), self.threads, lambda first, last: determinant_kernel.sparse_product(first, last, *tables)
         )
@@ -193,6 +196,6 @@ class ListHamiltonian(OneRank):
     def dense(self) -> Array:
         """H as a full matrix."""
         n = len(self.basis)
-        matrix = np.zeros((n, n))
+        matrix = np.zeros((n, n), self.dtype)
         matrix[np.repeat(np.arange(n), np.diff(self.start)), self.column] = self.value
         return matrix

@@ -11,14 +11,17 @@ import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
+from tnplan.executor.sbd.properties.reduced_density import densities
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.planner.common.arrays import Array
 
 
 def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
-    """S^2 x within the space, a new array."""
+    """S^2 x within the space, a new array; for orbitals that both spins share."""
     from tnplan.executor.sbd.properties import pair_sum_kernel
 
+    if np.iscomplexobj(x):
+        return apply_spin_square(hamiltonian, x.real) + 1j * apply_spin_square(hamiltonian, x.imag)
     alpha, beta = hamiltonian.alpha, hamiltonian.beta
     x = np.ascontiguousarray(x, np.float64)
     flipped = (alpha.filled @ beta.filled.T) * x
@@ -30,9 +33,17 @@ def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
     return np.asarray(_spin_constant(hamiltonian) * x - flipped)
 
 
-def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float:
-    """The expectation value of S^2 in a normalized state."""
-    return float(np.vdot(x, apply_spin_square(hamiltonian, x)))
+def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float | None:
+    """The expectation value of S^2 in a normalized state.
+
+    None where it is not known: for general spin orbitals, and for orbitals of each spin without overlaps.
+    """
+    integrals = hamiltonian.integrals
+    if integrals.has_common_orbitals:
+        return float(np.vdot(x, apply_spin_square(hamiltonian, x)).real)
+    if integrals.beta is None or integrals.beta.overlap is None:
+        return None
+    return densities(hamiltonian, x).spin_square(integrals.beta.overlap)
 
 
 def _spin_constant(hamiltonian: ProductHamiltonian) -> float:

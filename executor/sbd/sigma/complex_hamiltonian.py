@@ -54,6 +54,11 @@ class ComplexHamiltonian(ProductHamiltonian):
         self.alpha, self.beta, self.shape, self.parities = real.alpha, real.beta, real.shape, real.parities
         self._all = self.block(0, self.shape[0])
 
+    @property
+    def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:
+        """The real and the imaginary part."""
+        return self.parts
+
     def as_type(self, dtype: str) -> ComplexHamiltonian:
         """Itself: there is one precision."""
         if dtype not in ("float64", self.dtype):

@@ -195,6 +195,11 @@ class ProductHamiltonian(OneRank):
         opposite += alpha.energies[local, None] + beta.energies[None, :]
         return np.asarray(opposite, self.dtype)
 
+    @property
+    def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:
+        """The Hamiltonians of real tables of which this one is made: itself alone."""
+        return (self,)
+
     def empty(self, *shape: int) -> Array:
         """An array of its precision, not set."""
         return np.empty(shape, self.dtype)

@@ -35,7 +35,7 @@ def lowest_of_list(hamiltonian: ListHamiltonian, n_roots: int) -> list[tuple[Arr
     _, columns = np.linalg.eigh(matrix)
     vectors = []
     for column in columns.T[:n_roots]:
-        vector = np.zeros(len(basis))
+        vector = np.zeros(len(basis), column.dtype)
         vector[chosen] = column
         vectors.append((vector, NEITHER))
     return vectors
@@ -51,7 +51,7 @@ class SparseState:
 
     def rows(self, first: int, last: int, n_beta: int) -> Array:
         """Rows first .. last-1 of the state."""
-        part = np.zeros((last - first, n_beta))
+        part = np.zeros((last - first, n_beta), self.values.dtype)
         inside = (self.numbers >= first * n_beta) & (self.numbers < last * n_beta)
         part.ravel()[self.numbers[inside] - first * n_beta] = self.values[inside]
         return part
@@ -110,7 +110,7 @@ def lowest_states(
 def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Array:
     """S^2 among a list of determinants."""
     few = ProductHamiltonian(
-        hamiltonian.integrals,
+        hamiltonian.integrals.real,
         basis.alpha_strings,
         basis.beta_strings,
         threads=hamiltonian.threads,
@@ -152,10 +152,12 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
     return frame
 
 
-def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) -> list[Array]:
+def given_states(
+    start: Sequence[Array] | str | Path, shape: tuple[int, ...], is_complex: bool = False
+) -> list[Array]:
     """The states of a list, or of the file of an earlier result, which has those of `shape` alone.
 
-    Raises InputError where they are none, or not of real numbers.
+    Raises InputError where they are none, or complex where the integrals are not.
     """
     if isinstance(start, str | Path):
         place, states = str(start), _read_states(start, shape)
@@ -165,9 +167,9 @@ def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) ->
             states = [np.asarray(state) for state in start]
         except (TypeError, ValueError) as error:
             raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
-    if any(state.dtype.kind not in "iuf" for state in states):
+    if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
         raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
-    return [np.asarray(state, np.float64) for state in states]
+    return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 
 def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
@@ -20,8 +21,13 @@ TEMPORARIES_A_ROOT = 5
 """Vectors that a step and its checkpoint need besides those of the subspace (counted with tracemalloc)."""
 
 
+def numbers_of(integrals: Integrals) -> int:
+    """Real numbers of an element of a state."""
+    return 2 if integrals.is_complex else 1
+
+
 def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
-    """The memory of a solve's vectors on a rank that holds so many elements of each."""
+    """The memory of a solve's vectors on a rank that holds so many real numbers of each."""
     most = max(criteria.vectors, 4 * n_roots + 2)
     return 8 * n_elements * (2 * most + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
 
@@ -43,10 +49,12 @@ def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: 
 
 def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     """Matrices within a spin, excitations, weights, and every thread's scratch, on the CPU."""
+    if len(hamiltonian.tables_of_parts) > 1:
+        return sum(map(tables_bytes, hamiltonian.tables_of_parts))
     h = hamiltonian
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
-    pairs, n = len(h.beta.pairs.pairs), h.integrals.n_orbitals
+    pairs = len(h.beta.pairs.pairs)
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
     return total + opposite_spin_bytes(h) + h.integrals.mixed.nbytes
@@ -83,7 +91,7 @@ def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) 
     elements = n_rows * n_beta * (1 + (size > 1)) * hamiltonian.symmetric
     if size > 1:
         elements += n_beta * (n_alpha if gathers else 2 * shares.most)
-    return 8 * elements
+    return 8 * elements * numbers_of(hamiltonian.integrals)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ def fit_product(
     `table_bytes` is the most that a rank holds besides vectors and exchanges. States are gathered where that
     fits, and otherwise go round a ring.
     """
-    elements = hamiltonian.partition.most * hamiltonian.shape[1]
+    elements = hamiltonian.partition.most * hamiltonian.shape[1] * numbers_of(hamiltonian.integrals)
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes)
     for gathers in (True, False) if len(hamiltonian.partition.bounds) > 2 else (True,):
         needed = vectors_bytes(elements, n_roots, fitted) + table_bytes

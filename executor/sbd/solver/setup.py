@@ -17,10 +17,17 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_memory, fit_product, tables_bytes
+from tnplan.executor.sbd.solver.memory_estimate import (
+    batched_bytes,
+    fit_memory,
+    fit_product,
+    numbers_of,
+    tables_bytes,
+)
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
 
 USABLE = 0.95
@@ -72,13 +79,13 @@ def set_up_solve(
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     if isinstance(space, DeterminantList):
         listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
-        fitted = fit_memory(len(space), n_roots, criteria, memory_bytes)
+        fitted = fit_memory(len(space) * numbers_of(integrals), n_roots, criteria, memory_bytes)
         return SolveSetup(listed, None, fitted, None, "cpu", 1, True, _no_peak)
     gpu = chosen.free_bytes is not None
     if chosen.free_bytes is not None:
         memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
     memory_bytes = min(world.gather_objects(memory_bytes))
-    product = ProductHamiltonian(
+    product = product_hamiltonian(
         integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip

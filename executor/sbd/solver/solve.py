@@ -16,6 +16,7 @@ from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
+from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
@@ -188,7 +189,11 @@ def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPena
 
 
 def check_spin(spin: float, integrals: Integrals) -> None:
-    """Refuse a total spin that the electrons cannot have."""
+    """Refuse a total spin that the electrons cannot have, or where orbitals do not tell S^2."""
+    if not integrals.has_common_orbitals:
+        raise InputError(
+            "--spin", f"needs orbitals that both spins share, and these are {integrals.kind}", "leave it out"
+        )
     n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
     least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
     steps = spin - least / 2
@@ -207,7 +212,8 @@ def _begin(
     """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
 
     def given() -> list[tuple[Array, int]]:
-        kept = store.open(resume, hamiltonian.shape) if store is not None else []
+        dtype = "complex128" if hamiltonian.integrals.is_complex else DOUBLE
+        kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
         if store is not None and not all(_is_state(penalized or hamiltonian, *one) for one in kept):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
         return kept or _parts(hamiltonian, start, penalized)
@@ -259,7 +265,7 @@ def _parts(
 def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Solution) -> Solution:
     """The solution with energies of H, the core's added."""
     pairs = zip(found.states, found.parities, strict=True)
-    of_h = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
+    of_h = np.array([np.vdot(state, hamiltonian.apply(state, parity)).real for state, parity in pairs])
     return replace(found, energies=of_h + integrals.core)
 
 
@@ -270,7 +276,7 @@ def as_product(
     if isinstance(hamiltonian, ProductHamiltonian):
         return hamiltonian, state
     basis: DeterminantList = hamiltonian.basis
-    whole = ProductHamiltonian(
+    whole = product_hamiltonian(
         integrals, basis.alpha_strings, basis.beta_strings, threads=hamiltonian.threads, dense=False
     )
     return whole, basis.embed(state)

@@ -87,7 +87,7 @@ class HostVectors:
 
     def put(self, part: Host, dtype: str) -> Array:
         """The state in that precision."""
-        return np.asarray(part, dtype)
+        return np.asarray(part, part.dtype if part.dtype.kind == "c" else dtype)
 
     def collect(self, vector: Array) -> Host | None:
         """The vector itself."""
@@ -108,6 +108,7 @@ class DistributedVectors:
         """`hamiltonian` has the tables of all strings and this rank's rows; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
         self._make, self._gathers = make, gathers
+        self._dtype = "complex128" if hamiltonian.integrals.is_complex else "float64"
         self._rows: Any = None
         self.first = ranks.rank == 0
 
@@ -133,10 +134,10 @@ class DistributedVectors:
         """Rank 0 sends every rank its rows."""
         ranks, shares, n_beta = self._ranks, self._partition, self._hamiltonian.shape[1]
         if state is not None and self.first:
-            whole = np.ascontiguousarray(state, np.float64)
+            whole = np.ascontiguousarray(state, self._dtype)
             ranks.exchange(self._parts(whole), [])
             return whole[slice(*shares.rows(0))]
-        part = np.empty((shares.count(ranks.rank), n_beta))
+        part = np.empty((shares.count(ranks.rank), n_beta), self._dtype)
         if part.size:
             ranks.exchange([], messages(0, [part]))
         return part
@@ -148,12 +149,12 @@ class DistributedVectors:
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
         ranks, shares = self._ranks, self._partition
-        rows = np.ascontiguousarray(self._rows.get(vector), np.float64)
+        rows = np.ascontiguousarray(self._rows.get(vector), self._dtype)
         if not self.first:
             if rows.size:
                 ranks.exchange(messages(0, [rows]), [])
             return None
-        whole = np.empty(self._hamiltonian.shape)
+        whole = np.empty(self._hamiltonian.shape, self._dtype)
         whole[slice(*shares.rows(0))] = rows
         ranks.exchange([], self._parts(whole))
         return whole

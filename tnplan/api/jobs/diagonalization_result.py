@@ -147,7 +147,10 @@ def write_result(target: Path, result: Diagonalization) -> None:
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
     if result.order is not None:
         content["order"] = result.order
-    for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
+    names = ("alpha", "beta", "two_alpha", "two_beta", "mixed")
+    if result.report["space"]["orbitals_shared"]:
+        names += ("one", "two")
+    for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
     write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]

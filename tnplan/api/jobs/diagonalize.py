@@ -179,7 +179,7 @@ def diagonalize(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
         check_ranks=lambda request, n: _check_ranks(request, asked, n),
-        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request, asked)),
+        needs=lambda request, n, threads: Needs(cpu_only=_host_only(request, asked)),
     )
     return run_job(job, options)
 
@@ -194,8 +194,8 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     check_roots(asked.roots, prod(_shape(space)))
     if asked.penalty is not None:
         check_spin(asked.penalty.spin, known)
-    request = _Request(known, space, given_states(asked.start, _shape(space)))
-    only = _cpu_only(request, asked)
+    request = _Request(known, space, given_states(asked.start, _shape(space), known.is_complex))
+    only = _host_only(request, asked)
     if only and asked.is_mixed:
         raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
     return request
@@ -206,6 +206,11 @@ def _cpu_only(request: _Request, asked: _Solve) -> str:
     if isinstance(request.space, DeterminantList):
         return "lists of determinants"
     return "" if asked.penalty is None else "solves with a spin penalty"
+
+
+def _host_only(request: _Request, asked: _Solve) -> str:
+    """What of a solve only CPUs can do; empty where there is nothing."""
+    return _cpu_only(request, asked) or ("complex integrals" if request.integrals.is_complex else "")
 
 
 def _check_ranks(request: _Request, asked: _Solve, n_ranks: int) -> None:
@@ -285,6 +290,7 @@ def _hand_over(
         "space": {
             "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
+            "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
             "pairs_contributing": hamiltonian.pairs_contributing,
         },
         "measured": {
@@ -341,6 +347,8 @@ def _space(integrals: Integrals, asked: _Solve) -> Space:
         return read_determinants(determinants, integrals)
     assert alpha is not None
     first = _strings(alpha, integrals, integrals.n_alpha, "alpha")
+    if beta is None and integrals.n_beta == 0:
+        return first, from_integers([0], integrals.n_orbitals)
     if beta is None and integrals.n_alpha != integrals.n_beta:
         raise InputError(
             "beta", f"has {integrals.n_beta} electrons where alpha has {integrals.n_alpha}",
