@@ -154,13 +154,28 @@ def find_symmetry(
     differ. `blocks` are lines of one spin each; by default all lines are of one kind.
     """
     complex_ = Symmetry(n_orbitals, True)
-    if keyword or np.iscomplexobj(entries.values):
+    two_body = [block.by_kind(n_orbitals)[0] for block in blocks or (entries,)]
+    if keyword:
+        _check_exchange(two_body, keyword)
+    if keyword or np.iscomplexobj(entries.values) or any(_lists_both(two, complex_) for two in two_body):
         return complex_
-    for block in blocks or (entries,):
-        two, _, _ = block.by_kind(n_orbitals)
-        if _lists_both(two, complex_):
-            return complex_
     return Symmetry(n_orbitals, False)
+
+
+def _check_exchange(two_body: Sequence[IntegralLines], keyword: str) -> None:
+    """Refuse a file that says that orbitals are complex and lists the integrals of real ones.
+
+    Of complex orbitals (pq|qp), an exchange integral, is the largest of those of p and q, and (pq|pq) is another.
+    """
+    for two in two_body:
+        p, q, r, s = two.indices.T
+        present = (p != q) & (np.abs(two.values) > MOST_ROUNDING)
+        if (present & (p == r) & (q == s)).any() and not (present & (p == s) & (q == r)).any():
+            raise InputError(
+                f"{two.place}: {keyword}",
+                "is set, for orbitals that are complex, and (pq|qp) is missing beside (pq|pq)",
+                "list the integrals of complex orbitals, or take the keyword out where they are real",
+            )
 
 
 def _lists_both(entries: IntegralLines, symmetry: Symmetry) -> bool:

@@ -135,7 +135,7 @@ def _one_body(values: Any, dtype: np.dtype[Any]) -> Array:
     if body.ndim != 2 or body.shape[0] != body.shape[1] or not len(body):
         raise InputError(ONE, f"have the shape {body.shape}", "give a square matrix")
     _check_equal(ONE, "[p, q] and [q, p]", body, body.T.conj())
-    return body
+    return (body + body.T.conj()) / 2 if np.iscomplexobj(body) else body
 
 
 def _numbers(name: str, values: Any, dtype: np.dtype[Any]) -> Array:
@@ -162,8 +162,9 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
     pairs = pair_count(n)
     if two.shape == (n,) * 4:
         if ordered:
-            _check_equal(TWO, "(pq|rs) and (qp|sr)*", two, two.transpose(1, 0, 3, 2).conj())
-            return packed(two, True)
+            turned = two.transpose(1, 0, 3, 2).conj()
+            _check_equal(TWO, "(pq|rs) and (qp|sr)*", two, turned)
+            return packed((two + turned) / 2, True)
         for what, axes in (("(pq|rs) and (qp|rs)", (1, 0, 2, 3)), ("(pq|rs) and (pq|sr)", (0, 1, 3, 2))):
             _check_equal(TWO, what, two, two.transpose(axes))
         return packed(two, False)

@@ -359,7 +359,13 @@ def _space(integrals: Integrals, asked: _Solve) -> Space:
 
 def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) -> StringSet:
     if isinstance(given, str | Path):
-        return read_strings(given, integrals.n_orbitals, n_electrons)
+        try:
+            return read_strings(given, integrals.n_orbitals, n_electrons)
+        except InputError as error:
+            if not integrals.is_general:
+                raise
+            remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
+            raise InputError(error.place, error.problem, remedy) from None
     if not isinstance(given, StringSet):
         return from_integers(given, integrals.n_orbitals, n_electrons)
     if (given.n_orbitals, given.n_electrons) != (integrals.n_orbitals, n_electrons):
