@@ -45,8 +45,8 @@ from tnplan.executor.pauli.sampling.estimate import Estimate as Estimate
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo as MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation as Truncation
 from tnplan.executor.sbd.basis.determinants import DeterminantList as DeterminantList
-from tnplan.executor.sbd.basis.integrals import Integrals as Integrals
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays as from_arrays
+from tnplan.executor.sbd.basis.integrals import Integrals as Integrals
 from tnplan.executor.sbd.basis.strings import StringSet as StringSet
 from tnplan.executor.sbd.solver.davidson import Criteria as Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty

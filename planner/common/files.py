@@ -66,7 +66,9 @@ def read_text(path: str | Path, wanted: str) -> str:
             content = gzip.decompress(content)
         return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise InputError(str(path), f"is packed by gzip and cannot be unpacked ({error})", f"give {wanted}") from None
+        raise InputError(
+            str(path), f"is packed by gzip and cannot be unpacked ({error})", f"give {wanted}"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
 

@@ -63,7 +63,7 @@ class Matching(NamedTuple):
     Pairs that have any are active, and stand in rising order of how many they have. Active pair a is
     `pairs[a]`, of two orbitals. Its excitations are e in start[2 a] .. start[2 a + 2]-1, the positive ones
     before start[2 a + 1]. String upper[e], which fills the higher orbital of the pair, is +-1 times the
-    excitation of lower[e], which fills the lower one. `active[pair]` is a, or -1, in either order of the pair.
+    excitation of lower[e], which fills the lower one. `active[pair]` is a, or -1, in either order of a pair.
     """
 
     pairs: Array

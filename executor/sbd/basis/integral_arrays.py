@@ -173,10 +173,10 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
         matrix[np.tril_indices(pairs)] = two
         two = matrix + np.tril(matrix, -1).T
     if two.shape != (pairs, pairs) or (ordered and n > 1):
-        shapes = f"{(n,) * 4}" if ordered else f"{(n,) * 4}, {(pairs, pairs)} or {(pairs * (pairs + 1) // 2,)}"
-        raise InputError(
-            TWO, f"have the shape {two.shape}, which is none for {n} orbitals", f"give {shapes}"
+        shapes = (
+            f"{(n,) * 4}" if ordered else f"{(n,) * 4}, {(pairs, pairs)} or {(pairs * (pairs + 1) // 2,)}"
         )
+        raise InputError(TWO, f"have the shape {two.shape}, which is none for {n} orbitals", f"give {shapes}")
     high, low = all_pairs(n)
     place = high * (high + 1) // 2 + low
     return np.ascontiguousarray(two[np.ix_(place, place)])

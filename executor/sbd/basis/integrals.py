@@ -37,7 +37,7 @@ class BetaIntegrals:
     mixed
         (pq|rs) [pair of alpha, pair of beta], in Hartree.
     overlap
-        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None where they are not known.
+        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None if not known.
     """
 
     one: Array
@@ -269,13 +269,3 @@ def packed(four: Array, ordered: bool) -> Array:
         n = len(four)
         high, low = np.concatenate([high, low[n:]]), np.concatenate([low, high[n:]])
     return np.ascontiguousarray(four[high, low][:, high, low])
-
-
-def check_counts(place: str, n_orbitals: int, n_alpha: int, n_beta: int) -> None:
-    """Refuse electron counts that the orbitals cannot hold."""
-    for spin, count in (("alpha", n_alpha), ("beta", n_beta)):
-        if not 0 <= count <= n_orbitals:
-            raise InputError(
-                place, f"asks for {count} {spin} electrons in {n_orbitals} orbitals",
-                "give numbers of electrons that fit the orbitals",
-            )  # fmt: skip

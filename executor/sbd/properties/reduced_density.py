@@ -57,7 +57,10 @@ class Densities:
         return float(integrals.core + sum(np.sum(values * matrix).real for values, matrix in terms))
 
     def spin_square(self, overlap: Array | None = None) -> float:
-        """The expectation value of S^2; `overlap` [orbital of alpha, of beta] where spins have orbitals of their own."""
+        """The expectation value of S^2.
+
+        `overlap` [orbital of alpha, orbital of beta] is needed where each spin has orbitals of its own.
+        """
         n_alpha, n_beta = np.trace(self.alpha).real, np.trace(self.beta).real
         sz = (n_alpha - n_beta) / 2
         shared = np.eye(len(self.alpha)) if overlap is None else overlap

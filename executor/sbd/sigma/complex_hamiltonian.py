@@ -2,8 +2,8 @@
 
     (A + i B) (u + i v) = A u - B v + i (A v + B u)
 
-A is symmetric and B antisymmetric. Each is a `ProductHamiltonian` of the integrals' real or imaginary parts, so
-that a product takes four real ones, as many as complex multiplications do.
+A is symmetric and B antisymmetric. Each is a `ProductHamiltonian` of the integrals' real or imaginary parts,
+so that a product takes four real ones, as many as complex multiplications do.
 
 Knows the two parts; nothing of solvers and files.
 """
@@ -94,7 +94,10 @@ class ComplexHamiltonian(ProductHamiltonian):
         u, v = _parts(x)
         own_u, own_v = (u, v) if local is x else _parts(local)
         real, imaginary = self.parts
-        for source, own, target, other, sign in ((u, own_u, y.real, y.imag, 1), (v, own_v, y.imag, y.real, -1)):
+        for source, own, target, other, sign in (
+            (u, own_u, y.real, y.imag, 1),
+            (v, own_v, y.imag, y.real, -1),
+        ):
             for part, rows, into, factor in (
                 (real, block.real, target, 1), (imaginary, block.imaginary, other, sign)
             ):  # fmt: skip

@@ -38,9 +38,7 @@ class SolveCheckpoint:
         self._last = perf_counter()
         self._cost_s = 0.0
 
-    def open(
-        self, resume: bool, shape: tuple[int, ...], dtype: str = "float64"
-    ) -> list[tuple[Array, int]]:
+    def open(self, resume: bool, shape: tuple[int, ...], dtype: str = "float64") -> list[tuple[Array, int]]:
         """The vectors to go on from; none where no checkpoint stands. Refuses one of another solve."""
         if not self._path.exists():
             return []

@@ -43,7 +43,7 @@ ELEMENTS_AT_ONCE = 1 << 16
 
 
 class Operator(Protocol):
-    """A Hermitian matrix over arrays of one shape, real or complex, which mixes no vectors of different parity."""
+    """A Hermitian matrix over arrays of one shape, which mixes no vectors of different parity."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.engines.sbd import fcidump_text, random_integrals
 from tests.support.root import ROOT
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.fcidump_header import KNOWN
+from tnplan.executor.sbd.basis.fcidump.header import KNOWN
 from tnplan.planner.common.errors import InputError
 
 N = 3
@@ -79,14 +79,16 @@ def test_keywords_of_other_hamiltonians_are_refused_by_name(file: Path, data: st
 @given(st.data())
 def test_integrals_of_real_orbitals_are_none_of_complex_ones(file: Path, data: st.DataObject) -> None:
     odd = data.draw(st.sampled_from(COMPLEX))
-    with pytest.raises(InputError, match=f"(?i)h: {odd.split('=')[0]}: is set, for orbitals that are complex"):
+    with pytest.raises(
+        InputError, match=f"(?i)h: {odd.split('=')[0]}: is set, for orbitals that are complex"
+    ):
         read(file, data.draw(headers(odd)), BODY)
 
 
 @given(st.data())
 def test_integrals_that_spins_share_are_none_of_each_spin(file: Path, data: st.DataObject) -> None:
     odd = data.draw(st.sampled_from(SPINS))
-    with pytest.raises(InputError, match="has 1 lines of four zeros|NORB: is 3, where UHF"):
+    with pytest.raises(InputError, match=r"has 1 lines of four zeros|NORB: is 3, where UHF"):
         read(file, data.draw(headers(odd)), BODY)
 
 

@@ -1,4 +1,4 @@
-"""FCIDUMP files of complex orbitals, complex integrals and orbitals of each spin, and files that are written."""
+"""FCIDUMP files of complex orbitals, complex integrals and orbitals of each spin; files that are written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from tests.oracles.spin_orbitals import Bodies, of_spin_orbitals
 from tests.support.engines.fcidump_files import SPELLINGS, file_of
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
-from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.fcidump_writer import write_fcidump
+from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, unpacked
 from tnplan.planner.common.errors import InputError
 
@@ -77,7 +76,9 @@ def test_values_say_that_orbitals_are_complex(tmp_path: Path) -> None:
     assert read_fcidump(tmp_path / "h").has_ordered_pairs
     real = file_of(random_bodies("real", "shared", N, 24), "real", (2, 1), "shared")
     (tmp_path / "h").write_text(real + "0.125 1 2 1 3\n0.25 2 1 1 3\n")
-    with pytest.raises(InputError, match=r"line \d+: gives \(pq\|rs\) of line \d+ again, .*; write TREAL=.FALSE."):
+    with pytest.raises(
+        InputError, match=r"line \d+: gives \(pq\|rs\) of line \d+ again, .*; write TREAL=.FALSE."
+    ):
         read_fcidump(tmp_path / "h")
 
 
@@ -111,7 +112,7 @@ def test_spin_orbitals_that_mix_are_refused(tmp_path: Path) -> None:
 def test_an_imaginary_part_where_there_is_none_is_refused(tmp_path: Path) -> None:
     text = file_of(random_bodies("complex", "shared", N, 27), "complex", (2, 1), "shared")
     (tmp_path / "h").write_text(text + "(0.1,0.2) 1 1 2 2\n")
-    with pytest.raises(InputError, match="gives .* the imaginary part 0.2, and it is real"):
+    with pytest.raises(InputError, match=r"gives .* the imaginary part 0.2, and it is real"):
         read_fcidump(tmp_path / "h")
 
 
@@ -123,8 +124,6 @@ def test_momenta_are_checked(tmp_path: Path) -> None:
     (tmp_path / "h").write_text(head + good + "0.25 1 2 0 0\n")
     with pytest.raises(InputError, match="line 8: is an integral between orbitals of SYMLZ"):
         read_fcidump(tmp_path / "h")
-
-
 
 
 def test_spellings(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hamiltonians of complex orbitals, complex integrals and orbitals of each spin: products, states and densities."""
+"""Complex orbitals, complex integrals and orbitals of each spin: products, states and densities."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from tnplan.executor.sbd.basis.determinants import ListHamiltonian, from_product
 from tnplan.executor.sbd.basis.excitations import find_singles
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import dense_two
-from tnplan.executor.sbd.basis.strings import StringSet, read_strings
+from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian

@@ -21,7 +21,7 @@ from tests.support.engines.sbd import (
 from tnplan.executor.sbd.basis.carryover import carry_over
 from tnplan.executor.sbd.basis.determinants import ListHamiltonian, from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.strings import read_strings
+from tnplan.executor.sbd.basis.string_files import read_strings
 from tnplan.executor.sbd.properties.reduced_density import densities, occupations, string_weights
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian

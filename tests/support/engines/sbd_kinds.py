@@ -1,4 +1,4 @@
-"""Random Hamiltonians of every kind: real or complex orbitals, real or complex integrals, of each spin or shared."""
+"""Random Hamiltonians of every kind: real or complex, of orbitals of each spin or shared."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def random_bodies(kind: str, orbitals: str, n: int, seed: int) -> Bodies:
     return one(), one(), two(False), two(True), two(False)
 
 
-def integrals_of(bodies: Bodies, kind: str, counts: tuple[int, int], overlap: Array | None = None) -> Integrals:
+def integrals_of(
+    bodies: Bodies, kind: str, counts: tuple[int, int], overlap: Array | None = None
+) -> Integrals:
     """The same as `Integrals`, with a core energy of 0.5 Hartree."""
     fold = 8 if kind == "real" else 4
     if bodies[0] is bodies[1]:

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,10 @@ from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.strings import StringSet, from_integers, read_strings
+from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.properties.reduced_density import occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
@@ -54,11 +54,9 @@ from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
-    Strings = StringSet | Sequence[int] | str | Path
+    from tnplan.executor.sbd.basis.space import Strings
 
 Array = NDArray[Any]
-Space = DeterminantList | tuple[StringSet, StringSet | None]
-"""A list of determinants, or alpha strings and those of beta where they differ."""
 
 FORMAT = "tnplan.sbd"
 VERSION = 1
@@ -190,11 +188,11 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
-    space = _space(known, asked)
-    check_roots(asked.roots, prod(_shape(space)))
+    space = choose_space(known, asked.alpha, asked.beta, asked.determinants)
+    check_roots(asked.roots, space.size)
     if asked.penalty is not None:
         check_spin(asked.penalty.spin, known)
-    request = _Request(known, space, given_states(asked.start, _shape(space), known.is_complex))
+    request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
     only = _host_only(request, asked)
     if only and asked.is_mixed:
         raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
@@ -203,7 +201,7 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
 
 def _cpu_only(request: _Request, asked: _Solve) -> str:
     """What of a solve only one rank on a CPU can do; empty where there is nothing."""
-    if isinstance(request.space, DeterminantList):
+    if isinstance(request.space.basis, DeterminantList):
         return "lists of determinants"
     return "" if asked.penalty is None else "solves with a spin penalty"
 
@@ -232,10 +230,10 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
 
     with rank.on_stream():
         setup = set_up_solve(
-            request.integrals, request.space, chosen, rank.world, asked.roots, asked.criteria,
+            request.integrals, request.space.basis, chosen, rank.world, asked.roots, asked.criteria,
             rank.memory_bytes, rank.threads,
         )  # fmt: skip
-        rank.say(0, 0, _described(setup))
+        rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
@@ -292,6 +290,7 @@ def _hand_over(
             "electrons": [integrals.n_alpha, integrals.n_beta],
             "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
             "pairs_contributing": hamiltonian.pairs_contributing,
+            "left_out": request.space.left_out,
         },
         "measured": {
             "steps": solution.steps, "multiplications": solution.multiplications,
@@ -305,7 +304,8 @@ def _hand_over(
             "machine": platform.machine(), "cores": os.cpu_count(),
         },
     }  # fmt: skip
-    order = request.space.given if isinstance(request.space, DeterminantList) else None
+    basis = request.space.basis
+    order = basis.given if isinstance(basis, DeterminantList) else None
     result = Diagonalization(solution, order, matrices, report)
     if asked.carry is not None:
         write_carry_over(asked.carry, space, wholes)
@@ -334,56 +334,9 @@ def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -
         check_writable(output, *inputs)
 
 
-def _space(integrals: Integrals, asked: _Solve) -> Space:
-    """The determinants: a list, or alpha strings and those of beta where they are given."""
-    alpha, beta, determinants = asked.alpha, asked.beta, asked.determinants
-    if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
-        raise InputError(
-            "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
-        )
-    if determinants is not None:
-        if isinstance(determinants, DeterminantList):
-            return determinants
-        return read_determinants(determinants, integrals)
-    assert alpha is not None
-    first = _strings(alpha, integrals, integrals.n_alpha, "alpha")
-    if beta is None and integrals.n_beta == 0:
-        return first, from_integers([0], integrals.n_orbitals)
-    if beta is None and integrals.n_alpha != integrals.n_beta:
-        raise InputError(
-            "beta", f"has {integrals.n_beta} electrons where alpha has {integrals.n_alpha}",
-            "give beta strings of their own",
-        )  # fmt: skip
-    return first, None if beta is None else _strings(beta, integrals, integrals.n_beta, "beta")
-
-
-def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) -> StringSet:
-    if isinstance(given, str | Path):
-        try:
-            return read_strings(given, integrals.n_orbitals, n_electrons)
-        except InputError as error:
-            if not integrals.is_general:
-                raise
-            remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
-            raise InputError(error.place, error.problem, remedy) from None
-    if not isinstance(given, StringSet):
-        return from_integers(given, integrals.n_orbitals, n_electrons)
-    if (given.n_orbitals, given.n_electrons) != (integrals.n_orbitals, n_electrons):
-        raise InputError(
-            f"{spin} strings", f"have {given.n_electrons} electrons in {given.n_orbitals} orbitals",
-            f"give {n_electrons} electrons in {integrals.n_orbitals} orbitals",
-        )  # fmt: skip
-    return given
-
-
-def _described(setup: SolveSetup) -> str:
+def _described(setup: SolveSetup, space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
     memory = "" if setup.predicted_bytes is None else f", {size_text(setup.predicted_bytes)} a rank"
-    return f"{size} determinants, {setup.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
-
-
-def _shape(space: Space) -> tuple[int, ...]:
-    """The shape of a state: [alpha string, beta string] or [determinant]."""
-    if isinstance(space, tuple):
-        return len(space[0]), len(space[1] or space[0])
-    return (len(space),)
+    left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
+    pairs = f"{setup.hamiltonian.pairs_contributing:.4g} contributing pairs"
+    return f"{size} determinants, {pairs}{memory}{left_out}"

@@ -1,8 +1,8 @@
 """Which lines of an FCIDUMP file symmetry makes equal, and arrays filled from them.
 
-Over real orbitals (pq|rs) is the same under p with q, r with s, and pq with rs: 8 lines are equal. Over complex
-orbitals 4 are: (pq|rs) = (rs|pq), and the conjugates of (qp|sr) and (sr|qp). Integrals of both spins lack the
-exchange of pq with rs. Knows values and indices; no header.
+Over real orbitals (pq|rs) is the same under p with q, r with s, and pq with rs: 8 lines are equal. Over
+complex orbitals 4 are: (pq|rs) = (rs|pq), and the conjugates of (qp|sr) and (sr|qp). Integrals of both spins
+lack the exchange of pq with rs. Knows values and indices; no header.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.fcidump_header import NUMBER, REMEDY
+from tnplan.executor.sbd.basis.fcidump.header import NUMBER, REMEDY
 from tnplan.executor.sbd.basis.integrals import TOLERANCE, number_pairs, pair_count, turned_pairs
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -92,7 +92,7 @@ class Symmetry:
         return self.n_orbitals**2 if self.ordered else pair_count(self.n_orbitals)
 
     def keys(self, indices: Array, is_mixed: bool = False) -> tuple[Array, Array, Array]:
-        """The numbers of equal integrals, which lines have the conjugate of them, and which are real by symmetry.
+        """The numbers of equal integrals, which lines have their conjugates, and which are real by symmetry.
 
         `indices` (N, 4) count from 1.
         """
@@ -165,7 +165,7 @@ def find_symmetry(
 def _check_exchange(two_body: Sequence[IntegralLines], keyword: str) -> None:
     """Refuse a file that says that orbitals are complex and lists the integrals of real ones.
 
-    Of complex orbitals (pq|qp), an exchange integral, is the largest of those of p and q, and (pq|pq) is another.
+    Of complex orbitals (pq|qp), an exchange integral, is at least as large as (pq|pq), which is another one.
     """
     for two in two_body:
         p, q, r, s = two.indices.T
@@ -260,9 +260,7 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> complex:
     return value  # type: ignore[no-any-return]
 
 
-def _unequal(
-    entries: IntegralLines, name: str, first: int, again: int, remedy: str = REMEDY
-) -> InputError:
+def _unequal(entries: IntegralLines, name: str, first: int, again: int, remedy: str = REMEDY) -> InputError:
     difference = abs(entries.values[first] - entries.values[again])
     problem = f"gives {name} of line {entries.lines[first]} again, {difference:.2g} apart"
     return entries.refusal(again, f"{problem}: the integrals are not symmetric", remedy)

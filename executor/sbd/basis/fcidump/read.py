@@ -1,6 +1,6 @@
 """Reads FCIDUMP files: after the header one integral a line.
 
-Knows the text of the format; which lines are equal by symmetry is in `fcidump_symmetry`. What integrals are
+Knows the text of the format; which lines are equal by symmetry is in `symmetry`. What integrals are
 used for is not known here.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.fcidump_header import (
+from tnplan.executor.sbd.basis.fcidump.header import (
     BLOCKS,
     GENERAL,
     NUMBER,
@@ -22,7 +22,7 @@ from tnplan.executor.sbd.basis.fcidump_header import (
     FcidumpHeader,
     read_header,
 )
-from tnplan.executor.sbd.basis.fcidump_symmetry import IntegralLines, Symmetry, check_momenta, find_symmetry
+from tnplan.executor.sbd.basis.fcidump.symmetry import IntegralLines, Symmetry, check_momenta, find_symmetry
 from tnplan.executor.sbd.basis.integrals import (
     MOST_ORBITALS,
     BetaIntegrals,
@@ -54,9 +54,7 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
     lines = read_text(path, "an FCIDUMP file").splitlines()
     header = read_header(place, lines)
     if not 1 <= header.n_orbitals <= MOST_ORBITALS:
-        raise InputError(
-            f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals"
-        )
+        raise InputError(f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
     _check_room(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
     counts = _electrons(place, header)
     entries = _entries(place, lines, header.n_lines)
@@ -73,9 +71,7 @@ def _check_room(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, room
     size_bytes = item_bytes * (n_pairs**2 + n_orbitals**2)
     if size_bytes > room_bytes:
         taken = f"the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may be taken"
-        raise InputError(
-            f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory"
-        )
+        raise InputError(f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory")
 
 
 def _electrons(place: str, header: FcidumpHeader) -> tuple[int, int]:
@@ -175,7 +171,9 @@ def _of_spins(
         blocks, core = _in_turn(entries, n)
         n, labels = n // 2, OrbitalLabels(labels.irreps[::2], labels.wanted, labels.momenta[::2])
     check_counts(f"{entries.place}: NELEC", n, *counts)
-    symmetry = find_symmetry(entries, header.complex_keyword, n, tuple(blocks[name] for name in (ALPHA, BETA)))
+    symmetry = find_symmetry(
+        entries, header.complex_keyword, n, tuple(blocks[name] for name in (ALPHA, BETA))
+    )
     _check_room(entries.place, n, symmetry.n_pairs, 3 * entries.values.itemsize, room_bytes)
     bodies = {}
     for name, block in blocks.items():
@@ -191,14 +189,16 @@ def _blocks(entries: IntegralLines, bounds: Array) -> tuple[dict[str, IntegralLi
     """The integrals of alpha, beta and both, and the core energy, parted by lines of four zeros."""
     if len(bounds) != BOUNDS:
         raise InputError(
-            entries.place, f"has {len(bounds)} lines of four zeros, which part the blocks of orbitals of each spin",
-            f"give {BOUNDS}: after the integrals of alpha, beta and both, those of h of alpha and beta, and the "
-            "core energy",
-        )  # fmt: skip
+            entries.place,
+            f"has {len(bounds)} lines of four zeros, which part the blocks of orbitals of each spin",
+            f"give {BOUNDS}: after integrals of alpha, beta and both, after h of both spins; the core energy",
+        )
     wrong = np.flatnonzero(entries.values[bounds[:-1]] != 0)
     if len(wrong):
         raise entries.refusal(int(bounds[wrong[0]]), "parts two blocks and is not 0")
-    parts = [entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)]
+    parts = [
+        entries.take(np.arange(*span)) for span in zip(np.append(-1, bounds[:-1]) + 1, bounds, strict=True)
+    ]
     for part, wanted in zip(parts, (4, 4, 4, 2, 2, 0), strict=True):
         of_kind = (part.indices != 0).sum(1)
         odd = np.flatnonzero((of_kind != wanted) & (of_kind != 1))

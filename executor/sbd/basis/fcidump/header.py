@@ -60,7 +60,7 @@ class FcidumpHeader:
     complex_keyword
         The keyword that says that orbitals are complex; empty where none does.
     spins
-        "" where both spins share orbitals, else BLOCKS, SPIN_ORBITALS, or the keyword of general spin orbitals.
+        "" where both spins share orbitals, else BLOCKS, SPIN_ORBITALS, or a keyword of GENERAL.
     labels
         Symmetry labels, by orbital of the file.
     """
@@ -95,7 +95,9 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
     says = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
     spins = [name for name in SWITCHES if name in says]
-    complex_ = [name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)]
+    complex_ = [
+        name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)
+    ]
     return FcidumpHeader(
         norb, nelec, ms2, first + len(head), *("".join(found[:1]) for found in (complex_, spins)),
         _labels(place, fields, norb),
