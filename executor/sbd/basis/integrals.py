@@ -37,7 +37,7 @@ class BetaIntegrals:
     mixed
         (pq|rs) [pair of alpha, pair of beta], in Hartree.
     overlap
-        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None if not known.
+        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None.
     """
 
     one: Array

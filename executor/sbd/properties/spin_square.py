@@ -54,24 +54,31 @@ def _spin_constant(hamiltonian: ProductHamiltonian) -> float:
 
 
 class PenalizedHamiltonian(OneRank):
-    """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H.
+    """H + weight (S^2 - wanted)^power: states of other spin lie higher. Energies are to be taken from H.
 
     States of equally many alpha and beta electrons are even under exchange of the strings where the total
-    spin is even, and odd where it is odd. With equal sets those of the other parity are left out.
+    spin is even, and odd where it is odd. With equal sets those of the other parity are left out, unless
+    `every_state` is set.
     """
 
-    def __init__(self, hamiltonian: ProductHamiltonian, wanted: float, weight: float) -> None:
+    def __init__(
+        self, hamiltonian: ProductHamiltonian, wanted: float, weight: float, power: int = 2,
+        every_state: bool = False,
+    ) -> None:  # fmt: skip
         """`wanted` is s (s + 1); `weight` is in Hartree."""
         self._hamiltonian = hamiltonian
-        self.wanted = wanted
-        self.weight = weight
+        self.wanted, self.weight, self.power = wanted, weight, power
+        self.every_state = every_state
         self.shape = hamiltonian.shape
         parity = ODD if self.least_open % 4 == 2 else EVEN
-        self.parities: tuple[int, ...] = (parity,) if parity in hamiltonian.parities else hamiltonian.parities
+        is_one = parity in hamiltonian.parities and not every_state
+        self.parities: tuple[int, ...] = (parity,) if is_one else hamiltonian.parities
 
     @property
     def least_open(self) -> int:
-        """How many singly occupied orbitals the wanted spin needs."""
+        """How many singly occupied orbitals the states looked for need."""
+        if self.every_state:
+            return 0
         return round(float(np.sqrt(1 + 4 * self.wanted))) - 1
 
     def open_shells(self) -> Array:
@@ -85,13 +92,13 @@ class PenalizedHamiltonian(OneRank):
         enough = self.open_shells() >= self.least_open
         if self.parities[0] == NEITHER:
             return int(enough.sum())
-        return int(enough.sum() + self.parities[0] * enough.trace()) // 2
+        return sum(int(enough.sum() + parity * enough.trace()) // 2 for parity in self.parities)
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
         """The product with a vector of that parity, a new array or `out`."""
         y = self._hamiltonian.apply(x, parity, out)
         away = x
-        for _ in range(2):
+        for _ in range(self.power):
             away = apply_spin_square(self._hamiltonian, away) - self.wanted * away
         y += self.weight * away
         y[:] = self.project(y, parity)
@@ -101,7 +108,7 @@ class PenalizedHamiltonian(OneRank):
         """That of H, and of the penalty as far as S^2 is diagonal."""
         alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
         away = _spin_constant(self._hamiltonian) - alpha.filled @ beta.filled.T - self.wanted
-        return np.asarray(self._hamiltonian.diagonal() + self.weight * away**2)
+        return np.asarray(self._hamiltonian.diagonal() + self.weight * away**self.power)
 
     def project(self, x: Array, parity: int) -> Array:
         """The part of x that has a parity."""

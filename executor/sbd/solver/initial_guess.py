@@ -94,7 +94,7 @@ def lowest_states(
     matrix = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads).dense()
     if penalized is not None:
         away = _spin_matrix(hamiltonian, basis) - penalized.wanted * np.eye(len(matrix))
-        matrix = matrix + penalized.weight * away @ away
+        matrix = matrix + penalized.weight * np.linalg.matrix_power(away, penalized.power)
     found = []
     for parity in parities:
         frame = _frame(chosen, shape[1], parity)

@@ -22,7 +22,7 @@ from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
 
 Hamiltonian = ProductHamiltonian | ListHamiltonian
@@ -46,7 +46,7 @@ LENGTH_ERROR = 1e-2
 
 @dataclass(frozen=True)
 class SpinPenalty:
-    """A term weight (S^2 - s (s + 1))^2 of the operator, which raises states of another total spin.
+    """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
 
     Parameters
     ----------
@@ -54,6 +54,10 @@ class SpinPenalty:
         The total spin s that is wanted: 0, 0.5, 1, ...
     weight
         In Hartree.
+    power
+        2, or 1, which is right for the least spin that the electrons can have.
+    every_state
+        Also look for states that have no part of the wanted spin; those are left out otherwise.
 
     Raises
     ------
@@ -63,11 +67,13 @@ class SpinPenalty:
     Examples
     --------
     >>> tnplan.SpinPenalty(1.0)
-    SpinPenalty(spin=1.0, weight=0.2)
+    SpinPenalty(spin=1.0, weight=0.2, power=2, every_state=False)
     """
 
     spin: float
     weight: float = 0.2
+    power: int = 2
+    every_state: bool = False
 
     def __post_init__(self) -> None:
         if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
@@ -76,6 +82,7 @@ class SpinPenalty:
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
             )
+        check_choice("power of a spin penalty", self.power, (1, 2))
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
@@ -178,8 +185,9 @@ def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPena
         raise InputError(
             "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
         )
-    check_spin(penalty.spin, integrals)
-    penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
+    check_spin(penalty, integrals)
+    wanted = penalty.spin * (penalty.spin + 1)
+    penalized = PenalizedHamiltonian(hamiltonian, wanted, penalty.weight, penalty.power, penalty.every_state)
     if not penalized.n_states():
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
@@ -188,13 +196,15 @@ def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPena
     return penalized
 
 
-def check_spin(spin: float, integrals: Integrals) -> None:
+def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
     """Refuse a total spin that the electrons cannot have, or where orbitals do not tell S^2."""
     if not integrals.has_common_orbitals:
         raise InputError(
             "--spin", f"needs orbitals that both spins share, and these are {integrals.kind}", "leave it out"
         )
-    n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
+    if penalty.every_state:
+        return
+    spin, n_alpha, n_beta, n = penalty.spin, integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
     least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
     steps = spin - least / 2
     if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:

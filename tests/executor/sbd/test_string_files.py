@@ -1,4 +1,4 @@
-"""Files of strings: lines with comments and weights, counts as JSON, arrays; what is repeated and left out."""
+"""Files of strings: lines with comments and weights, counts as JSON, arrays; what is left out."""
 
 from __future__ import annotations
 

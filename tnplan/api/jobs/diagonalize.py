@@ -191,7 +191,7 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     space = choose_space(known, asked.alpha, asked.beta, asked.determinants)
     check_roots(asked.roots, space.size)
     if asked.penalty is not None:
-        check_spin(asked.penalty.spin, known)
+        check_spin(asked.penalty, known)
     request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
     only = _host_only(request, asked)
     if only and asked.is_mixed:
