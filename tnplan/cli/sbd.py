@@ -24,6 +24,9 @@ from tnplan.cli.terminal import say
 @click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
 @click.option("--spin-weight", type=float, default=0.2, help="By how many Hartree.")
+@click.option(
+    "--symmetry", type=click.IntRange(0, 8), help="Irrep of the states; 0: any [default: ISYM above 1]."
+)
 @click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
 @click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
@@ -112,11 +115,14 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
         say(json.dumps(report, indent=1))
         return
     measured = report["measured"]
-    say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
-    rows = zip(report["energies_hartree"], report["residuals"], report["spin_square"], strict=True)
-    for number, (energy, residual, square) in enumerate(rows):
+    columns = (report[name] for name in ("energies_hartree", "residuals", "spin_square", "symmetry"))
+    rows = list(zip(*columns, strict=True))
+    has_labels = any(irrep is not None for *_, irrep in rows)
+    labels = f"{'irrep':>7}" if has_labels else ""
+    say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}{labels}")
+    for number, (energy, residual, square, irrep) in enumerate(rows):
         shown = "unknown" if square is None else f"{square:.5f}"
-        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}")
+        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip())
     say(
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"

@@ -20,7 +20,7 @@ from tnplan.executor.sbd.basis.integrals import (
     pair_count,
 )
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
 ONE, TWO = "one-electron integrals", "two-electron integrals"
@@ -67,7 +67,8 @@ def from_arrays(
     >>> tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1).n_orbitals
     2
     """
-    check_choice("fold", fold, FOLDS)
+    if fold not in FOLDS:
+        raise InputError("fold", f"is {fold!r}", "give 8 for real orbitals, 4 for complex ones")
     each_spin = _axes(one) == 3
     ones, twos = _of_spins(one, two) if each_spin else ([one], [two])
     is_complex = any(np.iscomplexobj(values) for values in (*ones, *twos))

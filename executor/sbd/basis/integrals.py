@@ -66,7 +66,7 @@ class OrbitalLabels:
 
 
 class RealTables(NamedTuple):
-    """What kernels take of a Hamiltonian: real integrals of alpha, of beta, and (alpha's pair|beta's pair)."""
+    """What kernels take of a Hamiltonian: real integrals of alpha, of beta, and (alpha pair|beta pair)."""
 
     one_alpha: Array
     two_alpha: Array

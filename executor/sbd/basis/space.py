@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import list_irreps, product_irreps, wanted_irrep
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
 Strings = StringSet | Sequence[int] | str | Path
@@ -24,10 +28,16 @@ Products = tuple[StringSet, StringSet | None]
 
 @dataclass(frozen=True)
 class Space:
-    """What a state is made of, and the weight of samples of other electrons, which were left out."""
+    """What a state is made of, and the weight of samples of other electrons, which were left out.
+
+    `irrep` is the representation that states are to have, None for any; `irreps` are those of the
+    determinants, of the shape of a state, where orbitals have labels.
+    """
 
     basis: DeterminantList | Products
     left_out: float = 0.0
+    irrep: int | None = None
+    irreps: Array | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,15 +49,43 @@ class Space:
 
     @property
     def size(self) -> int:
-        """The number of determinants."""
-        return prod(self.shape)
+        """The number of determinants that states may have."""
+        if self.irrep is None or self.irreps is None:
+            return prod(self.shape)
+        return int((self.irreps == self.irrep).sum())
 
 
 def choose_space(
     integrals: Integrals, alpha: Strings | None, beta: Strings | None,
+    determinants: DeterminantList | str | Path | None, symmetry: int | None = None,
+) -> Space:  # fmt: skip
+    """The determinants: a list, or alpha strings and those of beta where they are given.
+
+    `symmetry` is the representation that states are to have, if not the header's; 0 for any.
+    """
+    space = _given_space(integrals, alpha, beta, determinants)
+    irrep = wanted_irrep(integrals, symmetry)
+    if not integrals.labels.irreps:
+        return space
+    basis = space.basis
+    if isinstance(basis, DeterminantList):
+        irreps = list_irreps(basis, integrals.labels.irreps)
+        if irrep is not None:
+            basis, irreps = basis.take(np.flatnonzero(irreps == irrep)), irreps[irreps == irrep]
+    else:
+        irreps = product_irreps(basis[0], basis[1] or basis[0], integrals.labels.irreps)
+    if irrep is not None and not (irreps == irrep).any():
+        raise InputError(
+            "space", f"has no determinant of symmetry {irrep}", "give other strings, or --symmetry 0 for any"
+        )
+    return Space(basis, space.left_out, irrep, irreps)
+
+
+def _given_space(
+    integrals: Integrals, alpha: Strings | None, beta: Strings | None,
     determinants: DeterminantList | str | Path | None,
 ) -> Space:  # fmt: skip
-    """The determinants: a list, or alpha strings and those of beta where they are given."""
+    """The determinants of any symmetry."""
     if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
         raise InputError(
             "space", "is given twice or not at all", "give alpha strings, or a list of determinants"

@@ -119,6 +119,7 @@ class BatchedHamiltonian:
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
+        self.sector = h.sector
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
             steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),

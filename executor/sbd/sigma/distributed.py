@@ -31,6 +31,7 @@ class HamiltonianRows(Protocol):
     rows: tuple[int, int]
     parities: tuple[int, ...]
     symmetric: bool
+    sector: Host | None
 
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""
@@ -66,6 +67,7 @@ class DistributedHamiltonian:
         self.shape = (shares.count(ranks.rank), rows.shape[1])
         self.parities = rows.parities
         self._gathers = gathers or ranks.size == 1
+        self._sector = None if rows.sector is None else rows.put(rows.sector)
         n_beta, most = rows.shape[1], shares.most
         if self._gathers:
             self._blocks = [rows.block(0, rows.shape[0])]
@@ -90,13 +92,15 @@ class DistributedHamiltonian:
         return np.asarray(self._ranks.broadcast_object(values, 0))
 
     def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity, a new array unless that is x."""
+        """The part of x that has a parity, and lies in the sector; a new array unless that is x."""
         if parity == NEITHER:
-            return x
+            return x if self._sector is None else x * self._sector
         turned = self._rows.empty(*self.shape)
         turned[:] = x
         self._add_transpose(turned, parity)
         turned *= 0.5
+        if self._sector is not None:
+            turned *= self._sector
         return turned
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:

@@ -87,6 +87,8 @@ class ProductHamiltonian(OneRank):
     """
 
     dtype = "float64"
+    sector: Array | None = None
+    """Which products of the local rows states may have, bool; None: all."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
@@ -221,8 +223,9 @@ class ProductHamiltonian(OneRank):
         return ODD if np.array_equal(x, -x.T) else NEITHER
 
     def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity."""
-        return x if parity == NEITHER else (x + parity * x.T) / 2
+        """The part of x that has a parity, and lies in the sector."""
+        part = x if parity == NEITHER else (x + parity * x.T) / 2
+        return part if self.sector is None else part * self.sector
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`. `parity` is that of x (None: looked up)."""

@@ -70,6 +70,8 @@ def lowest_determinants(
     With a penalty only those of as many open shells as its spin needs.
     """
     diagonal = hamiltonian.diagonal()
+    if hamiltonian.sector is not None:
+        diagonal[~hamiltonian.sector] = np.inf
     if penalized is not None:
         diagonal[penalized.open_shells() < penalized.least_open] = np.inf
     energies = diagonal.ravel()

@@ -22,7 +22,7 @@ from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_choice, check_count, is_number
+from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
 Hamiltonian = ProductHamiltonian | ListHamiltonian
@@ -82,7 +82,8 @@ class SpinPenalty:
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
             )
-        check_choice("power of a spin penalty", self.power, (1, 2))
+        if self.power not in (1, 2):
+            raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:

@@ -26,7 +26,7 @@ HARMLESS = (
     "SYMML=0", "UHF=.FALSE.",
 )  # fmt: skip
 HARMFUL = (
-    "CORE=-1.5", "VIBRONIC=.TRUE.", "ST=1", "III=T", "ORBSYM=1,1,1 UHF", "ISYM=1 SYMLZ(2)=1", "ISYM=2",
+    "CORE=-1.5", "VIBRONIC=.TRUE.", "ST=1", "III=T", "ORBSYM=1,1,1 UHF", "ISYM=1 SYMLZ(2)=1", "ISYM=9",
     "UHF=perhaps", "LZ=-",
 )  # fmt: skip
 COMPLEX = (

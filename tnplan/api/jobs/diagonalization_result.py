@@ -147,9 +147,9 @@ def write_result(target: Path, result: Diagonalization) -> None:
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
     if result.order is not None:
         content["order"] = result.order
-    names = ("alpha", "beta", "two_alpha", "two_beta", "mixed")
+    names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
     if result.report["space"]["orbitals_shared"]:
-        names += ("one", "two")
+        names += ["one", "two"]
     for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])

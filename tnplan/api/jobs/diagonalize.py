@@ -35,6 +35,7 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.properties.reduced_density import occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
@@ -47,14 +48,15 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.planner.common.checks import check_choice
+from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
 from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
-    from tnplan.executor.sbd.basis.space import Strings
+    from tnplan.executor.sbd.basis.irreps import state_irrep
+from tnplan.executor.sbd.basis.space import Strings
 
 Array = NDArray[Any]
 
@@ -89,6 +91,7 @@ class _Solve:
     rdm: bool
     carry: CarryOver | None
     is_mixed: bool
+    symmetry: int | None
     begin_s: float
 
 
@@ -105,6 +108,7 @@ def diagonalize(
     rdm: bool = False,
     carry: CarryOver | None = None,
     precision: str = "fp64",
+    symmetry: int | None = None,
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
@@ -142,6 +146,9 @@ def diagonalize(
         Write the strings of most weight to files.
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
+    symmetry : int, optional
+        The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
+        ISYM of the FCIDUMP where that is above 1, else any.
     device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. `output` is an .npz with a .json
         beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
@@ -168,10 +175,12 @@ def diagonalize(
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     check_choice("--precision", precision, PRECISIONS)
+    if symmetry is not None:
+        check_count("--symmetry", symmetry, 0)
     _check_values(criteria, penalty, carry)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
-        precision == "mixed", begin_s,
+        precision == "mixed", symmetry, begin_s,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(asked, options),
@@ -188,7 +197,7 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
-    space = choose_space(known, asked.alpha, asked.beta, asked.determinants)
+    space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
     check_roots(asked.roots, space.size)
     if asked.penalty is not None:
         check_spin(asked.penalty, known)
@@ -231,7 +240,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     with rank.on_stream():
         setup = set_up_solve(
             request.integrals, request.space.basis, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads,
+            rank.memory_bytes, rank.threads, request.space.irrep,
         )  # fmt: skip
         rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
@@ -278,10 +287,12 @@ def _hand_over(
     space, wholes = in_product(hamiltonian, integrals, solution.states)
     matrices = consistent_densities(space, integrals, wholes, solution) if asked.rdm else ()
     counts = [occupations(space, whole) for whole in wholes]
+    irreps = request.space.irreps
     report = {
         "format": FORMAT, "version": VERSION, "converged": solution.converged,
         "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
         "spin_square": [spin_square(space, whole) for whole in wholes],
+        "symmetry": [None if irreps is None else state_irrep(state, irreps) for state in solution.states],
         "occupations": {
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },

@@ -94,13 +94,13 @@ def read_header(place: str, lines: Sequence[str]) -> FcidumpHeader:
         _check(f"{place}: {name}", name, fields[name])
     norb, nelec, ms2 = (_count(place, fields, name) for name in COUNTS)
     says = {name for name in fields if set(_values(fields[name])) - set(NOTHING)}
-    spins = [name for name in SWITCHES if name in says]
     complex_ = [
         name for name, real in COMPLEX_ORBITALS.items() if set(_values(fields.get(name, ""))) - set(real)
     ]
     return FcidumpHeader(
-        norb, nelec, ms2, first + len(head), *("".join(found[:1]) for found in (complex_, spins)),
-        _labels(place, fields, norb),
+        norb, nelec, ms2, first + len(head),
+        complex_keyword=next(iter(complex_), ""),
+        spins=next((name for name in SWITCHES if name in says), ""), labels=_labels(place, fields, norb),
     )  # fmt: skip
 
 

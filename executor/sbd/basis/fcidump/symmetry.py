@@ -50,8 +50,12 @@ class IntegralLines:
 
     def and_those_of(self, other: IntegralLines) -> IntegralLines:
         """These lines and those of another part of the same file."""
-        pairs = ((getattr(self, name), getattr(other, name)) for name in ("values", "indices", "lines"))
-        return IntegralLines(self.place, *map(np.concatenate, pairs), self.text)
+        return replace(
+            self,
+            values=np.concatenate([self.values, other.values]),
+            indices=np.concatenate([self.indices, other.indices]),
+            lines=np.concatenate([self.lines, other.lines]),
+        )
 
     def refusal(self, entry: int, problem: str, remedy: str = REMEDY) -> InputError:
         """What is wrong with the line of an entry."""
@@ -196,7 +200,8 @@ def _lists_both(entries: IntegralLines, symmetry: Symmetry) -> bool:
     if alone <= FEW * len(same):
         return True
     at = differing[0]
-    raise _unequal(entries, "(pq|rs)", *sorted(int(chosen[order[k]]) for k in (at, at + 1)), DECLARE)
+    earlier, later = sorted(int(chosen[order[k]]) for k in (at, at + 1))
+    raise _unequal(entries, "(pq|rs)", earlier, later, DECLARE)
 
 
 def check_momenta(entries: IntegralLines, momenta: Sequence[int]) -> None:
@@ -256,8 +261,8 @@ def _finest(entries: IntegralLines, name: str, alike: Sequence[int]) -> complex:
         size = max(1.0, abs(value))
         rounding = min(MOST_ROUNDING * size, (DIGITS + SLACK) * entries.unit(entry))
         if abs(entries.values[entry] - value) > max(TOLERANCE * size, rounding):
-            raise _unequal(entries, name, *sorted((entry, finest)))
-    return value  # type: ignore[no-any-return]
+            raise _unequal(entries, name, min(entry, finest), max(entry, finest))
+    return value
 
 
 def _unequal(entries: IntegralLines, name: str, first: int, again: int, remedy: str = REMEDY) -> InputError:
