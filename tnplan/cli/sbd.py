@@ -29,6 +29,8 @@ from tnplan.cli.terminal import say
 )
 @click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
+@click.option("--rotation", type=FILE, help="Rotate the orbitals first: an .npy, or an .npz of --natural.")
+@click.option("--natural", type=FILE, help="Write an FCIDUMP over natural orbitals, an .npz beside it.")
 @click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
 @click.option("--carryover-ratio", type=float, help="The share of strings to carry over.")
 @click.option(
@@ -50,6 +52,7 @@ def command(
     spin: float | None,
     spin_weight: float,
     start: Path | None,
+    natural: Path | None,
     carryover: Path | None,
     carryover_ratio: float | None,
     carryover_missing: float | None,
@@ -76,11 +79,12 @@ def command(
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty, start=start or (), carry=carry,
+        penalty=None if spin is None else penalty, start=start or (), carry=carry, natural=natural,
         output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
+        written += [] if natural is None else [natural, natural.with_suffix(".npz")]
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:

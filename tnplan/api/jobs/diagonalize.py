@@ -25,7 +25,10 @@ from tnplan.api.jobs.diagonalization_result import (
     Diagonalization,
     consistent_densities,
     in_product,
+    natural_files,
+    read_rotation,
     write_carry_over,
+    write_natural,
     write_result,
 )
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
@@ -36,8 +39,9 @@ from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import state_irrep
+from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
-from tnplan.executor.sbd.properties.reduced_density import occupations
+from tnplan.executor.sbd.properties.reduced_density import densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
@@ -50,7 +54,7 @@ from tnplan.executor.sbd.solver.solve import (
 )
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
@@ -92,6 +96,8 @@ class _Solve:
     carry: CarryOver | None
     is_mixed: bool
     symmetry: int | None
+    rotation: Any
+    natural: Path | None
     begin_s: float
 
 
@@ -109,6 +115,8 @@ def diagonalize(
     carry: CarryOver | None = None,
     precision: str = "fp64",
     symmetry: int | None = None,
+    rotation: Array | str | Path | None = None,
+    natural: str | Path | None = None,
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
@@ -149,6 +157,12 @@ def diagonalize(
     symmetry : int, optional
         The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
         ISYM of the FCIDUMP where that is above 1, else any.
+    rotation : array or path, optional
+        New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
+        integrals are rotated before anything else.
+    natural : path, optional
+        Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
+        and coefficients to the .npz of the same name.
     device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. `output` is an .npz with a .json
         beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
@@ -180,7 +194,7 @@ def diagonalize(
     _check_values(criteria, penalty, carry)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
-        precision == "mixed", symmetry, begin_s,
+        precision == "mixed", symmetry, rotation, None if natural is None else file_path(natural), begin_s,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(asked, options),
@@ -193,10 +207,12 @@ def diagonalize(
 
 def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
-    _check_outputs(options.output, asked.carry, asked.integrals, asked.alpha, asked.beta, asked.determinants)
+    _check_outputs(asked, options.output)
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
+    if asked.rotation is not None:
+        known = rotate_orbitals(known, read_rotation(asked.rotation))
     space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
     check_roots(asked.roots, space.size)
     if asked.penalty is not None:
@@ -318,6 +334,8 @@ def _hand_over(
     basis = request.space.basis
     order = basis.given if isinstance(basis, DeterminantList) else None
     result = Diagonalization(solution, order, matrices, report)
+    if asked.natural is not None:
+        write_natural(asked.natural, integrals, matrices or tuple(densities(space, x) for x in wholes))
     if asked.carry is not None:
         write_carry_over(asked.carry, space, wholes)
     if options.output is not None:
@@ -335,8 +353,14 @@ def _check_values(criteria: Criteria | None, penalty: SpinPenalty | None, carry:
             raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
 
 
-def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -> None:
-    outputs = [] if carry is None else [*carry.files]
+def _check_outputs(asked: _Solve, target: Path | None) -> None:
+    """Refuse outputs that cannot be written, or would replace an input or each other."""
+    outputs = [] if asked.carry is None else [*asked.carry.files]
+    inputs = asked.integrals, asked.alpha, asked.beta, asked.determinants, asked.rotation
+    if asked.natural is not None:
+        outputs += natural_files(asked.natural)
+        if target is not None and {target, target.with_suffix(".json")} & {*natural_files(asked.natural)}:
+            raise InputError("--natural", f"is {asked.natural}, which -o writes too", "give another name")
     if target is not None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")

@@ -46,9 +46,31 @@ the core energy."""
 
 
 def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
-    """The integrals of an FCIDUMP file; raises InputError naming the line that cannot be used.
+    """The integrals of an FCIDUMP file.
 
-    Integrals that take more than `room_bytes` are refused before they are made.
+    Parameters
+    ----------
+    path : path
+        The file, which gzip may have packed.
+    room_bytes : float
+        Integrals that take more are refused before they are made.
+
+    Returns
+    -------
+    Integrals
+        Real or complex, of orbitals that spins share or of each spin, as the header and the values say.
+
+    Raises
+    ------
+    InputError
+        Names the line or keyword that cannot be used.
+
+    Examples
+    --------
+    >>> integrals = tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.write_fcidump("h.fcidump", integrals)
+    >>> tnplan.read_fcidump("h.fcidump")
+    Integrals(2 orbitals, 1 alpha and 1 beta electrons)
     """
     place = str(path)
     lines = read_text(path, "an FCIDUMP file").splitlines()
