@@ -37,6 +37,11 @@ class NaturalOrbitals:
         Mean numbers of electrons [orbital]; or [spin, orbital] where each spin has orbitals of its own.
     matrix
         The orbitals [old orbital, natural orbital]; or [spin, old orbital, natural orbital].
+
+    Examples
+    --------
+    >>> tnplan.NaturalOrbitals(np.array([2.0, 0.0]), np.eye(2))
+    NaturalOrbitals(2 orbitals)
     """
 
     occupations: Array

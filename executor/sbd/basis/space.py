@@ -48,11 +48,16 @@ class Space:
         return len(alpha), len(beta or alpha)
 
     @property
+    def allowed(self) -> Array | None:
+        """Which determinants states may have; None: all."""
+        if self.irrep is None or self.irreps is None:
+            return None
+        return np.asarray(self.irreps == self.irrep)
+
+    @property
     def size(self) -> int:
         """The number of determinants that states may have."""
-        if self.irrep is None or self.irreps is None:
-            return prod(self.shape)
-        return int((self.irreps == self.irrep).sum())
+        return prod(self.shape) if self.allowed is None else int(self.allowed.sum())
 
 
 def choose_space(

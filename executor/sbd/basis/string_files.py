@@ -36,7 +36,7 @@ LONGEST = 80
 
 
 @dataclass(frozen=True)
-class Samples:
+class Bitstrings:
     """Bitstrings of a file: `bits` [string, bit], the first orbital first, and their weights.
 
     `places` are the line, key or row of each.
@@ -118,7 +118,7 @@ def _merged(bits: Array, weights: Array) -> StringSet:
     return from_occupied(np.ascontiguousarray(bits[first[order]]))
 
 
-def _read(path: str | Path, n_orbitals: int, spin: int) -> Samples:
+def _read(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
     with open_input(path) as stream:
         start = stream.read(4)
     if start.startswith(b"PK"):
@@ -128,7 +128,7 @@ def _read(path: str | Path, n_orbitals: int, spin: int) -> Samples:
     return _from_lines(path, n_orbitals)
 
 
-def _from_lines(path: str | Path, n_orbitals: int) -> Samples:
+def _from_lines(path: str | Path, n_orbitals: int) -> Bitstrings:
     """A bitstring a line, with its weight behind it where it has one; what follows # is a comment."""
     rows: list[tuple[str, Any, str]] = []
     for number, line in enumerate(read_text(path, "a file of bitstrings, one a line").splitlines(), 1):
@@ -141,10 +141,10 @@ def _from_lines(path: str | Path, n_orbitals: int) -> Samples:
                 f"{path}: {place}", f"has {len(words)} fields", "write a bitstring and its weight"
             )
         rows.append((words[0], words[1] if len(words) == 2 else 1.0, place))
-    return _samples(path, rows, n_orbitals)
+    return _checked(path, rows, n_orbitals)
 
 
-def _from_counts(path: str | Path, n_orbitals: int) -> Samples:
+def _from_counts(path: str | Path, n_orbitals: int) -> Bitstrings:
     """A JSON object of bitstrings and their counts, also under `counts`; or a list of bitstrings."""
     document = load_json(path)
     if isinstance(document, Mapping) and isinstance(document.get("counts"), Mapping):
@@ -156,10 +156,10 @@ def _from_counts(path: str | Path, n_orbitals: int) -> Samples:
         rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
     else:
         raise InputError(str(path), "is no object of counts and no list of bitstrings", 'write {"0011": 12}')
-    return _samples(path, rows, n_orbitals)
+    return _checked(path, rows, n_orbitals)
 
 
-def _samples(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int) -> Samples:
+def _checked(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int) -> Bitstrings:
     """Bitstrings and weights, checked; all of one length, or hexadecimal numbers."""
     is_hexadecimal = bool(rows) and HEXADECIMAL.fullmatch(rows[0][0]) is not None
     both = 2 * n_orbitals
@@ -177,7 +177,7 @@ def _samples(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int
         texts.append(text)
     characters = np.frombuffer("".join(texts).encode(), np.uint8)
     bits = characters.reshape(-1, length)[:, ::-1] == ord("1")
-    return Samples(bits, weights, [place for _, _, place in rows], str(path))
+    return Bitstrings(bits, weights, [place for _, _, place in rows], str(path))
 
 
 def _weight(place: str, given: Any) -> float:
@@ -190,7 +190,7 @@ def _weight(place: str, given: Any) -> float:
     return weight
 
 
-def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Samples:
+def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
     """Arrays of bits with or without weights, or of integers for each spin."""
     remedy = f"give an .npz with an array named {BITS[0]} [string, bit] and, if you like, {WEIGHTS[0]}"
     with open_archive(path, remedy) as archive:
@@ -224,4 +224,4 @@ def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Samples:
         )
     places = [f"row {row} of {named}" for row in range(len(values))]
     bits = np.ascontiguousarray(values[:, ::-1] == 1)
-    return Samples(bits, np.asarray(weights, np.float64), places, str(path))
+    return Bitstrings(bits, np.asarray(weights, np.float64), places, str(path))

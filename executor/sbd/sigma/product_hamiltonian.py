@@ -135,6 +135,10 @@ class ProductHamiltonian(OneRank):
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._whole = self.block(0, self.shape[0])
 
+    def restrict(self, allowed: Array) -> None:
+        """From now on states lie in a sector: `allowed` [alpha string, beta string] of all rows."""
+        self.sector = allowed[slice(*self.rows)]
+
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""
         other = copy.copy(self)

@@ -14,7 +14,6 @@ from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import product_irreps
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
@@ -76,12 +75,8 @@ def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevic
 def set_up_solve(
     integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
     world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
-    irrep: int | None = None,
 ) -> SolveSetup:  # fmt: skip
-    """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short.
-
-    States over products have the representation `irrep`, if one is given.
-    """
+    """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     if isinstance(space, DeterminantList):
         listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
         fitted = fit_memory(len(space) * numbers_of(integrals), n_roots, criteria, memory_bytes)
@@ -94,10 +89,6 @@ def set_up_solve(
         integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
-    if irrep is not None:
-        labels = integrals.labels.irreps
-        of_products = product_irreps(product.alpha.strings, product.beta.strings, labels)
-        product.sector = of_products[slice(*product.rows)] == irrep
     if gpu:
         from tnplan.executor.sbd.cuda.steps import check_gpu
 

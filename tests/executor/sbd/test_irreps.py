@@ -88,7 +88,7 @@ def test_on_ranks(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(ranks: Any) -> Any:
         h = ProductHamiltonian(integrals, strings, rank_of=(ranks.rank, ranks.size), threads=1)
-        h.sector = product_irreps(strings, strings, LABELS)[slice(*h.rows)] == 2
+        h.restrict(product_irreps(strings, strings, LABELS) == 2)
         make: Any = (lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))) if batched else h.as_type
         return solve(h, integrals, 2, criteria=TIGHT["criteria"], backend=DistributedVectors(h, ranks, make))
 

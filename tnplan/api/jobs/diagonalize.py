@@ -43,6 +43,7 @@ from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.properties.reduced_density import densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
@@ -256,8 +257,10 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     with rank.on_stream():
         setup = set_up_solve(
             request.integrals, request.space.basis, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads, request.space.irrep,
+            rank.memory_bytes, rank.threads,
         )  # fmt: skip
+        if isinstance(setup.hamiltonian, ProductHamiltonian) and request.space.allowed is not None:
+            setup.hamiltonian.restrict(request.space.allowed)
         rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(

@@ -68,8 +68,7 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
     Examples
     --------
     >>> integrals = tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
-    >>> tnplan.write_fcidump("h.fcidump", integrals)
-    >>> tnplan.read_fcidump("h.fcidump")
+    >>> tnplan.read_fcidump(tnplan.write_fcidump("h.fcidump", integrals))
     Integrals(2 orbitals, 1 alpha and 1 beta electrons)
     """
     place = str(path)

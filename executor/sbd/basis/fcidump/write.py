@@ -12,13 +12,13 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, turned_pairs
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.files import write_text
+from tnplan.planner.common.files import file_path, write_text
 
 SEPARATOR = "0.0 0 0 0 0"
 """The line between two blocks of a file with orbitals of each spin."""
 
 
-def write_fcidump(path: str | Path, integrals: Integrals) -> None:
+def write_fcidump(path: str | Path, integrals: Integrals) -> Path:
     """Write integrals to an FCIDUMP file.
 
     Parameters
@@ -28,6 +28,11 @@ def write_fcidump(path: str | Path, integrals: Integrals) -> None:
     integrals : Integrals
         What `read_fcidump`, `from_arrays` or `rotate_orbitals` gave.
 
+    Returns
+    -------
+    path
+        The file.
+
     Raises
     ------
     InputError
@@ -36,9 +41,12 @@ def write_fcidump(path: str | Path, integrals: Integrals) -> None:
     Examples
     --------
     >>> integrals = tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1)
-    >>> tnplan.write_fcidump("h.fcidump", integrals)
+    >>> tnplan.write_fcidump("h.fcidump", integrals).name
+    'h.fcidump'
     """
-    write_text(Path(path), fcidump_text(integrals))
+    target = file_path(path)
+    write_text(target, fcidump_text(integrals))
+    return target
 
 
 def fcidump_text(integrals: Integrals) -> str:
