@@ -29,6 +29,11 @@ from tnplan.cli.terminal import say
 )
 @click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
+@click.option(
+    "--spin-orbitals/--no-spin-orbitals",
+    default=None,
+    help="NORB counts spin orbitals of both spins (GHF), or orbitals [default: as the header says].",
+)
 @click.option("--rotation", type=FILE, help="Rotate the orbitals first: an .npy, or an .npz of --natural.")
 @click.option("--natural", type=FILE, help="Write an FCIDUMP over natural orbitals, an .npz beside it.")
 @click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")

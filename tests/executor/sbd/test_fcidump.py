@@ -24,6 +24,7 @@ HARMLESS = (
     "IUHF=0", "TREL=.false.", "TREAL=.TRUE.", "PROPBITLEN=15", "NPROP=1 1 1", "OCC=2,0", "CLOSED=-1",
     "FROZEN=0", "CORE=1", "IGENERAL=0", "VIBRONIC=F", "ST=0", "III=.FALSE.", "KSYM=0 0 0", "KMOD=2",
     "SYMML=0", "UHF=.FALSE.",
+    "FOCK= -1.5, 2.5E-1,0", "ITGENERAL=1",
 )  # fmt: skip
 HARMFUL = (
     "CORE=-1.5", "VIBRONIC=.TRUE.", "ST=1", "III=T", "ORBSYM=1,1,1 UHF", "ISYM=1 SYMLZ(2)=1", "ISYM=9",
@@ -178,7 +179,10 @@ def test_files_of_other_programs() -> None:
     if not CASES.exists():
         pytest.skip(f"needs {CASES}")
     assert read_fcidump(CASES / "h2_lz.fcidump.gz").has_ordered_pairs
-    assert read_fcidump(CASES / "n2_ghf.fcidump.gz").is_general
+    assert read_fcidump(CASES / "n2_ghf.fcidump.gz", spin_orbitals=True).is_general
+    for name in ("n2_ghf.fcidump.gz", "h2_igen.fcidump"):
+        with pytest.raises(InputError, match="IGENERAL: is set for orbitals and for spin orbitals"):
+            read_fcidump(CASES / name)
     with pytest.raises(InputError, match="SYMLZ: is set, for orbitals that are complex"):
         read_fcidump(CASES / "h2_symlz.fcidump")
     for path in CASES.glob("h2_*.fcidump"):

@@ -34,7 +34,7 @@ def test_files_of_every_kind(tmp_path: Path, kind: str, style: str, spelling: st
     bodies = random_bodies(kind, orbitals, N, 21)
     path = tmp_path / "h"
     path.write_text(file_of(bodies, kind, (2, 1), style, spelling))
-    read = read_fcidump(path)
+    read = read_fcidump(path, spin_orbitals=True if style == "general" else None)
     assert read.core == 0.5
     assert read.is_complex == (kind == "complex")
     assert read.has_ordered_pairs == (kind != "real")
@@ -85,7 +85,7 @@ def test_values_say_that_orbitals_are_complex(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("IUHF=1,", "IUHF=1,IGENERAL=1,", "line 36: gives .* again"),
+        ("IUHF=1,", "TREL=T,", "again, .* apart: the integrals are not symmetric"),
         ("\n0.0 0 0 0 0", "", "has 1 lines of four zeros"),
         ("\n0.0 0 0 0 0", "\n0.25 0 0 0 0", "parts two blocks and is not 0"),
         (" 0 0\n", " 1 1\n", "lines of four zeros|stands in a block"),
@@ -97,6 +97,27 @@ def test_bad_blocks(tmp_path: Path, old: str, new: str, message: str) -> None:
     (tmp_path / "h").write_text(text.replace(old, new))
     with pytest.raises(InputError, match=message):
         read_fcidump(tmp_path / "h")
+
+
+def test_igeneral_needs_an_answer(tmp_path: Path) -> None:
+    """Block2 writes it for orbitals and spin orbitals; more electrons than NORB decide, and so does IUHF."""
+    bodies, path = random_bodies("real", "shared", N, 28), tmp_path / "h"
+    text = file_of(bodies, "real", (1, 1), "shared").replace("MS2=0,", "MS2=0,IGENERAL=1,ITGENERAL=1,")
+    path.write_text(text)
+    with pytest.raises(
+        InputError, match=r"IGENERAL: is set for .*; say which NORB counts: give --spin-orbitals"
+    ):
+        read_fcidump(path)
+    assert read_fcidump(path, spin_orbitals=True).is_general
+    assert read_fcidump(path, spin_orbitals=False).has_common_orbitals
+    path.write_text(text.replace("NELEC=2", "NELEC=4"))
+    assert read_fcidump(path).has_common_orbitals
+    path.write_text(file_of(bodies, "real", (1, 1), "blocks").replace("IUHF=1,", "IUHF=1,IGENERAL=1,"))
+    assert read_fcidump(path).beta is not None
+    with pytest.raises(
+        InputError, match="--spin-orbitals: is set, and IUHF says that orbitals are of each spin"
+    ):
+        read_fcidump(path, spin_orbitals=True)
 
 
 def test_spin_orbitals_that_mix_are_refused(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class _Solve:
     carry: CarryOver | None
     is_mixed: bool
     symmetry: int | None
+    spin_orbitals: bool | None
     rotation: Any
     natural: Path | None
     begin_s: float
@@ -116,6 +117,7 @@ def diagonalize(
     carry: CarryOver | None = None,
     precision: str = "fp64",
     symmetry: int | None = None,
+    spin_orbitals: bool | None = None,
     rotation: Array | str | Path | None = None,
     natural: str | Path | None = None,
     device: str = "auto",
@@ -158,6 +160,8 @@ def diagonalize(
     symmetry : int, optional
         The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
         ISYM of the FCIDUMP where that is above 1, else any.
+    spin_orbitals : bool, optional
+        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), as in `read_fcidump`.
     rotation : array or path, optional
         New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
         integrals are rotated before anything else.
@@ -195,7 +199,9 @@ def diagonalize(
     _check_values(criteria, penalty, carry)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
-        precision == "mixed", symmetry, rotation, None if natural is None else file_path(natural), begin_s,
+        precision == "mixed", symmetry, spin_orbitals, rotation,
+        None if natural is None else file_path(natural),
+        begin_s,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(asked, options),
@@ -211,7 +217,7 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     _check_outputs(asked, options.output)
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
-    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
+    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
     if asked.rotation is not None:
         known = rotate_orbitals(known, read_rotation(asked.rotation))
     space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)

@@ -23,8 +23,10 @@ NOTHING = ("0", "F")
 """Values that say no, as `_plain` writes them."""
 COUNTS = ("NORB", "NELEC", "MS2")
 """Keywords of numbers that every header has; MS2 may be missing."""
-LABELS = ("ORBSYM", "ISYM", "SYML", "PROPBITLEN", "KMOD")
-"""Symmetries of orbitals and of the state looked for, and how they are numbered: not of the Hamiltonian."""
+LABELS = ("ORBSYM", "ISYM", "SYML", "PROPBITLEN", "KMOD", "ITGENERAL")
+"""Symmetries of orbitals and of the state looked for, their numbering, and that all h(pq) are listed."""
+ENERGIES = ("FOCK",)
+"""Energies of orbitals."""
 OCCUPATIONS = ("OCC", "CLOSED", "CORE", "FROZEN")
 """Numbers of orbitals of a reference, which the strings say here. A CORE that is no integer is an energy."""
 COMPLEX_ORBITALS = {
@@ -34,16 +36,16 @@ COMPLEX_ORBITALS = {
 """Keywords of complex orbitals, over which (pq|rs) is not (qp|rs), and values that say that they are real."""
 BLOCKS, SPIN_ORBITALS = "IUHF", "UHF"
 """Orbitals of each spin: one block of integrals after the other, or numbered alpha and beta in turn."""
-GENERAL = ("IGENERAL", "TREL")
-"""Spin orbitals of both spins, which NORB counts."""
-SWITCHES = (*GENERAL, BLOCKS, SPIN_ORBITALS)
+GENERAL, LISTED = "TREL", "IGENERAL"
+"""Spin orbitals of both spins, which NORB counts; and that all (pq|rs) are listed, of these or of others."""
+SWITCHES = (GENERAL, BLOCKS, SPIN_ORBITALS, LISTED)
 REFUSED = {
     "VIBRONIC": "the Hamiltonian has vibrations",
     "ST": "a similarity-transformed Hamiltonian is not symmetric",
     "III": "the Hamiltonian has integrals of three electrons",
 }
 """Keywords that ask for what is not there, unless they say no."""
-KNOWN = {*COUNTS, *LABELS, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED}
+KNOWN = {*COUNTS, *LABELS, *ENERGIES, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED}
 LARGEST_IRREP = 8
 
 
@@ -60,7 +62,7 @@ class FcidumpHeader:
     complex_keyword
         The keyword that says that orbitals are complex; empty where none does.
     spins
-        "" where both spins share orbitals, else BLOCKS, SPIN_ORBITALS, or a keyword of GENERAL.
+        "" where both spins share orbitals, else GENERAL, BLOCKS, SPIN_ORBITALS, or LISTED if nothing more.
     labels
         Symmetry labels, by orbital of the file.
     """
@@ -134,6 +136,8 @@ def _check(place: str, name: str, text: str) -> None:
             place, f"is a keyword that is not known here, and is {_short(text)}",
             "take it out of the header if it does not change what the integrals mean",
         )  # fmt: skip
+    if name in ENERGIES:
+        return
     whole = r"[+-]?\d+" if name in LABELS + OCCUPATIONS else r"[+-]?\d+|T|F"
     if not all(re.fullmatch(whole, value) for value in values):
         wanted = "integers" if name in LABELS + OCCUPATIONS else "integers, T or F"

@@ -16,6 +16,7 @@ import numpy as np
 from tnplan.executor.sbd.basis.fcidump.header import (
     BLOCKS,
     GENERAL,
+    LISTED,
     NUMBER,
     REMEDY,
     SPIN_ORBITALS,
@@ -45,7 +46,9 @@ BOUNDS = 6
 the core energy."""
 
 
-def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
+def read_fcidump(
+    path: str | Path, room_bytes: float = np.inf, spin_orbitals: bool | None = None
+) -> Integrals:
     """The integrals of an FCIDUMP file.
 
     Parameters
@@ -54,6 +57,9 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
         The file, which gzip may have packed.
     room_bytes : float
         Integrals that take more are refused before they are made.
+    spin_orbitals : bool, optional
+        Whether NORB counts spin orbitals of both spins (GHF) or orbitals. Default: what the header says;
+        IGENERAL, which programs write for both, needs an answer.
 
     Returns
     -------
@@ -77,13 +83,13 @@ def read_fcidump(path: str | Path, room_bytes: float = np.inf) -> Integrals:
     if not 1 <= header.n_orbitals <= MOST_ORBITALS:
         raise InputError(f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
     _check_room(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
-    counts = _electrons(place, header)
+    general = _is_general(place, header, spin_orbitals)
+    counts = _electrons(place, header, general)
     entries = _entries(place, lines, header.n_lines)
-    if header.spins in GENERAL or not header.spins:
+    if header.spins not in (BLOCKS, SPIN_ORBITALS):
         symmetry = find_symmetry(entries, header.complex_keyword, header.n_orbitals)
         _check_room(place, header.n_orbitals, symmetry.n_pairs, entries.values.itemsize, room_bytes)
         one, two, core = _of_block(entries, symmetry, header.labels.momenta)
-        general = header.spins in GENERAL
         return Integrals(*counts, core, one, two, is_general=general, labels=header.labels)
     return _of_spins(entries, header, counts, room_bytes)
 
@@ -95,10 +101,30 @@ def _check_room(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, room
         raise InputError(f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory")
 
 
-def _electrons(place: str, header: FcidumpHeader) -> tuple[int, int]:
+def _is_general(place: str, header: FcidumpHeader, given: bool | None) -> bool:
+    """Whether NORB counts spin orbitals of both spins."""
+    if header.spins in (BLOCKS, SPIN_ORBITALS):
+        if given:
+            raise InputError(
+                "--spin-orbitals",
+                f"is set, and {header.spins} says that orbitals are of each spin",
+                "leave it out",
+            )
+        return False
+    if given is not None:
+        return given
+    if header.spins == LISTED and header.n_electrons <= header.n_orbitals:
+        raise InputError(
+            f"{place}: {LISTED}", "is set for orbitals and for spin orbitals of both spins (GHF)",
+            "say which NORB counts: give --spin-orbitals or --no-spin-orbitals",
+        )  # fmt: skip
+    return header.spins == GENERAL
+
+
+def _electrons(place: str, header: FcidumpHeader, general: bool) -> tuple[int, int]:
     """The numbers of alpha and beta electrons."""
     n_orbitals, n_electrons, spin = header.n_orbitals, header.n_electrons, header.spin
-    if header.spins in GENERAL:
+    if general:
         check_counts(f"{place}: NELEC", n_orbitals, n_electrons, 0)
         return n_electrons, 0
     if (n_electrons + spin) % 2:
