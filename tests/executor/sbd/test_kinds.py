@@ -15,6 +15,8 @@ from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_squar
 from tests.support.engines.sbd import every_string, string_set
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tnplan.api.jobs.diagonalize import diagonalize
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.properties.reduced_density import densities
@@ -22,12 +24,13 @@ from tnplan.executor.sbd.properties.spin_square import apply_spin_square
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.solve import SpinPenalty
+from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
 N = 4
-TIGHT = {"criteria": Criteria(residual=1e-9), "device": "cpu", "threads": 1}
+TIGHT: dict[str, Any] = {"criteria": Criteria(residual=1e-9), "device": "cpu", "threads": 1}
 every_kind = pytest.mark.parametrize(("kind", "orbitals"), [*product(KINDS, ORBITALS)])
 
 
@@ -96,8 +99,8 @@ def test_states_densities_and_spin(kind: str, orbitals: str) -> None:
     given = string_set(strings, integrals)
     space = from_product(given, given, np.arange(len(determinants)))
     for result in (
-        diagonalize(integrals, strings, roots=4, rdm=True, **TIGHT),  # type: ignore[arg-type]
-        diagonalize(integrals, determinants=space, roots=4, rdm=True, **TIGHT),  # type: ignore[arg-type]
+        diagonalize(integrals, strings, roots=4, rdm=True, **TIGHT),
+        diagonalize(integrals, determinants=space, roots=4, rdm=True, **TIGHT),
     ):
         np.testing.assert_allclose(result.energies, expected, atol=1e-9)
         for state, density, square in zip(
@@ -133,11 +136,11 @@ def test_general_spin_orbitals(kind: str) -> None:
     integrals = from_arrays(bodies[0], bodies[2], 3, 0, fold=8 if kind == "real" else 4, general=True)
     strings = every_string(6, 3)
     expected = np.linalg.eigvalsh(matrix_over(bodies[0], bodies[2], strings))[:2]
-    result = diagonalize(integrals, strings, roots=2, rdm=True, **TIGHT)  # type: ignore[arg-type]
+    result = diagonalize(integrals, strings, roots=2, rdm=True, **TIGHT)
     np.testing.assert_allclose(result.energies, expected, atol=1e-9)
     assert result.report["spin_square"] == [None, None]
     with pytest.raises(InputError, match="--spin: needs orbitals that both spins share"):
-        diagonalize(integrals, strings, penalty=SpinPenalty(0.5), **TIGHT)  # type: ignore[arg-type]
+        diagonalize(integrals, strings, penalty=SpinPenalty(0.5), **TIGHT)
 
 
 @pytest.mark.parametrize("kind", ["four-fold", "complex"])
@@ -151,7 +154,7 @@ def test_a_spin_of_complex_orbitals(kind: str) -> None:
         squares - 2 * np.eye(len(squares))
     )
     expected = np.linalg.eigvalsh(penalized)[:2] + 0.5
-    result = diagonalize(integrals, strings, roots=2, penalty=SpinPenalty(1.0, 50.0), **TIGHT)  # type: ignore[arg-type]
+    result = diagonalize(integrals, strings, roots=2, penalty=SpinPenalty(1.0, 50.0), **TIGHT)
     np.testing.assert_allclose(result.energies, expected, atol=1e-8)
     np.testing.assert_allclose(result.report["spin_square"], 2, atol=1e-7)
 
@@ -161,12 +164,38 @@ def test_a_solve_of_complex_states_goes_on(tmp_path: Path) -> None:
     integrals = integrals_of(bodies, "complex", (2, 2))
     strings, target = every_string(N, 2), tmp_path / "out.npz"
     begin = {**TIGHT, "criteria": Criteria(residual=1e-9, steps=3)}
-    first = diagonalize(integrals, strings, output=target, **begin)  # type: ignore[arg-type]
+    first = diagonalize(integrals, strings, output=target, **begin)
     assert not first.solution.converged
-    whole = diagonalize(integrals, strings, output=target, resume=True, **TIGHT)  # type: ignore[arg-type]
+    whole = diagonalize(integrals, strings, output=target, resume=True, **TIGHT)
     assert whole.solution.converged
-    again = diagonalize(integrals, strings, start=target, **TIGHT)  # type: ignore[arg-type]
+    again = diagonalize(integrals, strings, start=target, **TIGHT)
     np.testing.assert_allclose(again.energies, whole.energies, atol=1e-12)
     assert again.solution.steps <= 2
     with pytest.raises(InputError, match="complex"):
-        diagonalize(integrals, strings, precision="mixed", **TIGHT)  # type: ignore[arg-type]
+        diagonalize(integrals, strings, precision="mixed", **TIGHT)
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+@every_kind
+def test_ranks_find_the_states(kind: str, orbitals: str, gathers: bool, tmp_path: Path) -> None:
+    bodies = random_bodies(kind, orbitals, N, 18)
+    integrals = integrals_of(bodies, kind, (2, 2))
+    strings = string_set(every_string(N, 2), integrals)
+    alone = product_hamiltonian(integrals, strings, threads=1)
+    expected = solve(alone, integrals, 2, criteria=TIGHT["criteria"])
+    held = tmp_path / "x.ckpt"
+
+    def work(ranks: Communicator) -> Any:
+        h = product_hamiltonian(integrals, strings, rank_of=(ranks.rank, ranks.size), threads=1)
+        backend = DistributedVectors(h, ranks, h.as_type, gathers)
+        short = solve(h, integrals, 2, criteria=Criteria(steps=2), backend=backend, checkpoint=held)
+        whole = solve(
+            h, integrals, 2, criteria=TIGHT["criteria"], backend=backend, checkpoint=held, resume=True
+        )
+        return short, whole
+
+    results = run_ranks(3, work)
+    assert not results[0][0].converged
+    np.testing.assert_allclose(results[0][1].energies, expected.energies, atol=1e-10)
+    for state, energy in zip(results[0][1].states, expected.energies, strict=True):
+        np.testing.assert_allclose(np.vdot(state, alone.apply(state)).real + 0.5, energy, atol=1e-9)
