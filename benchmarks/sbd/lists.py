@@ -36,7 +36,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import from_occupied
-from tnplan.executor.sbd.lists.list_hamiltonian import ELEMENT_BYTES, ListHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import INDEX_BYTES, VALUE_BYTES, ListHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
@@ -97,7 +97,7 @@ def on_one_cpu(integrals: Integrals, basis: DeterminantList, memory_bytes: float
     """Multiplications with cells alone and with elements kept, on one core and on all."""
     x = np.random.default_rng(0).standard_normal(len(basis))
     row, y = made_again(integrals, basis, x)
-    if ELEMENT_BYTES * row["pairs_contributing"] > memory_bytes:
+    if (INDEX_BYTES + VALUE_BYTES) * row["pairs_contributing"] > memory_bytes:
         return row
     begin = time.perf_counter()
     kept = ListHamiltonian(integrals, basis)

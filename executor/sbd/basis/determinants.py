@@ -61,9 +61,15 @@ class DeterminantList:
         """Numbers of the alpha and beta strings."""
         return len(self.alpha_strings), len(self.beta_strings)
 
+    def take(self, chosen: Array) -> DeterminantList:
+        """The determinants of these numbers, which rise."""
+        return DeterminantList(
+            self.alpha_strings, self.beta_strings, self.alpha[chosen], self.beta[chosen], self.given[chosen]
+        )
+
     def embed(self, x: Array) -> Array:
         """A state [determinant] as a matrix [alpha string, beta string], zero elsewhere."""
-        whole = np.zeros(self.product_shape)
+        whole = np.zeros(self.product_shape, x.dtype)
         whole[self.alpha, self.beta] = x
         return whole
 

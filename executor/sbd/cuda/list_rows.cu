@@ -28,11 +28,12 @@ struct Orbitals {
     int n, n_pairs;
 };
 
-__device__ inline int pair(int p, int q, int n) {
+// The number of the pair of p and q: in order where that is how pairs are numbered.
+__device__ inline Place pair(int p, int q, Orbitals o) {
     if (p == q)
         return p;
-    const int high = p > q ? p : q, low = p > q ? q : p;
-    return n + high * (high - 1) / 2 + low;
+    const int high = p > q ? p : q, low = p > q ? q : p, unordered = o.n * (o.n + 1) / 2;
+    return o.n + high * (high - 1) / 2 + low + (p < q && o.n_pairs > unordered ? unordered - o.n : 0);
 }
 
 // The bits of word w that stand for orbitals below p.
@@ -90,14 +91,14 @@ __device__ double single_value(const String &bra, const String &ket, const Strin
                                const double *__restrict__ one, const double *__restrict__ two,
                                const double *__restrict__ two_other) {
     const int p = only_in(bra, ket, 0), q = only_in(ket, bra, 0);
-    const Place both = pair(p, q, o.n);
+    const Place both = pair(p, q, o);
     double value = one[p * o.n + q] + over_filled(held, two_other + both * o.n_pairs);
 #pragma unroll
     for (int w = 0; w < WORDS; ++w)
         for (Word word = ket.words[w]; word; word &= word - 1) {
             const int k = BITS * w + lowest(word);
             if (k != q)
-                value += two[both * o.n_pairs + k] - two[(Place)pair(p, k, o.n) * o.n_pairs + pair(k, q, o.n)];
+                value += two[both * o.n_pairs + k] - two[pair(p, k, o) * o.n_pairs + pair(k, q, o)];
         }
     return between(ket, p, q) & 1 ? -value : value;
 }
@@ -105,8 +106,8 @@ __device__ double single_value(const String &bra, const String &ket, const Strin
 // The element between determinants that differ by two excitations of this spin.
 __device__ double double_value(const String &bra, const String &ket, Orbitals o, const double *__restrict__ two) {
     const int p1 = only_in(bra, ket, 0), p2 = only_in(bra, ket, 1), q1 = only_in(ket, bra, 0), q2 = only_in(ket, bra, 1);
-    const double value = two[(Place)pair(p1, q1, o.n) * o.n_pairs + pair(p2, q2, o.n)] -
-                         two[(Place)pair(p1, q2, o.n) * o.n_pairs + pair(p2, q1, o.n)];
+    const double value = two[pair(p1, q1, o) * o.n_pairs + pair(p2, q2, o)] -
+                         two[pair(p1, q2, o) * o.n_pairs + pair(p2, q1, o)];
     const int low = p2 < q2 ? p2 : q2, high = p2 < q2 ? q2 : p2;
     const int moved = (low < p1 && p1 < high) + (low < q1 && q1 < high);
     return between(ket, p1, q1) + between(ket, p2, q2) + moved & 1 ? -value : value;

@@ -83,12 +83,13 @@ class BatchedList:
     """The rows of H that a `ListHamiltonian` holds, without the core energy, made where `steps` work."""
 
     symmetric = False
+    sector = None
 
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
         """Puts the tables where the steps work."""
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
-        tables, (alpha_terms, beta_terms) = h.tables, h.terms
+        tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
         put: dict[int, Array] = {}
 
         def placed(part: Any) -> Any:

@@ -40,14 +40,16 @@ def add_within(
 
 
 @jit
-def add_across(cells: Any, links: Any, d: int, b: int, low: Any, high: Any, x: Any, mixed: Any) -> None:
+def add_across(
+    cells: Any, links: Any, d: int, b: int, low: Any, high: Any, weight: float, x: Any, mixed: Any
+) -> None:
     """What excitations of both spins give in row d, of beta string b; low and high orbitals of pairs."""
     s, base = cells.start[d], cells.base[d]
     for link in range(links.start[b], links.start[b + 1]):
         r, t = links.create[link], links.destroy[link]
         for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
             place, code = cells.entries[e, 0], cells.entries[e, 1]
-            product = x[d] * x[place] * links.sign[link] * (1 - 2 * (code & 1))
+            product = weight * x[place] * links.sign[link] * (1 - 2 * (code & 1))
             p, q = low[code >> 2], high[code >> 2]
             if code & 2:
                 p, q = q, p
@@ -57,25 +59,26 @@ def add_across(cells: Any, links: Any, d: int, b: int, low: Any, high: Any, x: A
 
 @jit
 def add_densities(
-    first: int, last: int, tables: Any, cells: Any, low: Any, high: Any, x: Any, one_alpha: Any,
-    one_beta: Any, two_alpha: Any, two_beta: Any, mixed: Any,
+    first: int, last: int, tables: Any, cells: Any, low: Any, high: Any, bra: Any, ket: Any,
+    one_alpha: Any, one_beta: Any, two_alpha: Any, two_beta: Any, mixed: Any,
 ) -> None:  # fmt: skip
-    """Add what rows first .. last-1 of a state give to its density matrices, of one spin and of both.
+    """Add what rows first .. last-1 of one state and another state give, of one spin and of both.
 
     `low` and `high` are the orbitals of pairs.
     """
     alpha, beta, _, beta_links = tables
     n = len(one_alpha)
     for d in range(first, last):
-        a, b, weight = alpha.number[d], beta.number[d], x[d]
+        a, b, weight = alpha.number[d], beta.number[d], bra[d]
         string_a, string_b = alpha.own[a], beta.own[b]
-        add_same_spin(string_a, string_a, 0, weight * weight, one_alpha, two_alpha)
-        add_same_spin(string_b, string_b, 0, weight * weight, one_beta, two_beta)
+        own = weight * ket[d]
+        add_same_spin(string_a, string_a, 0, own, one_alpha, two_alpha)
+        add_same_spin(string_b, string_b, 0, own, one_beta, two_beta)
         for p in range(n):
             if is_filled(string_a, p):
                 for r in range(n):
                     if is_filled(string_b, r):
-                        mixed[p, p, r, r] += weight * weight
-        add_within(alpha, a, string_b, weight, True, x, one_beta, two_beta, mixed)
-        add_within(beta, b, string_a, weight, False, x, one_alpha, two_alpha, mixed)
-        add_across(cells, beta_links, d, b, low, high, x, mixed)
+                        mixed[p, p, r, r] += own
+        add_within(alpha, a, string_b, weight, True, ket, one_beta, two_beta, mixed)
+        add_within(beta, b, string_a, weight, False, ket, one_alpha, two_alpha, mixed)
+        add_across(cells, beta_links, d, b, low, high, weight, ket, mixed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, DeterminantList, OneRank
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
+from tnplan.executor.sbd.basis.real_parts import add_by_parts
 from tnplan.executor.sbd.lists.list_cells import ListCells, list_cells
 from tnplan.executor.sbd.lists.list_tables import list_tables, row_work, spin_terms
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.planner.common.arrays import Array
 
-ELEMENT_BYTES = 12
-"""What an element of a sparse matrix takes: its column and its value."""
+INDEX_BYTES, VALUE_BYTES = 4, 8
+"""What an element of a sparse matrix takes: its column, and every real number of its value."""
 NO_COLUMNS = np.empty(0, np.int32)
 NO_VALUES = np.empty(0)
 
@@ -31,7 +32,7 @@ class ListHamiltonian(OneRank):
     """H, without the core energy, among a list of determinants; of several ranks each has a range of rows."""
 
     symmetric = False
-    dtype = "float64"
+    sector = None
 
     def __init__(
         self, integrals: Integrals, basis: DeterminantList, *, threads: int | None = None,
@@ -45,12 +46,15 @@ class ListHamiltonian(OneRank):
         self.integrals, self.basis = integrals, basis
         self.shape: tuple[int, ...] = (len(basis),)
         self.parities = (NEITHER,)
-        self.tables = list_tables(basis)
-        self.terms = spin_terms(integrals)
+        self.dtype = integrals.two.dtype
+        self.tables = list_tables(basis, len(integrals.two))
+        parts = (integrals.real, integrals.imaginary) if integrals.is_complex else (integrals,)
+        self.terms_of_parts = tuple(map(spin_terms, parts))
         self.partition = partition_rows(row_work(self.tables), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         self._matrix: tuple[Array, Array, Array] | None = None
-        if ELEMENT_BYTES * self.n_rows <= room_bytes:
+        self.element_bytes = INDEX_BYTES + VALUE_BYTES * len(parts)
+        if self.element_bytes * self.n_rows <= room_bytes:
             self._store(room_bytes)
 
     @property
@@ -78,7 +82,7 @@ class ListHamiltonian(OneRank):
         """The numbers of elements of the local rows."""
         from tnplan.executor.sbd.lists import list_kernel
 
-        counts, parts = np.zeros(self.n_rows, np.int64), (self.tables, self.cells, *self.terms)
+        counts, parts = np.zeros(self.n_rows, np.int64), (self.tables, self.cells, *self.terms_of_parts[0])
         self._over_rows(lambda first, last, above: list_kernel.count_rows(
             first, last, above, *parts, counts, NO_VALUES, NO_COLUMNS
         ))  # fmt: skip
@@ -102,14 +106,17 @@ class ListHamiltonian(OneRank):
         from tnplan.executor.sbd.lists import list_kernel
 
         start = np.concatenate([[0], np.cumsum(self.counts)])
-        if ELEMENT_BYTES * start[-1] > room_bytes:
+        if self.element_bytes * start[-1] > room_bytes:
             return
-        column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
-        parts = self.tables, self.cells, *self.terms
-        self._over_rows(lambda first, last, above: list_kernel.fill_rows(
-            first, last, above, *parts, start, NO_VALUES, column, value
-        ))  # fmt: skip
-        self._matrix = start, column, value
+        column = np.empty(start[-1], np.int32)
+        values = []
+        for terms in self.terms_of_parts:
+            value, tables = np.empty(start[-1]), (self.tables, self.cells, *terms)
+            self._over_rows(lambda first, last, above: list_kernel.fill_rows(
+                first, last, above, *tables, start, NO_VALUES, column, value  # noqa: B023
+            ))  # fmt: skip
+            values.append(value)
+        self._matrix = start, column, values[0] if len(values) == 1 else values[0] + 1j * values[1]
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows, a new array."""
@@ -121,7 +128,7 @@ class ListHamiltonian(OneRank):
 
         energies = np.empty(self.n_rows)
         self._over_rows(lambda first, last, above: list_kernel.fill_energies(
-            first, last, above, self.tables, *self.terms, energies
+            first, last, above, self.tables, *self.terms_of_parts[0], energies
         ))  # fmt: skip
         return energies
 
@@ -154,9 +161,12 @@ class ListHamiltonian(OneRank):
         """Add to y, the local rows, factor times the sum over p != q of E^a_pq E^b_qp x, x being whole."""
         from tnplan.executor.sbd.lists import list_kernel
 
-        self._over_rows(lambda first, last, above: list_kernel.add_exchange(
-            first, last, above, factor, self.tables, x, y
-        ))  # fmt: skip
+        def add(real: Array, made: Array) -> None:
+            self._over_rows(lambda first, last, above: list_kernel.add_exchange(
+                first, last, above, factor, self.tables, real, made
+            ))  # fmt: skip
+
+        add_by_parts(add, x, y)
 
     def block(self, first: int, last: int) -> None:
         """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
@@ -165,11 +175,11 @@ class ListHamiltonian(OneRank):
 
     def empty(self, *shape: int) -> Array:
         """An array, not set."""
-        return np.empty(shape)
+        return np.empty(shape, self.dtype)
 
     def put(self, array: Array) -> Array:
-        """The array in fp64."""
-        return np.ascontiguousarray(array, np.float64)
+        """The array in fp64, complex where integrals are."""
+        return np.ascontiguousarray(array, self.dtype)
 
     def get(self, array: Array) -> Array:
         """The array itself: it is on the host."""
@@ -183,7 +193,7 @@ class ListHamiltonian(OneRank):
         """H x, a new array or `out`; where this rank has all rows."""
         if x.shape != self.shape:
             raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
-        y = np.empty(self.shape) if out is None else out
+        y = np.empty(self.shape, self.dtype) if out is None else out
         y[:] = 0.0
         self.add_rows(None, self.put(x), x, y, False)
         return y
@@ -193,21 +203,34 @@ class ListHamiltonian(OneRank):
         from tnplan.executor.sbd.lists import list_kernel
 
         if self._matrix is None:
-            parts = self.tables, self.cells, *self.terms
-            y += self._diagonal * x[slice(*self.rows)]
-            self._over_rows(lambda first, last, above: list_kernel.add_rows(
-                first, last, above, *parts, x, NO_COLUMNS, y
-            ))  # fmt: skip
+            self._add_again(x, y)
             return
         matrix = self._matrix
         over_rows(
             self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, *matrix, x, y)
         )
 
+    def _add_again(self, x: Array, y: Array) -> None:
+        """The same with elements made again: (A + i B) (u + i v) = A u - B v + i (A v + B u)."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        def add(number: int, real: Array, made: Array) -> None:
+            tables = self.tables, self.cells, *self.terms_of_parts[number]
+            self._over_rows(lambda first, last, above: list_kernel.add_rows(
+                first, last, above, *tables, real, NO_COLUMNS, made
+            ))  # fmt: skip
+
+        y += self._diagonal * x[slice(*self.rows)]
+        add_by_parts(partial(add, 0), x, y)
+        if len(self.terms_of_parts) > 1:
+            turned = np.zeros_like(y)
+            add_by_parts(partial(add, 1), x, turned)
+            y += 1j * turned
+
     def dense(self) -> Array:
         """H as a full matrix; where the elements are kept and this rank has all rows."""
         assert self._matrix is not None
         start, column, value = self._matrix
-        matrix = np.zeros(2 * self.shape)
+        matrix = np.zeros(2 * self.shape, self.dtype)
         matrix[np.repeat(np.arange(self.n_rows), np.diff(start)), column] = value
         return matrix

@@ -17,7 +17,7 @@ from tnplan.executor.sbd.basis.string_kernel import (
     is_filled,
     move_sign,
     only_in,
-    pair,
+    pair_of,
     single_value,
 )
 
@@ -55,7 +55,7 @@ def same_spin_value(bra: Any, ket: Any, other: Any, apart: int, terms: Any) -> A
         return double_value(bra, ket, terms.one, terms.two)
     n = len(terms.one)
     p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
-    row = terms.two_other[pair(p, q, n)]
+    row = terms.two_other[pair_of(p, q, n, len(terms.two_other))]
     field = 0.0
     for r in range(n):
         if is_filled(other, r):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.excitations import neighbours
-from tnplan.executor.sbd.basis.integrals import Integrals, pair_number
+from tnplan.executor.sbd.basis.integrals import Integrals, number_pairs
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.planner.common.arrays import Array
 
@@ -62,7 +62,7 @@ class SpinTerms(NamedTuple):
     """The integrals that one spin sees.
 
     One-electron ones [p, q], two-electron ones [pair, pair] within the spin, and those with the other spin,
-    to whose electrons the second pair belongs.
+    to whose electrons the second pair belongs. All are real.
     """
 
     one: Array
@@ -85,19 +85,24 @@ class ListTables(NamedTuple):
 
 
 def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
-    """The integrals of alpha and of beta; both spins share their orbitals here."""
-    terms = SpinTerms(integrals.one, integrals.two, integrals.two)
-    return terms, terms
+    """The real integrals of alpha and of beta."""
+    made = integrals.tables
+    # (pq|rs) is (rs|pq): only orbitals of each spin need the transpose.
+    turned = made.mixed if integrals.beta is None else np.ascontiguousarray(made.mixed.T)
+    return (
+        SpinTerms(made.one_alpha, made.two_alpha, made.mixed), SpinTerms(made.one_beta, made.two_beta, turned)
+    )  # fmt: skip
 
 
-def list_tables(basis: DeterminantList) -> ListTables:
-    """The tables of a list."""
+def list_tables(basis: DeterminantList, n_pairs: int) -> ListTables:
+    """The tables of a list, where there are so many pairs of orbitals: in order, or not."""
     sets = basis.alpha_strings, basis.beta_strings
     ranks = [_ranks(strings) for strings in sets]
     alpha, beta = ranks[0][basis.alpha], ranks[1][basis.beta]
     words = [strings.words[np.argsort(rank)] for strings, rank in zip(sets, ranks, strict=True)]
     groups = _groups(alpha, beta, *words), _groups(beta, alpha, *words[::-1])
-    return ListTables(*groups, *(_links(strings, rank) for strings, rank in zip(sets, ranks, strict=True)))
+    links = (_links(strings, rank, n_pairs) for strings, rank in zip(sets, ranks, strict=True))
+    return ListTables(*groups, *links)
 
 
 def row_work(tables: ListTables) -> Array:
@@ -130,12 +135,12 @@ def _groups(number: Array, other: Array, own: Array, others: Array) -> StringGro
     return StringGroups(begin, place, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
 
 
-def _links(strings: StringSet, rank: Array) -> GroupLinks:
+def _links(strings: StringSet, rank: Array, n_pairs: int) -> GroupLinks:
     """The links between the groups of strings in the order of their ranks."""
     bra, ket, create, destroy, sign = neighbours(strings)
     bra, ket = rank[bra], rank[ket]
     order = np.lexsort((ket, bra))
     bra, ket, create, destroy, sign = (table[order] for table in (bra, ket, create, destroy, sign))
-    pairs = pair_number(create.astype(np.int64), destroy.astype(np.int64), strings.n_orbitals)
+    pairs = number_pairs(create.astype(np.int64), destroy.astype(np.int64), strings.n_orbitals, n_pairs)
     start = np.searchsorted(bra, np.arange(len(strings) + 1)).astype(np.int64)
     return GroupLinks(start, ket, create, destroy, pairs.astype(np.int32), sign)

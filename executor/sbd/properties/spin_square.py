@@ -2,7 +2,7 @@
 
     S^2 = Sz (Sz + 1) + N_beta - sum over p, q of E^a_pq E^b_qp
 
-Knows operators and parities; nothing of strings and solvers.
+Knows operators and parities; nothing of solvers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.determinants import NEITHER
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import densities
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
 
 Array = Any
 """An array where the operator's vectors lie."""
@@ -67,13 +69,18 @@ class HostHamiltonian(Protocol):
     def open_shells(self) -> NDArray[Any]:
         """The numbers of singly occupied orbitals of the local determinants."""
 
-    def alone(self) -> Any:
-        """The same with all rows, for what needs no matrix."""
 
+def spin_square(hamiltonian: ProductHamiltonian | ListHamiltonian, x: NDArray[Any]) -> float | None:
+    """The expectation value of S^2 in a whole normalized state on the host.
 
-def spin_square(hamiltonian: HostHamiltonian, x: NDArray[Any]) -> float:
-    """The expectation value of S^2 in a whole normalized state on the host."""
-    return float(np.vdot(x, hamiltonian.alone().apply_spin_square(x)))
+    None where it is not known: for general spin orbitals, and for orbitals of each spin without overlaps.
+    """
+    integrals = hamiltonian.integrals
+    if integrals.has_common_orbitals:
+        return float(np.vdot(x, hamiltonian.alone().apply_spin_square(x)).real)
+    if integrals.beta is None or integrals.beta.overlap is None:
+        return None
+    return densities(hamiltonian, x).spin_square(integrals.beta.overlap)
 
 
 @dataclass(frozen=True)
@@ -81,21 +88,26 @@ class SpinTarget:
     """The spin that a penalty leaves alone: `wanted` is s (s + 1), `weight` in Hartree.
 
     States of equally many alpha and beta electrons are even under exchange of the strings where the total
-    spin is even, and odd where it is odd. With equal sets those of the other parity are left out.
+    spin is even, and odd where it is odd. With equal sets those of the other parity are left out, unless
+    `every_state` is set.
     """
 
     wanted: float
     weight: float
+    power: int = 2
+    every_state: bool = False
 
     @property
     def least_open(self) -> int:
-        """How many singly occupied orbitals the wanted spin needs."""
+        """How many singly occupied orbitals the states looked for need."""
+        if self.every_state:
+            return 0
         return round(float(np.sqrt(1 + 4 * self.wanted))) - 1
 
     def parities(self, present: tuple[int, ...]) -> tuple[int, ...]:
-        """Those of a Hamiltonian's parities that states of the spin have."""
+        """Those of a Hamiltonian's parities that the states looked for have."""
         parity = ODD if self.least_open % 4 == 2 else EVEN
-        return (parity,) if parity in present else present
+        return (parity,) if parity in present and not self.every_state else present
 
     def count(self, hamiltonian: HostHamiltonian) -> NDArray[Any]:
         """Local determinants of enough open shells, and of these the ones with two equal strings."""
@@ -105,12 +117,14 @@ class SpinTarget:
 
     def n_states(self, counts: NDArray[Any], present: tuple[int, ...]) -> int:
         """How many states of its parities there are, from the counts of all ranks."""
-        parity = self.parities(present)[0]
-        return int(counts[0]) if parity == NEITHER else int(counts[0] + parity * counts[1]) // 2
+        parities = self.parities(present)
+        if parities[0] == NEITHER:
+            return int(counts[0])
+        return sum(int(counts[0] + parity * counts[1]) // 2 for parity in parities)
 
 
 class PenalizedHamiltonian:
-    """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H."""
+    """H + weight (S^2 - wanted)^power: states of other spin lie higher. Energies are to be taken from H."""
 
     def __init__(self, hamiltonian: SpinOperator, target: SpinTarget) -> None:
         self._hamiltonian, self._target = hamiltonian, target
@@ -122,7 +136,7 @@ class PenalizedHamiltonian:
         """The product with a vector of that parity, a new array or `out`."""
         y = self._hamiltonian.apply(x, parity, out)
         away = x
-        for _ in range(2):
+        for _ in range(self._target.power):
             away = self._hamiltonian.apply_spin_square(away) - self._target.wanted * away
         away *= self._target.weight
         y += away
@@ -132,4 +146,4 @@ class PenalizedHamiltonian:
     def diagonal(self) -> Array:
         """That of H, and of the penalty as far as S^2 is diagonal."""
         away = self._hamiltonian.spin_diagonal() - self._target.wanted
-        return self._hamiltonian.diagonal() + self._target.weight * away**2
+        return self._hamiltonian.diagonal() + self._target.weight * away**self._target.power

@@ -146,9 +146,10 @@ class BatchedHamiltonian:
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
+        self.sector = h.sector
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
-            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.number_weights),
+            steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),
             steps.put(made.filled), steps.put(made.numbers),
             tuple(map(steps.put, tiles)),
             steps.empty(0, n_beta),

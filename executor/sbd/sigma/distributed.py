@@ -48,6 +48,10 @@ class HamiltonianRows(Protocol):
     def symmetric(self) -> bool:
         """Whether a state can be even or odd under exchange of the spins' strings."""
 
+    @property
+    def sector(self) -> Host | None:
+        """Which local elements states may have; None: all."""
+
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""
 
@@ -89,6 +93,7 @@ class DistributedHamiltonian:
         self.shape = (shares.count(ranks.rank), *row)
         self.parities = rows.parities
         self._gathers = gathers or ranks.size == 1
+        self._sector = None if rows.sector is None else rows.put(rows.sector)
         width, most = prod(row), shares.most
         if self._gathers:
             self._blocks = [rows.block(0, rows.shape[0])]
@@ -113,13 +118,15 @@ class DistributedHamiltonian:
         return np.asarray(self._ranks.broadcast_object(values, 0))
 
     def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity, a new array unless that is x."""
+        """The part of x that has a parity, and lies in the sector; a new array unless that is x."""
         if parity == NEITHER:
-            return x
+            return x if self._sector is None else x * self._sector
         turned = self._rows.empty(*self.shape)
         turned[:] = x
         self._add_transpose(turned, parity)
         turned *= 0.5
+        if self._sector is not None:
+            turned *= self._sector
         return turned
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:

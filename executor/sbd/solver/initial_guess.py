@@ -36,7 +36,7 @@ class SparseState:
 
     def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
         """Rows first .. last-1 of the state, each of shape `row`."""
-        part, width = np.zeros((last - first, *row)), prod(row)
+        part, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
         inside = (self.numbers >= first * width) & (self.numbers < last * width)
         part.ravel()[self.numbers[inside] - first * width] = self.values[inside]
         return part
@@ -55,6 +55,8 @@ def lowest_determinants(
     With a penalty only those of as many open shells as its spin needs.
     """
     diagonal = hamiltonian.diagonal()
+    if hamiltonian.sector is not None:
+        diagonal[~hamiltonian.sector] = np.inf
     if target is not None:
         diagonal[hamiltonian.open_shells() < target.least_open] = np.inf
     energies = diagonal.ravel()
@@ -85,7 +87,7 @@ def lowest_states(
     if target is not None:
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
         away = squares - target.wanted * np.eye(len(matrix))
-        matrix = matrix + target.weight * away @ away
+        matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
     found = []
     for parity in parities:
         frame = _frame(chosen, width, parity)
@@ -130,10 +132,12 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
     return frame
 
 
-def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) -> list[Array]:
+def given_states(
+    start: Sequence[Array] | str | Path, shape: tuple[int, ...], is_complex: bool = False
+) -> list[Array]:
     """The states of a list, or of the file of an earlier result, which has those of `shape` alone.
 
-    Raises InputError where they are none, or not of real numbers.
+    Raises InputError where they are none, or complex where the integrals are not.
     """
     if isinstance(start, str | Path):
         place, states = str(start), _read_states(start, shape)
@@ -143,9 +147,9 @@ def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) ->
             states = [np.asarray(state) for state in start]
         except (TypeError, ValueError) as error:
             raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
-    if any(state.dtype.kind not in "iuf" for state in states):
+    if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
         raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
-    return [np.asarray(state, np.float64) for state in states]
+    return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 
 def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:

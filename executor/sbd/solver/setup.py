@@ -19,6 +19,7 @@ from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -79,7 +80,7 @@ def set_up_solve(
     memory_bytes = min(world.gather_objects(memory_bytes))
     if isinstance(space, DeterminantList):
         return _set_up_list(integrals, space, chosen, world, n_roots, criteria, memory_bytes, threads)
-    product = ProductHamiltonian(
+    product = product_hamiltonian(
         integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip

@@ -45,7 +45,7 @@ LENGTH_ERROR = 1e-2
 
 @dataclass(frozen=True)
 class SpinPenalty:
-    """A term weight (S^2 - s (s + 1))^2 of the operator, which raises states of another total spin.
+    """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
 
     Parameters
     ----------
@@ -53,6 +53,10 @@ class SpinPenalty:
         The total spin s that is wanted: 0, 0.5, 1, ...
     weight
         In Hartree.
+    power
+        2, or 1, which is right for the least spin that the electrons can have.
+    every_state
+        Also look for states that have no part of the wanted spin; those are left out otherwise.
 
     Raises
     ------
@@ -62,11 +66,13 @@ class SpinPenalty:
     Examples
     --------
     >>> tnplan.SpinPenalty(1.0)
-    SpinPenalty(spin=1.0, weight=0.2)
+    SpinPenalty(spin=1.0, weight=0.2, power=2, every_state=False)
     """
 
     spin: float
     weight: float = 0.2
+    power: int = 2
+    every_state: bool = False
 
     def __post_init__(self) -> None:
         if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
@@ -75,6 +81,8 @@ class SpinPenalty:
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
             )
+        if self.power not in (1, 2):
+            raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
@@ -181,8 +189,9 @@ def _spin_target(
     hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
 ) -> SpinTarget:
     """The spin that a penalty leaves alone; InputError where no determinant can have it."""
-    check_spin(penalty.spin, integrals)
-    target = SpinTarget(penalty.spin * (penalty.spin + 1), penalty.weight)
+    check_spin(penalty, integrals)
+    wanted = penalty.spin * (penalty.spin + 1)
+    target = SpinTarget(wanted, penalty.weight, penalty.power, penalty.every_state)
     if not target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities):
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
@@ -191,9 +200,15 @@ def _spin_target(
     return target
 
 
-def check_spin(spin: float, integrals: Integrals) -> None:
-    """Refuse a total spin that the electrons cannot have."""
-    n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
+def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
+    """Refuse a total spin that the electrons cannot have, or where orbitals do not tell S^2."""
+    if not integrals.has_common_orbitals:
+        raise InputError(
+            "--spin", f"needs orbitals that both spins share, and these are {integrals.kind}", "leave it out"
+        )
+    if penalty.every_state:
+        return
+    spin, n_alpha, n_beta, n = penalty.spin, integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
     least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
     steps = spin - least / 2
     if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:
@@ -214,7 +229,8 @@ def _begin(
     parities_kept = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
 
     def given() -> list[tuple[Array, int]]:
-        kept = store.open(resume, hamiltonian.shape) if store is not None else []
+        dtype = "complex128" if hamiltonian.integrals.is_complex else DOUBLE
+        kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
         if store is not None and not all(_is_state(hamiltonian, parities_kept, *one) for one in kept):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
         return kept or _parts(hamiltonian, start, parities_kept)

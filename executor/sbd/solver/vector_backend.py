@@ -82,7 +82,7 @@ class HostVectors:
     def energies(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of H."""
         h = self._hamiltonian
-        return np.array([np.vdot(state, h.apply(state, parity)) for state, parity in states])
+        return np.array([np.vdot(state, h.apply(state, parity)).real for state, parity in states])
 
     def total(self, values: Host) -> Host:
         """The values."""
@@ -102,7 +102,7 @@ class HostVectors:
 
     def put(self, part: Host, dtype: str) -> Array:
         """The state in that precision."""
-        return np.asarray(part, dtype)
+        return np.asarray(part, part.dtype if part.dtype.kind == "c" else dtype)
 
     def collect(self, vector: Array) -> Host | None:
         """The vector itself."""
@@ -125,6 +125,7 @@ class DistributedVectors:
         """`hamiltonian` has the tables of all rows and makes this rank's; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
         self._make, self._gathers = make, gathers
+        self._dtype = "complex128" if hamiltonian.integrals.is_complex else "float64"
         self._rows: Any = None
         self._operator: Any = None
         self.first = ranks.rank == 0
@@ -138,8 +139,8 @@ class DistributedVectors:
 
     def energies(self, states: list[tuple[Array, int]]) -> Host:
         """Expectation values of H."""
-        parts = [float((state * self._operator.apply(state, parity)).sum()) for state, parity in states]
-        return self.total(np.array(parts))
+        products = [state.conj() * self._operator.apply(state, parity) for state, parity in states]
+        return self.total(np.array([float(product.sum().real) for product in products]))
 
     def total(self, values: Host) -> Host:
         """The sum over the ranks, in their order."""
@@ -161,10 +162,10 @@ class DistributedVectors:
         """Rank 0 sends every rank its rows."""
         ranks, shares, row = self._ranks, self._partition, self._hamiltonian.shape[1:]
         if state is not None and self.first:
-            whole = np.ascontiguousarray(state, np.float64)
+            whole = np.ascontiguousarray(state, self._dtype)
             ranks.exchange(self._parts(whole), [])
             return whole[slice(*shares.rows(0))]
-        part = np.empty((shares.count(ranks.rank), *row))
+        part = np.empty((shares.count(ranks.rank), *row), self._dtype)
         if part.size:
             ranks.exchange([], messages(0, [part]))
         return part
@@ -176,12 +177,12 @@ class DistributedVectors:
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
         ranks, shares = self._ranks, self._partition
-        rows = np.ascontiguousarray(self._rows.get(vector), np.float64)
+        rows = np.ascontiguousarray(self._rows.get(vector), self._dtype)
         if not self.first:
             if rows.size:
                 ranks.exchange(messages(0, [rows]), [])
             return None
-        whole = np.empty(self._hamiltonian.shape)
+        whole = np.empty(self._hamiltonian.shape, self._dtype)
         whole[slice(*shares.rows(0))] = rows
         ranks.exchange([], self._parts(whole))
         return whole

@@ -20,7 +20,8 @@ from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.excitations import find_singles
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import dense_two
-from tnplan.executor.sbd.basis.strings import StringSet, read_strings
+from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma import cost_model as cost
@@ -106,7 +107,8 @@ def test_more_than_64_orbitals() -> None:
     used = sorted({p for values in small for value in values for p in range(n) if value >> p & 1})
     pairs = np.array(used)
     p, q = np.meshgrid(pairs, pairs, indexing="ij")
-    from tnplan.executor.sbd.basis.integrals import from_arrays, pair_number
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.integrals import pair_number
 
     number = pair_number(p, q, n).ravel()
     two = integrals.two[np.ix_(number, number)].reshape((len(used),) * 4)

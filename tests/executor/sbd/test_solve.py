@@ -21,7 +21,7 @@ from tests.support.engines.sbd import (
 from tnplan.executor.sbd.basis.carryover import carry_over
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.strings import read_strings
+from tnplan.executor.sbd.basis.string_files import read_strings
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.reduced_density import product_weights

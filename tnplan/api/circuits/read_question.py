@@ -49,9 +49,7 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(
-    shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0
-) -> Reader:
+def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
     """Outcomes of so many shots, and how a contraction draws them."""
 
     def read(n_qubits: int) -> Question:
@@ -84,9 +82,7 @@ def read_probabilities(qubits: Any) -> Reader:
 
 def read_density(qubits: Any) -> Reader:
     """The density matrix of some qubits."""
-    return lambda n_qubits: ReducedDensityMatrix(
-        given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY)
-    )
+    return lambda n_qubits: ReducedDensityMatrix(given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY))
 
 
 def read_overlap(other: Any) -> Reader:

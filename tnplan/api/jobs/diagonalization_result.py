@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
+from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
 from tnplan.executor.sbd.properties.measure import densities, string_sets, string_weights
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.solver.davidson import Solution
 from tnplan.executor.sbd.solver.solve import Hamiltonian
+from tnplan.planner.common.array_file import open_archive, read_array
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
 
 Array = NDArray[Any]
@@ -132,12 +137,41 @@ def write_carry_over(carry: CarryOver, hamiltonian: Hamiltonian, states: list[Ar
         write_text(file, strings.take(chosen).lines())
 
 
+def read_rotation(given: Any) -> Any:
+    """New orbitals: an array, or that of an .npy, or `matrix` of an .npz."""
+    if not isinstance(given, str | Path):
+        return given
+    remedy = "give an .npy, or an .npz with an array named matrix"
+    if Path(given).suffix == ".npz":
+        with open_archive(given, remedy) as archive:
+            if "matrix" not in archive.names:
+                raise InputError(str(given), "an array named matrix is missing", remedy)
+            return archive.read("matrix")
+    return read_array(given)
+
+
+def natural_files(target: Path) -> tuple[Path, Path]:
+    """The files of natural orbitals: integrals, and occupations and coefficients."""
+    return target, target.with_suffix(".npz")
+
+
+def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densities]) -> None:
+    """Write the integrals over natural orbitals, and beside them occupations and coefficients."""
+    found = natural_orbitals(matrices, integrals)
+    content = {"occupations": found.occupations, "matrix": found.matrix}
+    write_file(target.with_suffix(".npz"), lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
+    write_fcidump(target, rotate_orbitals(integrals, found.matrix))
+
+
 def write_result(target: Path, result: Diagonalization) -> None:
     """Write energies, states and density matrices, and the report beside them."""
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
     if result.order is not None:
         content["order"] = result.order
-    for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
+    names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
+    if result.report["space"]["orbitals_shared"]:
+        names += ["one", "two"]
+    for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
     write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
