@@ -24,29 +24,46 @@ PURE = 1 - 1e-6
 
 
 def string_irreps(strings: StringSet, irreps: Sequence[int]) -> Array:
-    """The representation of every string, from 0."""
-    found = np.zeros(len(strings), np.int64)
+    """The representation of every string, from 0: uint8 [string]."""
+    found = np.zeros(len(strings), np.uint8)
     for orbital, irrep in enumerate(irreps):
-        found[strings.occupied[:, orbital]] ^= irrep - 1
+        found[strings.occupied[:, orbital]] ^= np.uint8(irrep - 1)
     return found
 
 
-def product_irreps(alpha: StringSet, beta: StringSet, irreps: Sequence[int]) -> Array:
-    """The representation of every product of strings [alpha, beta], from 1."""
-    return 1 + (string_irreps(alpha, irreps)[:, None] ^ string_irreps(beta, irreps)[None, :])
-
-
 def list_irreps(basis: DeterminantList, irreps: Sequence[int]) -> Array:
-    """The representation of every determinant of a list, from 1."""
+    """The representation of every determinant of a list, from 0: uint8 [determinant]."""
     alpha, beta = (string_irreps(strings, irreps) for strings in (basis.alpha_strings, basis.beta_strings))
-    return np.asarray(1 + (alpha[basis.alpha] ^ beta[basis.beta]))
+    return np.asarray(alpha[basis.alpha] ^ beta[basis.beta])
 
 
-def state_irrep(x: Array, of_determinants: Array) -> int | None:
-    """The representation of a state; None where it has several."""
-    weights = np.bincount(of_determinants.ravel(), (np.abs(x) ** 2).ravel())
+def irrep_weights(irreps: tuple[Array, ...], weights: Array) -> Array:
+    """The sum of the weights of every representation, from 0.
+
+    `irreps` are those of determinants, or of alpha and of beta strings; `weights` have the shape of a state.
+    """
+    if len(irreps) == 1:
+        return np.bincount(irreps[0], weights, LARGEST_IRREP)
+    numbers = np.arange(LARGEST_IRREP)
+    alpha, beta = (np.eye(LARGEST_IRREP)[one] for one in irreps)
+    pairs = alpha.T @ weights @ beta
+    return np.bincount((numbers[:, None] ^ numbers).ravel(), pairs.ravel(), LARGEST_IRREP)
+
+
+def irrep_counts(irreps: tuple[Array, ...]) -> Array:
+    """How many determinants every representation has, from 0."""
+    counts = [np.bincount(one, minlength=LARGEST_IRREP) for one in irreps]
+    if len(counts) == 1:
+        return counts[0]
+    numbers = np.arange(LARGEST_IRREP)
+    return np.array([(counts[0] * counts[1][numbers ^ number]).sum() for number in numbers])
+
+
+def state_irrep(x: Array, irreps: tuple[Array, ...]) -> int | None:
+    """The representation of a state, from 1; None where it has several."""
+    weights = irrep_weights(irreps, np.abs(x) ** 2)
     largest = int(np.argmax(weights))
-    return largest if weights[largest] >= PURE * weights.sum() else None
+    return largest + 1 if weights[largest] >= PURE * weights.sum() else None
 
 
 def wanted_irrep(integrals: Integrals, asked: int | None) -> int | None:

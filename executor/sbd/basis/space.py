@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import list_irreps, product_irreps, wanted_irrep
+from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers
 from tnplan.planner.common.arrays import Array
@@ -30,14 +30,14 @@ Products = tuple[StringSet, StringSet | None]
 class Space:
     """What a state is made of, and the weight of samples of other electrons, which were left out.
 
-    `irrep` is the representation that states are to have, None for any; `irreps` are those of the
-    determinants, of the shape of a state, where orbitals have labels.
+    `irrep` is the representation that states are to have, None for any; `irreps` are those of determinants,
+    or of alpha and of beta strings, from 0, where orbitals have labels.
     """
 
     basis: DeterminantList | Products
     left_out: float = 0.0
     irrep: int | None = None
-    irreps: Array | None = None
+    irreps: tuple[Array, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,16 +48,11 @@ class Space:
         return len(alpha), len(beta or alpha)
 
     @property
-    def allowed(self) -> Array | None:
-        """Which determinants states may have; None: all."""
-        if self.irrep is None or self.irreps is None:
-            return None
-        return np.asarray(self.irreps == self.irrep)
-
-    @property
     def size(self) -> int:
         """The number of determinants that states may have."""
-        return prod(self.shape) if self.allowed is None else int(self.allowed.sum())
+        if self.irrep is None or self.irreps is None:
+            return prod(self.shape)
+        return int(irrep_counts(self.irreps)[self.irrep - 1])
 
 
 def choose_space(
@@ -70,20 +65,25 @@ def choose_space(
     """
     space = _given_space(integrals, alpha, beta, determinants)
     irrep = wanted_irrep(integrals, symmetry)
-    if not integrals.labels.irreps:
+    labels = set(integrals.labels.irreps)
+    if not labels or (len(labels) == 1 and irrep is None):
         return space
-    basis = space.basis
+    basis, irreps = space.basis, integrals.labels.irreps
+    found: tuple[Array, ...]
     if isinstance(basis, DeterminantList):
-        irreps = list_irreps(basis, integrals.labels.irreps)
+        found = (list_irreps(basis, irreps),)
         if irrep is not None:
-            basis, irreps = basis.take(np.flatnonzero(irreps == irrep)), irreps[irreps == irrep]
+            chosen = np.flatnonzero(found[0] == irrep - 1)
+            basis, found = basis.take(chosen), (found[0][chosen],)
     else:
-        irreps = product_irreps(basis[0], basis[1] or basis[0], integrals.labels.irreps)
-    if irrep is not None and not (irreps == irrep).any():
+        alpha, beta = basis
+        found = string_irreps(alpha, irreps), string_irreps(beta or alpha, irreps)
+    made = Space(basis, space.left_out, irrep, found)
+    if not made.size:
         raise InputError(
             "space", f"has no determinant of symmetry {irrep}", "give other strings, or --symmetry 0 for any"
         )
-    return Space(basis, space.left_out, irrep, irreps)
+    return made
 
 
 def _given_space(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.strings import StringSet, check_electrons, from_occupied
+from tnplan.executor.sbd.basis.strings import StringSet, check_electrons, from_occupied, wrong_electrons
 from tnplan.planner.common.array_file import open_archive
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import is_number
@@ -93,14 +93,6 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
         if at is not None:
             raise wrong_electrons(samples.where(at), int(bits[at].sum()), counts[spin])
     return SpinStrings(_merged(bits[kept], weights[kept]), is_sampled, left_out)
-
-
-def wrong_electrons(place: str, found: int, expected: int) -> InputError:
-    """A string of other electrons than the Hamiltonian's."""
-    return InputError(
-        place, f"fills {found} orbitals, not {expected}",
-        "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
-    )  # fmt: skip
 
 
 def union(first: StringSet, second: StringSet) -> StringSet:

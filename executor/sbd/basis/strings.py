@@ -121,13 +121,18 @@ def _checked(place: str, occupied: Array, lines: Sequence[int], n_electrons: int
     expected = int(occupied[0].sum()) if n_electrons is None else n_electrons
     at = check_electrons(occupied, expected)
     if at is not None:
-        raise InputError(
-            f"{place}: line {lines[at]}", f"fills {occupied[at].sum()} orbitals, not {expected}",
-            "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
-        )  # fmt: skip
+        raise wrong_electrons(f"{place}: line {lines[at]}", int(occupied[at].sum()), expected)
     strings = from_occupied(occupied)
     check_distinct(strings.words, place, lines, "string")
     return strings
+
+
+def wrong_electrons(place: str, found: int, expected: int) -> InputError:
+    """A string of other electrons than the Hamiltonian's."""
+    return InputError(
+        place, f"fills {found} orbitals, not {expected}",
+        "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
+    )  # fmt: skip
 
 
 def check_electrons(occupied: Array, expected: int) -> int | None:

@@ -135,9 +135,9 @@ class ProductHamiltonian(OneRank):
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._whole = self.block(0, self.shape[0])
 
-    def restrict(self, allowed: Array) -> None:
-        """From now on states lie in a sector: `allowed` [alpha string, beta string] of all rows."""
-        self.sector = allowed[slice(*self.rows)]
+    def restrict(self, alpha: Array, beta: Array, product: int) -> None:
+        """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
+        self.sector = alpha[slice(*self.rows), None] ^ beta[None, :] == product
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""

@@ -18,7 +18,7 @@ from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
-from tnplan.executor.sbd.basis.irreps import product_irreps
+from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -88,7 +88,8 @@ def test_on_ranks(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(ranks: Any) -> Any:
         h = ProductHamiltonian(integrals, strings, rank_of=(ranks.rank, ranks.size), threads=1)
-        h.restrict(product_irreps(strings, strings, LABELS) == 2)
+        labels = string_irreps(strings, LABELS)
+        h.restrict(labels, labels, 1)
         make: Any = (lambda dtype: BatchedHamiltonian(h, NumpyBatch(dtype))) if batched else h.as_type
         return solve(h, integrals, 2, criteria=TIGHT["criteria"], backend=DistributedVectors(h, ranks, make))
 

@@ -60,8 +60,7 @@ from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
-    from tnplan.executor.sbd.basis.irreps import state_irrep
-from tnplan.executor.sbd.basis.space import Strings
+    from tnplan.executor.sbd.basis.space import Strings
 
 Array = NDArray[Any]
 
@@ -261,8 +260,10 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
             max(rank.memory_bytes - penalty, 1), rank.threads,
         )  # fmt: skip
         setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
-        if isinstance(setup.hamiltonian, ProductHamiltonian) and request.space.allowed is not None:
-            setup.hamiltonian.restrict(request.space.allowed)
+        space = request.space
+        if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
+            alpha, beta = space.irreps
+            setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
         rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(
