@@ -4,7 +4,7 @@
     mpirun -n 2 python -m mpi4py benchmarks/sbd/lists.py [--device gpu] [--threads 1]
 
 The list: 15 alpha and 15 beta electrons in 20 orbitals, as in an active space of Fe2S2; integrals are random.
-Pairs of strings are drawn with a weight that falls with the sum of orbital energies, as sampling gives them.
+Pairs of strings are drawn with a probability that falls with the sum of orbital energies.
 On one CPU rank: one core with all elements kept, which is the code before; the same on all threads; and with
 nothing kept but cells, on one core and on all threads. Elements are kept only where --memory holds them.
 On GPUs or on several ranks: a multiplication on all ranks, and the memory predicted and taken. Rows for 1, 2,
@@ -46,26 +46,36 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "lists.json"
 ORBITALS, ELECTRONS = 20, 15
 GOAL_GPU, GOAL_RANKS, GOAL_BYTES = 30.0, 1.7, 80e9
-BREADTH = 0.2
+BREADTH = 0.3
 """Of the weights of strings, in units of the highest orbital's energy."""
+SAMPLED, STEPS = 101, 50
+"""Of so many alpha strings one is looked at, and so many times, to find what probabilities give the count."""
+SPARE = 1.1
+"""So many times more determinants than are wanted are expected of a draw."""
 REPEATS = 5
-SAME = 1e-12
+SAME, CHECKED = 1e-12, 10
 Array = NDArray[Any]
 
 
 def sampled_list(count: int, seed: int = 1) -> DeterminantList:
-    """Distinct pairs of strings, drawn until there are enough."""
+    """Pairs of strings, each drawn with a probability in proportion to its weight, up to 1."""
     holes = list(combinations(range(ORBITALS), ORBITALS - ELECTRONS))
     occupied = np.ones((len(holes), ORBITALS), bool)
     occupied[np.arange(len(holes))[:, None], holes] = False
     weights = np.exp(-(occupied @ np.linspace(0.0, 1.0, ORBITALS)) / BREADTH)
-    sums = np.cumsum(weights) / weights.sum()
+    some = weights[::SAMPLED]
+    low, high = 0.0, 1e6 * count / weights.sum() ** 2
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        expected = SAMPLED * sum(np.minimum(middle * one * weights, 1.0).sum() for one in some)
+        low, high = (middle, high) if expected < SPARE * count else (low, middle)
     chance = np.random.default_rng(seed)
-    found = np.empty(0, np.int64)
-    while len(found) < count:
-        rows, columns = (np.searchsorted(sums, chance.random(count)) for _ in range(2))
-        found = np.unique(np.concatenate([found, rows * len(holes) + columns]))
-    chosen = np.sort(chance.permutation(found)[:count])
+    found = [
+        row * len(holes) + np.flatnonzero(chance.random(len(holes), np.float32) < high * one * weights)
+        for row, one in enumerate(weights)
+    ]
+    chosen = np.concatenate(found)
+    chosen = np.sort(chance.choice(chosen, count, replace=False))
     strings = from_occupied(occupied)
     return DeterminantList(strings, strings, *np.divmod(chosen, len(holes)), np.arange(count))
 
@@ -122,7 +132,8 @@ def on_ranks(
             site = None
             if device == "gpu":
                 site = set_up_solve(integrals, basis, chosen, world, 1, Criteria(), np.inf, threads)
-                backend = site.backend
+                assert isinstance(site.hamiltonian, ListHamiltonian)
+                listed, backend = site.hamiltonian, site.backend
             else:
                 listed = ListHamiltonian(
                     integrals, basis, threads=threads, room_bytes=0, rank_of=(world.rank, world.size)
@@ -145,7 +156,7 @@ def on_ranks(
             slowest = max(world.gather_objects(median(times[1:])))
             made = backend.collect(y)
             if made is not None:
-                check_rows(integrals, basis, x, made)
+                check_rows(listed, x, made)
             return {
                 "device": chosen.line, "ready_s": ready_s, "multiplication_s": slowest, "threads": threads,
                 "pairs_contributing": site.pairs_contributing if site else None,
@@ -156,12 +167,13 @@ def on_ranks(
         chosen.close()
 
 
-def check_rows(integrals: Integrals, basis: DeterminantList, x: Array, y: Array) -> None:
-    """Compare the first rows of a product with those of a rank that has few."""
-    few = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(0, len(basis) // 20))
-    rows = np.zeros(few.n_rows)
-    few.add_rows(None, x, x, rows, False)
-    assert np.abs(rows - y[slice(*few.rows)]).max() < SAME * np.abs(y).max()
+def check_rows(listed: ListHamiltonian, x: Array, y: Array) -> None:
+    """Compare a few rows of a product with those that a CPU makes."""
+    for first in np.linspace(0, len(x) - CHECKED, 5).astype(int):
+        few = listed.of_rows(int(first), int(first) + CHECKED)
+        rows = np.zeros(CHECKED)
+        few.add_rows(None, x, x, rows, False)
+        assert np.abs(rows - y[slice(*few.rows)]).max() < SAME * np.abs(y).max()
 
 
 def stored(path: Path, row: dict[str, Any]) -> list[dict[str, Any]]:

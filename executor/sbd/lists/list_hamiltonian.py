@@ -133,11 +133,13 @@ class ListHamiltonian(OneRank):
         return energies
 
     def alone(self) -> ListHamiltonian:
-        """The same with all rows, for what needs no elements."""
-        if self.rows == (0, self.shape[0]):
-            return self
+        """The same with all rows, whose elements are not kept unless they are here."""
+        return self if self.rows == (0, self.shape[0]) else self.of_rows(0, self.shape[0])
+
+    def of_rows(self, first: int, last: int) -> ListHamiltonian:
+        """The same with rows first .. last-1, whose elements are not kept."""
         other = copy.copy(self)
-        other.rows = (0, self.shape[0])
+        other.rows, other._matrix = (first, last), None
         for name in ("cells", "counts", "_diagonal"):
             other.__dict__.pop(name, None)
         return other
