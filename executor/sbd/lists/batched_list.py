@@ -86,7 +86,9 @@ class BatchedList:
     sector = None
 
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
-        """Puts the tables where the steps work."""
+        """Puts the tables where the steps work. ValueError for complex integrals."""
+        if hamiltonian.integrals.is_complex:
+            raise ValueError("rows of complex integrals are made on CPUs alone")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
