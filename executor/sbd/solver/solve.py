@@ -136,6 +136,11 @@ def solve(
 
     with blas_threads(hamiltonian.threads):
         vectors = _begin(used, hamiltonian, n_roots, start, store, resume)
+        if len(vectors) < n_roots:
+            raise InputError(
+                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
+                f"ask for {len(vectors)} at most",
+            )  # fmt: skip
         early = 0
         if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalty is None:
             vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)

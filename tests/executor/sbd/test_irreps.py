@@ -22,7 +22,7 @@ from tnplan.executor.sbd.basis.irreps import string_irreps
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.solve import solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 from tnplan.planner.common.errors import InputError
 
@@ -111,3 +111,9 @@ def test_symmetries_that_are_not_there_are_refused(tmp_path: Path) -> None:
             diagonalize(integrals, strings, symmetry=symmetry, **TIGHT)
     with pytest.raises(InputError, match="roots: are 99 in a space of"):
         diagonalize(right, strings, symmetry=2, roots=99, **TIGHT)
+
+
+def test_too_many_roots_of_a_spin_and_a_symmetry_are_refused() -> None:
+    integrals = symmetric_integrals((2, 2))
+    with pytest.raises(InputError, match=r"roots: are 9, and . states have the spin and the symmetry"):
+        diagonalize(integrals, every_string(N, 2), symmetry=2, roots=9, penalty=SpinPenalty(2.0), **TIGHT)

@@ -19,6 +19,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
@@ -202,3 +203,26 @@ def test_ranks_find_the_states(kind: str, orbitals: str, gathers: bool, tmp_path
     np.testing.assert_allclose(results[0][1].energies, expected.energies, atol=1e-10)
     for state, energy in zip(results[0][1].states, expected.energies, strict=True):
         np.testing.assert_allclose(np.vdot(state, alone.apply(state)).real + 0.5, energy, atol=1e-9)
+
+
+@pytest.mark.parametrize("room_bytes", [0, np.inf])
+@every_kind
+def test_ranks_find_the_states_of_a_list(kind: str, orbitals: str, room_bytes: float) -> None:
+    """With elements kept, and made again for every product."""
+    bodies = random_bodies(kind, orbitals, N, 19)
+    integrals = integrals_of(bodies, kind, (2, 1))
+    alpha, beta = (string_set(every_string(N, count), integrals) for count in (2, 1))
+    pairs = list(product(every_string(N, 2), every_string(N, 1)))
+    chosen = np.arange(0, len(pairs), 2)
+    expected = np.linalg.eigvalsh(matrix_of_spins(bodies, [pairs[k] for k in chosen]))[:2] + 0.5
+
+    def work(ranks: Communicator) -> Any:
+        h = ListHamiltonian(
+            integrals, from_product(alpha, beta, chosen), threads=1, room_bytes=room_bytes,
+            rank_of=(ranks.rank, ranks.size),
+        )  # fmt: skip
+        return solve(
+            h, integrals, 2, criteria=TIGHT["criteria"], backend=DistributedVectors(h, ranks, lambda _: h)
+        )
+
+    np.testing.assert_allclose(run_ranks(3, work)[0].energies, expected, atol=1e-9)
