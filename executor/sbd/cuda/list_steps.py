@@ -83,7 +83,7 @@ class CupyList:
         begin, place, words, _, own = rows.groups
         self.launch(
             "same_spin", counting, len(rows.tasks.table), *self._sizes(rows.terms.two, above), *rows.tasks,
-            begin, place, words, own, *rows.terms, x, y,
+            begin, place, words, own, *rows.terms[:3], x, y,
         )  # fmt: skip
 
     def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:

@@ -23,6 +23,7 @@ from tnplan.executor.sbd.lists.list_tasks import ListTasks, list_tasks
 Array = Any
 """An array where the steps work."""
 Host = NDArray[Any]
+NONE = np.empty(0)
 
 
 class GroupRows(NamedTuple):
@@ -86,7 +87,9 @@ class BatchedList:
     sector = None
 
     def __init__(self, hamiltonian: ListHamiltonian, steps: ListSteps) -> None:
-        """Puts the tables where the steps work."""
+        """Puts the tables where the steps work. ValueError for complex integrals."""
+        if hamiltonian.integrals.is_complex:
+            raise ValueError("rows of complex integrals are made on CPUs alone")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
@@ -102,7 +105,7 @@ class BatchedList:
             (tables.alpha, tables.beta), groups, (beta_terms, alpha_terms), strict=True
         ):
             tasks = list_tasks(own, np.diff(own.begin), self.rows)
-            self._within.append(GroupRows(placed_own, placed(tasks), placed(terms)))
+            self._within.append(GroupRows(placed_own, placed(tasks), placed(terms._replace(singles=NONE))))
         links = placed(tables.alpha_links), placed(tables.beta_links)
         members = self._within[0].tasks.local
         on_host = np.flatnonzero((tables.alpha.place >= h.rows[0]) & (tables.alpha.place < h.rows[1]))

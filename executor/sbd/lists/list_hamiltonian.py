@@ -18,7 +18,14 @@ from tnplan.executor.sbd.basis.determinants import NEITHER, DeterminantList, One
 from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.real_parts import add_by_parts
 from tnplan.executor.sbd.lists.list_cells import ListCells, list_cells
-from tnplan.executor.sbd.lists.list_tables import list_tables, row_work, spin_terms
+from tnplan.executor.sbd.lists.list_tables import (
+    GroupLinks,
+    SpinTerms,
+    StringGroups,
+    list_tables,
+    row_work,
+    spin_terms,
+)
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.planner.common.arrays import Array
 
@@ -49,13 +56,28 @@ class ListHamiltonian(OneRank):
         self.dtype = integrals.two.dtype
         self.tables = list_tables(basis, len(integrals.two))
         parts = (integrals.real, integrals.imaginary) if integrals.is_complex else (integrals,)
-        self.terms_of_parts = tuple(map(spin_terms, parts))
+        self.terms_of_parts = tuple(self._with_singles(spin_terms(part)) for part in parts)
         self.partition = partition_rows(row_work(self.tables), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         self._matrix: tuple[Array, Array, Array] | None = None
         self.element_bytes = INDEX_BYTES + VALUE_BYTES * len(parts)
         if self.element_bytes * self.n_rows <= room_bytes:
             self._store(room_bytes)
+
+    def _with_singles(self, terms: tuple[SpinTerms, SpinTerms]) -> tuple[SpinTerms, SpinTerms]:
+        """Integrals with the elements between linked strings of each spin."""
+        from tnplan.executor.sbd.lists import list_kernel
+
+        def made(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
+            tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
+            over_rows(
+                len(groups.own), self.threads,
+                lambda first, last: list_kernel.fill_singles(first, last, *tables),
+            )  # fmt: skip
+            return spin._replace(singles=tables[-1])
+
+        alpha, beta, alpha_links, beta_links = self.tables
+        return made(alpha, alpha_links, terms[0]), made(beta, beta_links, terms[1])
 
     @property
     def n_rows(self) -> int:

@@ -16,8 +16,6 @@ from tnplan.executor.sbd.basis.string_kernel import (
     double_value,
     is_filled,
     move_sign,
-    only_in,
-    pair_of,
     single_value,
 )
 
@@ -49,33 +47,51 @@ def own_energy(alpha: Any, beta: Any, alpha_terms: Any, beta_terms: Any) -> Any:
 
 
 @jit
-def same_spin_value(bra: Any, ket: Any, other: Any, apart: int, terms: Any) -> Any:
-    """The element between determinants that differ in one spin only, by 2 or 4; `other` is the other spin."""
-    if apart == 4:
-        return double_value(bra, ket, terms.one, terms.two)
-    n = len(terms.one)
-    p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
-    row = terms.two_other[pair_of(p, q, n, len(terms.two_other))]
-    field = 0.0
-    for r in range(n):
-        if is_filled(other, r):
-            field += row[r]
-    return single_value(bra, ket, terms.one, terms.two) + field * move_sign(ket, p, q)
+def fill_singles(first: int, last: int, own: Any, links: Any, one: Any, two: Any, singles: Any) -> None:
+    """The elements between strings first .. last-1 of one spin and those linked to them, by link."""
+    for string in range(first, last):
+        for link in range(links.start[string], links.start[string + 1]):
+            singles[link] = single_value(own[string], own[links.other[link]], one, two)
+
+
+@jit
+def over_filled(string: Any, row: Any) -> Any:
+    """The sum of row[r] over the orbitals r that a string fills."""
+    total = 0.0
+    for w in range(string.size):
+        word = string[w]
+        while word:
+            low = word & (~word + ONE)
+            total += row[w * 64 + count_bits(low - ONE)]
+            word ^= low
+    return total
 
 
 @jit
 def same_spin_row(
-    mode: int, groups: Any, group: int, own: Any, terms: Any, x: Any, at: int, column: Any, value: Any
-) -> Any:
-    """Elements of a determinant within a group: of its other string, `own`, whose integrals are `terms`."""
-    total = 0.0
-    held = groups.own[group]
+    mode: int, groups: Any, group: int, number: int, others: Any, links: Any, terms: Any, x: Any, at: int,
+    column: Any, value: Any,
+) -> Any:  # fmt: skip
+    """Elements of a determinant within a group, by excitations of its other string, which is `number`.
+
+    `others` are the groups of that spin, `links` and `terms` its links and integrals. Members of a group and
+    links of a string both stand in rising order of strings.
+    """
+    total, link = 0.0, links.start[number]
+    held, own = groups.own[group], others.own[number]
     for k in range(groups.begin[group], groups.begin[group + 1]):
         apart = differing(own, groups.words, k)
         if apart != 2 and apart != 4:
             continue
         if mode != COUNT:
-            element = same_spin_value(own, groups.words[k], held, apart, terms)
+            if apart == 4:
+                element = double_value(own, groups.words[k], terms.one, terms.two)
+            else:
+                other = others.number[groups.place[k]]
+                while links.other[link] < other:
+                    link += 1
+                field = over_filled(held, terms.two_other[links.pairs[link]])
+                element = terms.singles[link] + field * links.sign[link]
             if mode == FILL:
                 column[at] = groups.place[k]
                 value[at] = element
@@ -95,10 +111,14 @@ def opposite_spin_row(
     """
     total, s, base = 0.0, cells.start[i], cells.base[i]
     for link in range(links.start[b], links.start[b + 1]):
-        row, part = two[links.pairs[link]], 0.0
-        for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
+        first, last = base + cells.cells[s, 0], base + cells.cells[s, 1]
+        s += 1
+        if first == last:
+            continue
+        pair, part = links.pairs[link], 0.0
+        for e in range(first, last):
             place, code = cells.entries[e, 0], cells.entries[e, 1]
-            element = row[code >> 2] * (1 - 2 * (code & 1))
+            element = two[pair, code >> 2] * (1 - 2 * (code & 1))
             if mode == FILL:
                 column[at] = place
                 value[at] = element * links.sign[link]
@@ -106,7 +126,6 @@ def opposite_spin_row(
             else:
                 part += element * x[place]
         total += part * links.sign[link]
-        s += 1
     return at, total
 
 
@@ -119,14 +138,14 @@ def couple_row(
 
     The sum is without the diagonal. Row `above` is the first local one.
     """
-    alpha, beta, _, beta_links = tables
+    alpha, beta, alpha_links, beta_links = tables
     a, b = alpha.number[d], beta.number[d]
     if mode == FILL:
         column[at] = d
         value[at] = own_energy(alpha.own[a], beta.own[b], alpha_terms, beta_terms)
     at += 1
-    at, total = same_spin_row(mode, alpha, a, beta.own[b], beta_terms, x, at, column, value)
-    at, part = same_spin_row(mode, beta, b, alpha.own[a], alpha_terms, x, at, column, value)
+    at, total = same_spin_row(mode, alpha, a, b, beta, beta_links, beta_terms, x, at, column, value)
+    at, part = same_spin_row(mode, beta, b, a, alpha, alpha_links, alpha_terms, x, at, column, value)
     total += part
     if mode == COUNT:
         for s in range(cells.start[d - above], cells.start[d - above + 1]):

@@ -62,12 +62,14 @@ class SpinTerms(NamedTuple):
     """The integrals that one spin sees.
 
     One-electron ones [p, q], two-electron ones [pair, pair] within the spin, and those with the other spin,
-    to whose electrons the second pair belongs. All are real.
+    to whose electrons the second pair belongs. All are real. `singles` are the elements between the spin's
+    strings that are linked, by link; empty where they are not made.
     """
 
     one: Array
     two: Array
     two_other: Array
+    singles: Array
 
 
 class ListTables(NamedTuple):
@@ -89,9 +91,11 @@ def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
     made = integrals.tables
     # (pq|rs) is (rs|pq): only orbitals of each spin need the transpose.
     turned = made.mixed if integrals.beta is None else np.ascontiguousarray(made.mixed.T)
+    none = np.empty(0)
     return (
-        SpinTerms(made.one_alpha, made.two_alpha, made.mixed), SpinTerms(made.one_beta, made.two_beta, turned)
-    )  # fmt: skip
+        SpinTerms(made.one_alpha, made.two_alpha, made.mixed, none),
+        SpinTerms(made.one_beta, made.two_beta, turned, none),
+    )
 
 
 def list_tables(basis: DeterminantList, n_pairs: int) -> ListTables:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.engines.sbd import reference_matrix
+from tests.oracles.spin_orbitals import matrix_of_spins
+from tests.support.engines.sbd import every_string, reference_matrix
+from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.engines.sbd_lists import SPREAD, as_list, random_list, spread
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
@@ -20,6 +24,7 @@ from tnplan.executor.sbd.lists.list_cells import cells_bytes, list_cells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
+NO_STEPS: Any = None
 CASES = {
     "more alpha than beta strings": (6, (3, 2), (20, 6), 70),
     "more beta than alpha strings": (6, (2, 3), (6, 20), 70),
@@ -131,6 +136,36 @@ def test_kernels_equal_the_reference(
     expected = np.zeros(len(basis))
     h.add_exchange(None, -0.5, x, expected)
     np.testing.assert_allclose(steps.get(spins), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize(("kind", "orbitals"), [*product(KINDS, ORBITALS)])
+def test_integrals_of_every_kind(kind: str, orbitals: str, folder: Path) -> None:
+    bodies = random_bodies(kind, orbitals, 4, 11)
+    integrals = integrals_of(bodies, kind, (2, 2))
+    every = [*product(every_string(4, 2), every_string(4, 2))]
+    basis = as_list(random.Random(3).sample(every, 25), 4)
+    listed = random.Random(3).sample(every, 25)
+    matrix = matrix_of_spins(bodies, [listed[at] for at in basis.given])
+    x = np.random.default_rng(0).standard_normal(25)
+    if integrals.is_complex:
+        x = x + 1j * np.random.default_rng(1).standard_normal(25)
+    np.testing.assert_allclose(ListHamiltonian(integrals, basis).dense(), matrix, atol=1e-12)
+    again = ListHamiltonian(integrals, basis, threads=1, room_bytes=0)
+    np.testing.assert_allclose(again.apply(x), matrix @ x, atol=1e-12)
+
+    def work(ranks: Communicator) -> np.ndarray:
+        h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(ranks.rank, ranks.size))
+        operator = DistributedHamiltonian(h, h.partition, ranks)
+        return np.asarray(operator.apply(x[slice(*h.rows)].copy(), 0))
+
+    np.testing.assert_allclose(np.concatenate(run_ranks(2, work)), matrix @ x, atol=1e-12)
+    if integrals.is_complex:
+        with pytest.raises(ValueError, match="on CPUs alone"):
+            BatchedList(again, NO_STEPS)
+    elif shutil.which("g++") is not None:
+        y = np.zeros(25)
+        BatchedList(again, emulated(4, folder)).add_rows(None, x, x, y, False)
+        np.testing.assert_allclose(y, matrix @ x, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", STEPS)
