@@ -151,9 +151,7 @@ def _local_steps(gate: Gate, rotations: bool) -> tuple[PauliStep, ...] | None:
 def _moved(step: PauliStep, qubits: Sequence[int]) -> PauliStep:
     """A step on qubits 0, 1, ... on these qubits instead."""
     if isinstance(step, Rotation):
-        x, z = (
-            sum((mask >> j & 1) << qubit for j, qubit in enumerate(qubits)) for mask in (step.x, step.z)
-        )
+        x, z = (sum((mask >> j & 1) << qubit for j, qubit in enumerate(qubits)) for mask in (step.x, step.z))
         return Rotation(x, z, step.angle)
     acted = tuple(qubits[j] for j in step.qubits)
     if isinstance(step, Clifford):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
-from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
+from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
@@ -18,7 +18,9 @@ from tnplan.planner.common.arrays import Array
 
 Work = Callable[[int, int], None]
 
-TILES = {"complex64": Tile(16, 5, 4), "complex128": Tile(15, 4, 4)}
+TILES = {
+    "complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)
+}  # fmt: skip
 """Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
 LOW = 4
 """Diagonals select by all of the lowest bits of a tile, so that their tables are read in runs."""
@@ -32,8 +34,6 @@ LEAST_WORD_BITS = 3
 """Words are summed over 8 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
-ALIGNMENT_BYTES = 64
-"""Amplitudes begin on a cache line."""
 
 
 class HostState:
@@ -44,7 +44,7 @@ class HostState:
     def __init__(self, n_bits: int, dtype: str, threads: int = 1, rank: int = 0) -> None:
         self.n_bits, self.rank, self.threads = n_bits, rank, threads
         self.tile = TILES[dtype]
-        self.amplitudes = _aligned(1 << n_bits, np.dtype(dtype))
+        self.amplitudes = aligned((1 << n_bits,), np.dtype(dtype))
         self.restart()
 
     def restart(self) -> None:
@@ -53,40 +53,41 @@ class HostState:
         if self.rank == 0:
             self.amplitudes[0] = 1
 
-    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[PassTables]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[VectorPass]:
         """The tables of passes; a host alone has no exchanges."""
-        return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
+        real = self.amplitudes.real.dtype
+        return [vector_pass(step, self.n_bits, real, LOW) for step in steps if isinstance(step, Pass)]
 
-    def is_divisible(self, tables: PassTables) -> bool:
+    def is_divisible(self, tables: VectorPass) -> bool:
         """Whether `bind_part` can divide a pass."""
         return True
 
     def bind_part(
-        self, tables: PassTables, bits: Sequence[int], part: int, share: int = 0
+        self, tables: VectorPass, bits: Sequence[int], part: int, share: int = 0
     ) -> Callable[[], None]:  # fmt: skip
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
         Exchanges come in turn with it, so that their `share` makes no difference.
         """
         far = tables.far[~np.isin(tables.far, bits)]
-        return lambda: self._run(replace(tables, far=far), index_of(part, bits))
+        divided = replace(tables, flat=tables.flat._replace(far=far))
+        return lambda: self._run(divided, index_of(part, bits))
 
-    def apply(self, tables: PassTables) -> None:
+    def apply(self, tables: VectorPass) -> None:
         """Do a pass."""
         self._run(tables, 0)
 
-    def _run(self, tables: PassTables, start: int) -> None:
+    def _run(self, tables: VectorPass, start: int) -> None:
         """Do a pass on the tiles whose bits are far ones or those of `start`."""
         from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
 
         real = self.amplitudes.real.dtype
-        values_re, values_im = tables.values.real.astype(real), tables.values.imag.astype(real)
         flat = self.amplitudes[start:].view(real)
-        passed, base = flat_pass(tables), self.rank << self.n_bits | start
+        base = self.rank << self.n_bits | start
         n_tiles = 1 << len(tables.far)
 
         def work(first: int, last: int) -> None:
-            run_tiles(flat, base, passed, values_re, values_im, tile_room(tables, real), first, last)
+            run_tiles(flat, base, tables.flat, tables.numbers, tile_room(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -219,9 +220,3 @@ def over_chunks(count: int, threads: int, work: Work, length: int | None = None)
             pool.submit(work, first, min(count, first + length)) for first in range(0, count, length)
         ]:
             done.result()
-
-
-def _aligned(count: int, dtype: np.dtype[Any]) -> Array:
-    memory = np.empty(count * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT_BYTES
-    return memory[start : start + count * dtype.itemsize].view(dtype)

@@ -10,48 +10,42 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.statevector.cpu.round_kernel import apply_round, jit, spread
 from tnplan.executor.statevector.cpu.tile_room import APART, LANE_BITS, LANES
+from tnplan.executor.statevector.cpu.vector_tables import ROUND
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, PHASES
-from tnplan.planner.common.compiled.kernel import kernel
 
 ONE, TWO = np.uint64(1), np.uint64(2)
-
-jit = kernel(nogil=True, error_model="numpy", fastmath={"contract"})
-
-
-@jit
-def spread(number: int, bits: Any) -> int:
-    """The index in which bit bits[k] is bit k of a number."""
-    index = 0
-    for k in range(bits.size):
-        index |= (number >> k & 1) << bits[k]
-    return index
 
 
 @jit
 def run_tiles(
-    amplitudes: Any, rank_base: int, tables: Any, values_re: Any, values_im: Any, room: Any, first: int,
-    last: int,
+    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, room: Any, first: int, last: int
 ) -> None:
-    """Do all steps of a pass, `FlatPass`, on tiles first .. last-1, in the room of a `TileRoom`.
+    """Do all steps of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileRoom`.
 
     `rank_base` are the index bits of the rank.
     """
-    held, far, starts, steps, places, idle, phases = tables
+    held, starts, places, idle = tables.held, tables.starts, tables.places, tables.idle
+    values_re, values_im = numbers.values_re, numbers.values_im
     q = held.size
     side = 1 << q
     run = np.uint64(side // starts.size)
-    re, im = room.tile[:side], room.tile[side + APART :]
+    re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
-        base = spread(tile, far)
+        base = spread(tile, tables.far)
         for row in range(starts.size):
             at = np.uint64(row) * run
             read_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
         index = base | rank_base
-        for s in range(len(steps)):
-            kind, t, near, outer, place, value, number = steps[s]
+        turns_of_tile(index, tables.beyond, numbers.outside_re, numbers.outside_im, room.tile_re, room.tile_im)
+        for s in range(len(tables.steps)):
+            kind, t, near, outer, place, value, number = tables.steps[s]
+            if kind == ROUND:
+                apply_round(re, im, t, near, outer, tables, numbers, room)
+                continue
             if kind == PHASES:
-                apply_phases(re, im, q, index, held, near, phases[t:], room)
+                apply_phases(re, im, q, index, held, near, tables.phases[t:], room)
                 continue
             chosen = 0
             for k in range(outer):
@@ -66,9 +60,24 @@ def run_tiles(
                     if not idle[number + v]:
                         at = value + (v << 2 * t)
                         apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], room)
+        p, q_im = numbers.factor[0], numbers.factor[1]
         for row in range(starts.size):
             at = np.uint64(row) * run
-            write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
+            write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run, p, q_im)
+
+
+@jit
+def turns_of_tile(index: int, beyond: Any, outside_re: Any, outside_im: Any, re: Any, im: Any) -> None:
+    """Each turn's factor of the bits outside of a tile; see `vector_tables`."""
+    for turn in range(outside_re.shape[0]):
+        re[turn], im[turn] = 1, 0
+        p, q = re[turn], im[turn]
+        for k in range(beyond.size):
+            if index >> beyond[k] & 1:
+                s, t = outside_re[turn, k], outside_im[turn, k]
+                p, q = p * s - q * t, p * t + q * s
+        re[turn] = p
+        im[turn] = q
 
 
 @jit
@@ -80,11 +89,19 @@ def read_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any)
 
 
 @jit
-def write_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any) -> None:
-    """Join real and imaginary parts from `at` on to amplitudes from `start` on."""
+def write_run(
+    amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any, factor_re: Any, factor_im: Any
+) -> None:  # fmt: skip
+    """Join real and imaginary parts from `at` on, times a factor, to amplitudes from `start` on."""
+    if factor_re == 1 and factor_im == 0:
+        for k in range(count):
+            amplitudes[TWO * (start + k)] = re[at + k]
+            amplitudes[TWO * (start + k) + ONE] = im[at + k]
+        return
     for k in range(count):
-        amplitudes[TWO * (start + k)] = re[at + k]
-        amplitudes[TWO * (start + k) + ONE] = im[at + k]
+        x, y = re[at + k], im[at + k]
+        amplitudes[TWO * (start + k)] = factor_re * x - factor_im * y
+        amplitudes[TWO * (start + k) + ONE] = factor_re * y + factor_im * x
 
 
 @jit

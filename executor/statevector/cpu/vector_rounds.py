@@ -1,0 +1,182 @@
+"""The steps of a pass for vectors: rounds of steps on a part of a tile that stays in the nearest cache.
+
+Diagonals wait. A matrix of one bit is a real one after a turn: where the bit is 1, a phase that is a product
+of phases of all other bits, of whatever waits on this bit. Knows bits and gates; no tables and no state.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate, phases_of
+from tnplan.executor.statevector.gates.rotations import real_between_phases
+from tnplan.executor.statevector.scheduling.fusion import PassStep
+from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, choose, sweep
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.arrays import Array
+
+LARGEST_MATRIX = 2
+"""Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
+
+    The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians.
+    """
+
+    bit: int
+    matrix: Array
+    constant: float
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplication:
+    """A complex matrix on one or two bits, the first the most significant of a row."""
+
+    bits: tuple[int, ...]
+    matrix: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Steps on the bits of `bits`, rising, of a tile."""
+
+    bits: tuple[int, ...]
+    steps: list[Turn | Multiplication] = field(default_factory=list)
+
+
+def rounds_of(item: Pass, n_bits: int, lane_bits: int, most: int) -> tuple[list[Round | PassStep], complex]:
+    """Rounds on `most` bits of a tile at most, those of a lane among them, and steps of whole tiles.
+
+    Also a factor of all amplitudes. The index has `n_bits` bits, with those of the rank.
+    """
+    rounds = _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held)))
+    return rounds.all(item.steps), cmath.exp(1j * rounds.constant)
+
+
+class _Rounds:
+    """The rounds so far, and the phases that wait."""
+
+    def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
+        self.held, self.most = held, most
+        self.low = mask_of(held[: lane_bits + 1])
+        self.has_matrices = most >= lane_bits + LARGEST_MATRIX
+        """Whether bits of a lane can change places with others, those of a matrix apart."""
+        self.made: list[Round | PassStep] = []
+        self.bits: tuple[int, ...] = ()
+        self.constant = 0.0
+        self.linear, self.pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
+
+    def all(self, steps: Sequence[PassStep]) -> list[Round | PassStep]:
+        gates = list(_as_gates(steps))
+        while gates:
+            held = choose(gates, self.low, self.most)
+            part, gates = sweep(gates, held)
+            self._begin(held)
+            for gate in part:
+                self._place(gate)
+        self._end()
+        return self.made
+
+    def _begin(self, chosen: int) -> None:
+        """The next round has these bits, and the lowest others up to its size."""
+        free = [bit for bit in self.held if not chosen >> bit & 1]
+        bits = bits_of(chosen)
+        self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
+
+    def _add(self, step: Turn | Multiplication) -> None:
+        last = self.made[-1] if self.made else None
+        if not isinstance(last, Round) or last.bits != self.bits:
+            last = Round(self.bits)
+            self.made.append(last)
+        last.steps.append(step)
+
+    def _place(self, gate: MultiplexedGate) -> None:
+        if is_phase_gate(gate):
+            self._wait(phases_of([gate], len(self.linear)))
+        elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
+            for bit in gate.targets:
+                self._turn(bit, np.eye(2), with_linear=True)
+            self.made.append(gate)
+        elif len(gate.targets) == 1:
+            self._multiply_one(gate.targets[0], gate.matrices[0])
+        else:
+            self._multiply_two(gate.targets, gate.matrices[0])
+
+    def _wait(self, phases: PhasePolynomial) -> None:
+        self.constant += phases.constant
+        self.linear += phases.linear
+        self.pairs += phases.pairs
+
+    def _multiply_one(self, bit: int, matrix: Array) -> None:
+        matrix = matrix * np.array([1, cmath.exp(1j * self.linear[bit])])
+        column, real, (first, second) = real_between_phases(matrix)
+        self.linear[bit] = cmath.phase(column)
+        if real is not None and np.any(real.imag):
+            self._turn(bit, np.eye(2), with_linear=False)
+            self._add_matrix((bit,), real)
+            return
+        sizes = abs(first), abs(second)
+        real = np.eye(2) if real is None else real.real
+        self._turn(bit, np.array(sizes)[:, None] * real, with_linear=True)
+        self.constant += cmath.phase(first)
+        self.linear[bit] = cmath.phase(second / first) if all(sizes) else 0.0
+
+    def _multiply_two(self, bits: tuple[int, ...], matrix: Array) -> None:
+        i, j = bits
+        both = self.linear[i] + self.linear[j] + self.pairs[i, j]
+        matrix = matrix * np.exp(1j * np.array([0, self.linear[j], self.linear[i], both]))
+        self.pairs[i, j] = self.pairs[j, i] = self.linear[i] = self.linear[j] = 0
+        for bit in bits:
+            self._turn(bit, np.eye(2), with_linear=False)
+        self._add_matrix(bits, matrix)
+
+    def _add_matrix(self, bits: tuple[int, ...], matrix: Array) -> None:
+        if self.has_matrices:
+            self._add(Multiplication(bits, matrix))
+        else:
+            self.made.append(MultiplexedGate(bits, (), matrix[None]))
+
+    def _turn(self, bit: int, matrix: Array, with_linear: bool) -> None:
+        """What waits on a bit, then a real matrix; nothing where both are nothing."""
+        constant = float(self.linear[bit]) if with_linear else 0.0
+        weights = self.pairs[bit].copy()
+        if constant or np.any(weights) or np.any(matrix != np.eye(2)):
+            self._add(Turn(bit, matrix, constant, weights))
+        self.pairs[bit] = self.pairs[:, bit] = 0
+        if with_linear:
+            self.linear[bit] = 0
+
+    def _end(self) -> None:
+        """Turns for pairs of bits of the tile, then one step for all other phases."""
+        held = list(self.held)
+        while np.any(self.pairs[np.ix_(held, held)]):
+            most = held[int(np.argmax(np.count_nonzero(self.pairs[np.ix_(held, held)], axis=0)))]
+            if most not in self.bits:
+                waits = np.any(self.pairs[np.ix_(held, held)], axis=0).tolist()
+                wanted = [most, *(bit for bit, is_one in zip(held, waits, strict=True) if is_one and bit != most)]
+                room = self.most - self.low.bit_count()
+                high = [bit for bit in wanted if not self.low >> bit & 1]
+                self._begin(self.low | mask_of(high[:room]))
+            self._turn(most, np.eye(2), with_linear=True)
+        if np.any(self.pairs) or np.any(self.linear):
+            self.made.append(PhasePolynomial(0.0, self.linear, self.pairs))
+
+
+def _as_gates(steps: Sequence[PassStep]) -> Iterator[MultiplexedGate]:
+    """Gates alone: phase polynomials taken apart."""
+    for step in steps:
+        if isinstance(step, MultiplexedGate):
+            yield step
+        else:
+            yield from step.gates()
+            if step.constant:
+                yield MultiplexedGate((), (0,), np.exp(1j * step.constant) * np.ones((2, 1, 1)))
