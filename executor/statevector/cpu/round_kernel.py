@@ -19,13 +19,17 @@ from tnplan.executor.statevector.cpu.vector_kernel import (
     lane_rotate_3,
     multiply,
     rotate,
+    turn_all,
     turn_rotate,
     turns_rotate,
 )
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,
+    MULTIPLY_1,
+    MULTIPLY_2,
     ROTATE,
+    TURN_ALL,
     TURN_ROTATE,
     TURNS_ROTATE,
 )
@@ -47,91 +51,69 @@ def spread(number: int, bits: Any) -> int:
 def apply_round(
     re: Any, im: Any, number: int, first: int, last: int, tables: Any, numbers: Any, room: Any
 ) -> None:
-    """Actions first .. last-1 of a round on a tile; `room.tile_turns` has the turns of this tile."""
+    """Actions first .. last-1 of a round on a tile; `room.tile_re` and `tile_im` have the tile's turns."""
     starts, others = tables.round_starts[number], tables.round_others[number]
+    whole = others.size == 0
     size = re.size >> others.size
-    if others.size == 0:
-        for a in range(first, last):
-            act(re, im, tables.actions[a], 0, numbers, room)
-        return
-    part_re, part_im = room.round_re[:size], room.round_im[:size]
     step = size // starts.size
+    part_re, part_im = (re, im) if whole else (room.round_re[:size], room.round_im[:size])
     for part in range(1 << others.size):
         base = spread(part, others)
-        for v in range(starts.size):
-            copy((part_re, part_im, v * step, re, im, base + starts[v]))
+        if not whole:
+            for v in range(starts.size):
+                copy((part_re, part_im, v * step, re, im, base + starts[v]))
         for a in range(first, last):
             act(part_re, part_im, tables.actions[a], part, numbers, room)
-        for v in range(starts.size):
-            copy((re, im, base + starts[v], part_re, part_im, v * step))
+        if not whole:
+            for v in range(starts.size):
+                copy((re, im, base + starts[v], part_re, part_im, v * step))
 
 
 @jit
 def act(re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any) -> None:
     """One action on a round; `part` is the value of the tile's other bits."""
     kind, place, other, turn, at = action[0], action[1], action[2], action[3], action[4]
-    lanes = VECTOR_BYTES // re.itemsize
-    if kind == LANE_EXCHANGE:
-        exchange_lanes(re, im, lanes, place, other)
+    lanes, matrices = VECTOR_BYTES // re.itemsize, numbers.matrices
+    if kind == MULTIPLY_2:
+        multiply_rows(re, im, lanes, 1 << place, 1 << other, matrices, at)
         return
-    if kind > LANE_EXCHANGE:
-        multiply_rows(re, im, lanes, place, other, numbers.matrices, at)
+    a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
+    high_re, high_im, low_re, low_im = room.high_re, room.high_im, numbers.low_re[turn], numbers.low_im[turn]
+    if TURN_ROTATE <= kind <= LANE_ROTATE or kind == TURN_ALL:
+        p, q = product(
+            room.tile_re[turn], room.tile_im[turn], numbers.inside_re[turn, part], numbers.inside_im[turn, part]
+        )
+        for k in range(high_re.size):
+            high_re[k], high_im[k] = product(p, q, numbers.high_re[turn, k], numbers.high_im[turn, k])
+    mask, shift = low_re.size - 1, numbers.low_bits[0]
+    if kind == LANE_ROTATE or kind == TURN_ALL:
+        for i in range(0, re.size, lanes):
+            k, s, t = i & mask, high_re[i >> shift], high_im[i >> shift]
+            if kind == TURN_ALL:
+                turn_all((re, im, low_re, low_im, i, k, s, t))
+            elif place == 0:
+                lane_rotate_0((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+            elif place == 1:
+                lane_rotate_1((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+            elif place == 2:
+                lane_rotate_2((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+            else:
+                lane_rotate_3((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
         return
-    a, b = numbers.matrices[at], numbers.matrices[at + 1]
-    c, d = numbers.matrices[at + 2], numbers.matrices[at + 3]
-    if kind == ROTATE:
-        for k in range(0, re.size >> 1, lanes):
-            i = (k >> place) << place + 1 | k & (1 << place) - 1
-            rotate((re, im, i, i | 1 << place, a, b, c, d))
-        return
-    p = room.tile_re[turn] * numbers.inside_re[turn, part] - room.tile_im[turn] * numbers.inside_im[turn, part]
-    q = room.tile_re[turn] * numbers.inside_im[turn, part] + room.tile_im[turn] * numbers.inside_re[turn, part]
-    high_re, high_im = room.high_re, room.high_im
-    for k in range(numbers.high_re.shape[1]):
-        s, t = numbers.high_re[turn, k], numbers.high_im[turn, k]
-        high_re[k] = p * s - q * t
-        high_im[k] = p * t + q * s
-    low_re, low_im = numbers.low_re[turn], numbers.low_im[turn]
-    mask = low_re.size - 1
-    shift = 0
-    while 1 << shift < low_re.size:
-        shift += 1
-    if kind == TURN_ROTATE:
-        for k in range(0, re.size >> 1, lanes):
-            i = (k >> place) << place + 1 | k & (1 << place) - 1
-            j = i | 1 << place
+    bit = 1 << place if kind < LANE_EXCHANGE else 1 << other
+    for k in range(0, re.size >> 1, lanes):
+        i = k + (k & -bit)
+        j = i | bit
+        if kind == ROTATE:
+            rotate((re, im, i, j, a, b, c, d))
+        elif kind == TURN_ROTATE:
             turn_rotate((re, im, i, j, a, b, c, d, high_re[i >> shift], high_im[i >> shift]))
-    elif kind == TURNS_ROTATE:
-        for k in range(0, re.size >> 1, lanes):
-            i = (k >> place) << place + 1 | k & (1 << place) - 1
-            j = i | 1 << place
+        elif kind == TURNS_ROTATE:
             s, t = high_re[i >> shift], high_im[i >> shift]
             turns_rotate((re, im, low_re, low_im, i, j, i & mask, a, b, c, d, s, t))
-    elif place == 0:
-        for i in range(0, re.size, lanes):
-            s, t = high_re[i >> shift], high_im[i >> shift]
-            lane_rotate_0((re, im, low_re, low_im, i, i & mask, a, b, c, d, s, t))
-    elif place == 1:
-        for i in range(0, re.size, lanes):
-            s, t = high_re[i >> shift], high_im[i >> shift]
-            lane_rotate_1((re, im, low_re, low_im, i, i & mask, a, b, c, d, s, t))
-    elif place == 2:
-        for i in range(0, re.size, lanes):
-            s, t = high_re[i >> shift], high_im[i >> shift]
-            lane_rotate_2((re, im, low_re, low_im, i, i & mask, a, b, c, d, s, t))
-    else:
-        for i in range(0, re.size, lanes):
-            s, t = high_re[i >> shift], high_im[i >> shift]
-            lane_rotate_3((re, im, low_re, low_im, i, i & mask, a, b, c, d, s, t))
-
-
-@jit
-def exchange_lanes(re: Any, im: Any, lanes: int, place: int, other: int) -> None:
-    """A bit of the lane's number changes places with a bit of the vector's."""
-    for k in range(0, re.size >> 1, lanes):
-        i = (k >> other) << other + 1 | k & (1 << other) - 1
-        j = i | 1 << other
-        if place == 0:
+        elif kind == MULTIPLY_1:
+            multiply((re, im, matrices, at, i, j))
+        elif place == 0:
             lane_exchange_0((re, im, i, j))
         elif place == 1:
             lane_exchange_1((re, im, i, j))
@@ -142,18 +124,16 @@ def exchange_lanes(re: Any, im: Any, lanes: int, place: int, other: int) -> None
 
 
 @jit
-def multiply_rows(
-    re: Any, im: Any, lanes: int, place: int, other: int, matrices: Any, at: int
-) -> None:
-    """A matrix on one bit (both places are the same) or two, that at `place` less significant in a row."""
-    first, second = 1 << place, 1 << other
-    if place == other:
-        for k in range(0, re.size >> 1, lanes):
-            i = (k >> place) << place + 1 | k & first - 1
-            multiply((re, im, matrices, at, i, i | first))
-        return
-    below, above = min(place, other), max(place, other)
+def product(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The product of two complex numbers."""
+    return a * c - b * d, a * d + b * c
+
+
+@jit
+def multiply_rows(re: Any, im: Any, lanes: int, first: int, second: int, matrices: Any, at: int) -> None:
+    """A matrix on two bits of the index, the first the less significant in a row."""
+    below, above = min(first, second), max(first, second)
     for k in range(0, re.size >> 2, lanes):
-        i = (k >> below) << below + 1 | k & (1 << below) - 1
-        i = (i >> above) << above + 1 | i & (1 << above) - 1
+        i = k + (k & -below)
+        i += i & -above
         multiply((re, im, matrices, at, i, i | first, i | second, i | first | second))

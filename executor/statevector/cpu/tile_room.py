@@ -26,16 +26,13 @@ class TileRoom(NamedTuple):
     """Arrays of one thread for real and imaginary parts, in the precision of the state.
 
     `tile` has both parts of a tile; `lanes` [4, columns] those of groups before and after a matrix, whose
-    rows and groups lie at `offsets` and `lane` in a tile; `factors` [4, values] those of phases of the low
-    and of the high bits, made of `angles`. `free` are bits outside a matrix, `minus_im` is a part of it.
+    rows and groups lie at `offsets` and `lane` in a tile. `free` are bits outside a matrix, `minus_im` is a part of it.
     `round_re` and `round_im` have a round, `tile_re` and `tile_im` the turns of a tile, `high_re` and `high_im`
     those of the high bits of a round.
     """
 
     tile: Array
     lanes: Array
-    factors: Array
-    angles: Array
     minus_im: Array
     offsets: Array
     lane: Array
@@ -51,15 +48,12 @@ class TileRoom(NamedTuple):
 def tile_room(tables: VectorPass, real: np.dtype[np.floating]) -> TileRoom:
     """Room for the tiles of a pass, of numbers of this type."""
     tile_bits = len(tables.flat.held)
-    half = 1 << (tile_bits + 1) // 2
     round_size = ROUND_BYTES // (2 * real.itemsize)
     turns, high = tables.numbers.high_re.shape
     parts = aligned((2, round_size + APART), real)
     return TileRoom(
         aligned((2 * (1 << tile_bits) + 2 * APART,), real),
         np.empty((4, LANES << tables.most_targets), real),
-        np.empty((4, half), real),
-        np.empty(half),
         np.empty(1 << 2 * LARGEST_TARGETS, real),
         np.empty(1 << LARGEST_TARGETS, np.int64),
         np.empty(LANES, np.uint64),

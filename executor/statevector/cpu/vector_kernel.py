@@ -154,6 +154,12 @@ def _turns_rotate(v: Vectors, given: Sequence[Any]) -> None:
         v.store_parts(value, (re, im), at)
 
 
+def _turn_all(v: Vectors, given: Sequence[Any]) -> None:
+    re, im, low_re, low_im, place, low, turn_re, turn_im = given
+    turns = v.product(v.load_parts((low_re, low_im), low), (v.every(turn_re), v.every(turn_im)))
+    v.store_parts(v.product(v.load_parts((re, im), place), turns), (re, im), place)
+
+
 def _lane_rotate(bit: int, v: Vectors, given: Sequence[Any]) -> None:
     re, im, low_re, low_im, place, low, a, b, c, d, turn_re, turn_im = given
     x = v.load_parts((re, im), place)
@@ -202,6 +208,8 @@ turn_rotate: Any = _step(_turn_rotate)
 """(..., turn_re, turn_im): the second multiplied by a phase before."""
 turns_rotate: Any = _step(_turns_rotate)
 """(re, im, low_re, low_im, first, second, low, a, b, c, d, turn_re, turn_im): by phases of each lane too."""
+turn_all: Any = _step(_turn_all)
+"""(re, im, low_re, low_im, place, low, turn_re, turn_im): phases of all lanes."""
 lane_rotate_0, lane_rotate_1, lane_rotate_2, lane_rotate_3 = (
     _step(partial(_lane_rotate, bit)) for bit in range(4)
 )

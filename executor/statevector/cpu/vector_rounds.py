@@ -28,10 +28,11 @@ LARGEST_MATRIX = 2
 class Turn:
     """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
 
-    The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians.
+    The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians. Where
+    `bit` is None, all amplitudes have their phase, and there is no matrix.
     """
 
-    bit: int
+    bit: int | None
     matrix: Array
     constant: float
     weights: Array
@@ -53,13 +54,20 @@ class Round:
     steps: list[Turn | Multiplication] = field(default_factory=list)
 
 
-def rounds_of(item: Pass, n_bits: int, lane_bits: int, most: int) -> tuple[list[Round | PassStep], complex]:
-    """Rounds on `most` bits of a tile at most, those of a lane among them, and steps of whole tiles.
+@dataclass(frozen=True, eq=False)
+class VectorSteps:
+    """Rounds and steps of whole tiles, in turn, and phases of what is outside of a tile, which come last."""
 
-    Also a factor of all amplitudes. The index has `n_bits` bits, with those of the rank.
+    steps: list[Round | MultiplexedGate]
+    outside: PhasePolynomial
+
+
+def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSteps:
+    """The steps of a pass. Rounds have `most` bits of a tile at most, those of a lane among them.
+
+    The index has `n_bits` bits, with those of the rank.
     """
-    rounds = _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held)))
-    return rounds.all(item.steps), cmath.exp(1j * rounds.constant)
+    return _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
 
 
 class _Rounds:
@@ -70,12 +78,13 @@ class _Rounds:
         self.low = mask_of(held[: lane_bits + 1])
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
-        self.made: list[Round | PassStep] = []
+        self.made: list[Round | MultiplexedGate] = []
         self.bits: tuple[int, ...] = ()
         self.constant = 0.0
         self.linear, self.pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
 
-    def all(self, steps: Sequence[PassStep]) -> list[Round | PassStep]:
+    def all(self, steps: Sequence[PassStep]) -> VectorSteps:
+        """Every step, and what is left."""
         gates = list(_as_gates(steps))
         while gates:
             held = choose(gates, self.low, self.most)
@@ -83,8 +92,7 @@ class _Rounds:
             self._begin(held)
             for gate in part:
                 self._place(gate)
-        self._end()
-        return self.made
+        return VectorSteps(self.made, self._end())
 
     def _begin(self, chosen: int) -> None:
         """The next round has these bits, and the lowest others up to its size."""
@@ -155,20 +163,24 @@ class _Rounds:
         if with_linear:
             self.linear[bit] = 0
 
-    def _end(self) -> None:
-        """Turns for pairs of bits of the tile, then one step for all other phases."""
-        held = list(self.held)
-        while np.any(self.pairs[np.ix_(held, held)]):
-            most = held[int(np.argmax(np.count_nonzero(self.pairs[np.ix_(held, held)], axis=0)))]
+    def _end(self) -> PhasePolynomial:
+        """Turns of as few bits as have part in all pairs, then one of all; gives what no tile's bit is part of."""
+        held = np.array(self.held)
+        while np.any(self.pairs[held]):
+            most = int(held[np.argmax(np.count_nonzero(self.pairs[held], axis=1))])
             if most not in self.bits:
-                waits = np.any(self.pairs[np.ix_(held, held)], axis=0).tolist()
-                wanted = [most, *(bit for bit, is_one in zip(held, waits, strict=True) if is_one and bit != most)]
-                room = self.most - self.low.bit_count()
-                high = [bit for bit in wanted if not self.low >> bit & 1]
-                self._begin(self.low | mask_of(high[:room]))
+                others = [bit for bit in self.held if self.pairs[most, bit] and not self.low >> bit & 1]
+                wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
+                self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
             self._turn(most, np.eye(2), with_linear=True)
-        if np.any(self.pairs) or np.any(self.linear):
-            self.made.append(PhasePolynomial(0.0, self.linear, self.pairs))
+        if np.any(self.linear[held]):
+            weights = np.zeros_like(self.linear)
+            weights[held] = self.linear[held]
+            self.linear[held] = 0
+            if not self.bits:
+                self._begin(self.low)
+            self._add(Turn(None, np.eye(2), 0.0, weights))
+        return PhasePolynomial(self.constant, self.linear, self.pairs)
 
 
 def _as_gates(steps: Sequence[PassStep]) -> Iterator[MultiplexedGate]:

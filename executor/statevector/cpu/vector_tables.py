@@ -12,15 +12,16 @@ The turn of an action is the product of four factors: of the lowest bits of a ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
-from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Round, Turn, rounds_of
+from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Round, Turn, vector_steps
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -29,7 +30,7 @@ from tnplan.planner.common.arrays import Array
 
 ROUND = 3
 """The kind of a step; see `pass_tables` for the others."""
-ROTATE, TURN_ROTATE, TURNS_ROTATE, LANE_ROTATE, LANE_EXCHANGE, MULTIPLY_1, MULTIPLY_2 = range(7)
+ROTATE, TURN_ROTATE, TURNS_ROTATE, LANE_ROTATE, LANE_EXCHANGE, MULTIPLY_1, MULTIPLY_2, TURN_ALL = range(8)
 """Kinds of an action."""
 ROUND_BYTES = 1 << 14
 """Both parts of a round, half of the nearest cache."""
@@ -39,7 +40,8 @@ ACTION_FIELDS = 5
 
 
 class FlatPass(NamedTuple):
-    """Tables without numbers of the state's precision. `starts` are where the runs of a tile begin.
+    """Tables without numbers of the state's precision. `far` are the bits of a tile's number, `numbered` those
+    that also say which of the `factors` is a tile's, though not all tiles are done. `starts` are where the runs of a tile begin.
 
     `round_starts` [round, vector] are where the vectors of a round lie in a tile, `round_others` [round, bit]
     the tile's other bits. `beyond` are the bits of the index outside of the tile, with those of the rank.
@@ -47,11 +49,11 @@ class FlatPass(NamedTuple):
 
     held: Array
     far: Array
+    numbered: Array
     starts: Array
     steps: Array
     places: Array
     idle: Array
-    phases: Array
     actions: Array
     round_starts: Array
     round_others: Array
@@ -61,7 +63,8 @@ class FlatPass(NamedTuple):
 class FlatNumbers(NamedTuple):
     """Numbers in the precision of the state; real and imaginary parts of `values` and of turns.
 
-    `low` [turn, value of the low bits], `high`, `inside` and `outside` [turn, bit] as in the head of this file.
+    `low` [turn, value of the low bits], `high`, `inside` and `outside` [turn, bit] as in the head of this file;
+    `low_bits` are how many those are. `factors` has one of all tiles, or one of each.
     """
 
     values_re: Array
@@ -75,7 +78,9 @@ class FlatNumbers(NamedTuple):
     inside_im: Array
     outside_re: Array
     outside_im: Array
-    factor: Array
+    factors_re: Array
+    factors_im: Array
+    low_bits: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +97,17 @@ class VectorPass:
         return self.flat.far
 
 
-def vector_pass(item: Pass, n_bits: int, real: np.dtype[np.floating], low: int) -> VectorPass:
-    """The tables of a pass over 2^n_bits amplitudes a rank, of parts of this type; `low` as in `pass_tables`."""
+def vector_pass(
+    item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
+) -> VectorPass:  # fmt: skip
+    """The tables of a pass over the 2^n_bits amplitudes of a rank, of parts of this type; `low` as in
+    `pass_tables`.
+    """
     lane_bits = LANE_BITS[real.itemsize]
     most = (ROUND_BYTES // (2 * real.itemsize)).bit_length() - 1
     n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
-    steps, factor = rounds_of(item, n_all, lane_bits, most)
+    made = vector_steps(item, n_all, lane_bits, most)
+    steps, outside = made.steps, made.outside
     rounds = [step for step in steps if isinstance(step, Round)]
     others = [step for step in steps if not isinstance(step, Round)]
     tables = pass_tables(Pass(item.held, tuple(others)), n_bits, low)
@@ -115,22 +125,33 @@ def vector_pass(item: Pass, n_bits: int, real: np.dtype[np.floating], low: int) 
     beyond = [bit for bit in range(n_all) if bit not in inside]
     run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
     flat = FlatPass(
-        tables.held, tables.far,
+        tables.held, tables.far, tables.far,
         np.asarray(index_of(np.arange(1 << (len(tables.held) - run_bits)), tables.held[run_bits:]), np.int64),
-        np.array(rows, np.int64).reshape(-1, FIELDS), tables.places, tables.idle, tables.phases,
+        np.array(rows, np.int64).reshape(-1, FIELDS), tables.places, tables.idle,
         np.array(actions.rows, np.int64).reshape(-1, ACTION_FIELDS),
         actions.starts(rounds), actions.others(rounds), np.array(beyond, np.int64),
     )  # fmt: skip
     parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
     numbers = [np.ascontiguousarray(part, real) for part in parts]
-    matrices = np.array(actions.numbers, real)
+    factors = _factors(outside, tables.far.tolist(), {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)})
+    matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
         FlatNumbers(
-            numbers[0], numbers[1], matrices, *numbers[2:], np.array([factor.real, factor.imag], real)
+            numbers[0], numbers[1], matrices, *numbers[2:], factors.real.astype(real), factors.imag.astype(real),
+            np.array([max(actions.low_bits, lane_bits)]),
         ),
-        max((len(step.targets) for step in others if isinstance(step, MultiplexedGate)), default=0),
+        max((len(step.targets) for step in others), default=0),
     )
+
+
+def _factors(outside: PhasePolynomial, far: Sequence[int], rank_bits: Mapping[int, int]) -> Array:
+    """The phases of all tiles, complex128 [2^far], or [1] where they are the same."""
+    if not np.any(outside.linear) and not np.any(outside.pairs):
+        return np.exp(1j * np.array([outside.constant]))
+    numbers = np.arange(1 << len(far))
+    values: dict[int, Any] = {bit: numbers >> k & 1 for k, bit in enumerate(far)}
+    return np.exp(1j * outside.phase({**values, **rank_bits}, np.full(len(numbers), outside.constant)))
 
 
 def _n_bits(step: PassStep) -> int:
@@ -165,9 +186,11 @@ class _Actions:
             self.numbers += [value.real, value.imag, -value.imag]
 
     def _turn(self, step: Turn, bits: Sequence[int]) -> None:
-        place = bits.index(step.bit)
+        place = 0 if step.bit is None else bits.index(step.bit)
         kind = ROTATE
-        if place < self.lane_bits:
+        if step.bit is None:
+            kind = TURN_ALL
+        elif place < self.lane_bits:
             kind = LANE_ROTATE
         elif np.any(step.weights[list(bits[: self.low_bits])]):
             kind = TURNS_ROTATE
@@ -184,7 +207,7 @@ class _Actions:
     def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
         """The factors `low`, `high`, `inside` and `outside` of all turns, complex128 [turn, value or bit]."""
         if not self.turned:
-            return (np.ones((0, 1), np.complex128),) * 4
+            return (np.ones((1, 1 << self.lane_bits), np.complex128), *(np.ones((1, 1), np.complex128),) * 3)
         weights = np.array([step.weights for step, _ in self.turned])
         near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
         rest = np.array([self._others(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
