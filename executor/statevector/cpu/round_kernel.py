@@ -26,8 +26,7 @@ from tnplan.executor.statevector.cpu.vector_kernel import (
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,
-    MULTIPLY_1,
-    MULTIPLY_2,
+    MULTIPLY,
     ROTATE,
     TURN_ALL,
     TURN_ROTATE,
@@ -74,7 +73,7 @@ def act(re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any) -> No
     """One action on a round; `part` is the value of the tile's other bits."""
     kind, place, other, turn, at = action[0], action[1], action[2], action[3], action[4]
     lanes, matrices = VECTOR_BYTES // re.itemsize, numbers.matrices
-    if kind == MULTIPLY_2:
+    if kind == MULTIPLY:
         multiply_rows(re, im, lanes, 1 << place, 1 << other, matrices, at)
         return
     a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
@@ -111,8 +110,6 @@ def act(re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any) -> No
         elif kind == TURNS_ROTATE:
             s, t = high_re[i >> shift], high_im[i >> shift]
             turns_rotate((re, im, low_re, low_im, i, j, i & mask, a, b, c, d, s, t))
-        elif kind == MULTIPLY_1:
-            multiply((re, im, matrices, at, i, j))
         elif place == 0:
             lane_exchange_0((re, im, i, j))
         elif place == 1:

@@ -189,37 +189,21 @@ def free_bits(q: int, places: Any, free: Any) -> int:
 @jit
 def gather(re: Any, im: Any, base: int, offsets: Any, lane: Any, x_re: Any, x_im: Any) -> None:
     """Copy the rows of LANES groups to neighbours; `lane` has the groups' distances from the first."""
-    n = np.uint64(lane.size)
-    neighbours = lane[n - ONE] == n - ONE
     for c in range(offsets.size):
         at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
-        if neighbours:
-            for v in range(n):
-                x_re[row + v] = re[at + v]
-            for v in range(n):
-                x_im[row + v] = im[at + v]
-        else:
-            for v in range(n):
-                x_re[row + v] = re[at + lane[v]]
-                x_im[row + v] = im[at + lane[v]]
+        for v in range(np.uint64(lane.size)):
+            x_re[row + v] = re[at + lane[v]]
+            x_im[row + v] = im[at + lane[v]]
 
 
 @jit
 def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, im: Any) -> None:
     """Copy rows back to where `gather` took them from."""
-    n = np.uint64(lane.size)
-    neighbours = lane[n - ONE] == n - ONE
     for c in range(offsets.size):
         at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
-        if neighbours:
-            for v in range(n):
-                re[at + v] = y_re[row + v]
-            for v in range(n):
-                im[at + v] = y_im[row + v]
-        else:
-            for v in range(n):
-                re[at + lane[v]] = y_re[row + v]
-                im[at + lane[v]] = y_im[row + v]
+        for v in range(np.uint64(lane.size)):
+            re[at + lane[v]] = y_re[row + v]
+            im[at + lane[v]] = y_im[row + v]
 
 
 @jit

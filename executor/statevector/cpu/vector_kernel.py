@@ -219,7 +219,7 @@ lane_exchange_0, lane_exchange_1, lane_exchange_2, lane_exchange_3 = (
 )
 """(re, im, first, second): a bit of the lane's number changes places with that between two places."""
 multiply: Any = _step(_multiply)
-"""(re, im, numbers, at, place, ...): a complex matrix times 2 or 4 places.
+"""(re, im, numbers, at, place, ...): a complex matrix times the amplitudes at some places.
 
 An element is three numbers of `numbers` from `at` on: its real and imaginary part, and minus the latter.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
-from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate, phases_of
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate
 from tnplan.executor.statevector.gates.rotations import real_between_phases
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, choose, sweep
@@ -109,7 +109,7 @@ class _Rounds:
 
     def _place(self, gate: MultiplexedGate) -> None:
         if is_phase_gate(gate):
-            self._wait(phases_of([gate], len(self.linear)))
+            self._wait(gate)
         elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
             for bit in gate.targets:
                 self._turn(bit, np.eye(2), with_linear=True)
@@ -119,12 +119,22 @@ class _Rounds:
         else:
             self._multiply_two(gate.targets, gate.matrices[0])
 
-    def _wait(self, phases: PhasePolynomial) -> None:
-        self.constant += phases.constant
-        self.linear += phases.linear
-        self.pairs += phases.pairs
+    def _wait(self, gate: MultiplexedGate) -> None:
+        """The phases of a diagonal on one or two bits."""
+        angles = [cmath.phase(value) for value in gate.matrices.ravel().tolist()]
+        self.constant += angles[0]
+        last = gate.selectors[-1]
+        self.linear[last] += angles[1] - angles[0]
+        if len(angles) == 4:
+            first = gate.selectors[0]
+            self.linear[first] += angles[2] - angles[0]
+            self.pairs[first, last] += angles[3] - angles[2] - angles[1] + angles[0]
+            self.pairs[last, first] = self.pairs[first, last]
 
     def _multiply_one(self, bit: int, matrix: Array) -> None:
+        if not np.any(matrix.imag):
+            self._turn(bit, matrix.real, with_linear=True)
+            return
         matrix = matrix * np.array([1, cmath.exp(1j * self.linear[bit])])
         column, real, (first, second) = real_between_phases(matrix)
         self.linear[bit] = cmath.phase(column)

@@ -30,7 +30,7 @@ from tnplan.planner.common.arrays import Array
 
 ROUND = 3
 """The kind of a step; see `pass_tables` for the others."""
-ROTATE, TURN_ROTATE, TURNS_ROTATE, LANE_ROTATE, LANE_EXCHANGE, MULTIPLY_1, MULTIPLY_2, TURN_ALL = range(8)
+ROTATE, TURN_ROTATE, TURNS_ROTATE, LANE_ROTATE, LANE_EXCHANGE, MULTIPLY, TURN_ALL = range(7)
 """Kinds of an action."""
 ROUND_BYTES = 1 << 14
 """Both parts of a round, half of the nearest cache."""
@@ -180,9 +180,12 @@ class _Actions:
                 free = next(p for p in range(self.lane_bits, self.size) if p not in places)
                 exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
                 places[number] = free
-        kind = MULTIPLY_1 if len(places) == 1 else MULTIPLY_2
-        self.rows += [*exchanged, (kind, places[0], places[-1], 0, len(self.numbers)), *reversed(exchanged)]
-        for value in step.matrix.ravel().tolist():
+        matrix = step.matrix
+        if len(places) == 1:
+            places.append(next(p for p in range(self.lane_bits, self.size) if p not in places))
+            matrix = np.kron(np.eye(2), matrix)
+        self.rows += [*exchanged, (MULTIPLY, *places, 0, len(self.numbers)), *reversed(exchanged)]
+        for value in matrix.ravel().tolist():
             self.numbers += [value.real, value.imag, -value.imag]
 
     def _turn(self, step: Turn, bits: Sequence[int]) -> None:

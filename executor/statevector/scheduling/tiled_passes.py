@@ -35,6 +35,8 @@ EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
 short as they may be."""
 WIDE_FROM = 26
 """States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
+SEARCH_FROM = 23
+"""On a processor, a pass over a state of fewer bits takes less time than the search for fewer passes."""
 LEAST_SAVED = 0.25
 """Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
 as much."""
@@ -232,7 +234,7 @@ def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Gro
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    for held in cover(gates, low, size):
+    for held in cover(gates, low, size, several=not tile.rotations or n_bits >= SEARCH_FROM):
         part, left = sweep(left, held)
         if (tile.programs or tile.rotations) and left:
             needed, later = _needed(part)
