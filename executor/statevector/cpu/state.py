@@ -43,7 +43,7 @@ class HostState:
 
     def __init__(self, n_bits: int, dtype: str, threads: int = 1, rank: int = 0) -> None:
         self.n_bits, self.rank, self.threads = n_bits, rank, threads
-        self.tile = TILES[dtype]
+        self.tile, self.dtype = TILES[dtype], dtype
         self._amplitudes = aligned((1 << n_bits,), np.dtype(dtype))
         self._begin()
 
@@ -223,6 +223,27 @@ class HostState:
     def load(self, amplitudes: Array) -> None:
         """Set the amplitudes of this rank."""
         self.amplitudes[:] = amplitudes
+
+
+def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[VectorPass]:
+    """What `apply_to_rows` needs of passes over states of so many bits."""
+    return [vector_pass(one, n_bits, np.empty(0, dtype).real.dtype, LOW) for one in passes]
+
+
+def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
+    """Do a pass on every row of an array, complex [rows, 2^n], contiguous."""
+    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
+
+    real = rows.real.dtype
+    flat = rows.reshape(-1).view(real)
+    n_bits = len(tables.flat.held) + len(tables.far)
+    far = np.concatenate([tables.far, np.arange(n_bits, n_bits + len(rows).bit_length())])
+    passed = tables.flat._replace(far=far)
+
+    def work(first: int, last: int) -> None:
+        run_tiles(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
+
+    over_chunks(len(rows) << len(tables.far), threads, work)
 
 
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:
