@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/statevector/dynamic_circuits.py [--qubits 6,10,14] [--shots 1000] [--rounds 5]
        [--circuits phase,teleport,repetition,random,reset,noisy] [-o results.json]
-A time goes from a program in each library's own form to the counts, complex128, one thread. Libraries take turns,
-`--rounds` times after one that is not counted; the least time of each counts. The distributions of both are
-compared. Goal: at most 1.0 times as long as Aer.
+A time goes from a program in each library's own form to the counts, complex128, one thread. Libraries take
+turns, `--rounds` times after one that is not counted; the least time of each counts. The distributions of
+both are compared. Goal: at most 1.0 times as long as Aer.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def measure(name: str, n: int, shots: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     """Print a table and what misses its goal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--qubits", default="6,10,14")
     parser.add_argument("--circuits", default=",".join(CIRCUITS))
     parser.add_argument("--shots", type=int, default=1000)
@@ -207,7 +207,8 @@ def main() -> None:
             row = measure(name, n, options.shots, options.rounds)
             rows.append(row)
             print(
-                f"{name:>10s} {n:2d} qubits: ours {row['time_s']['ours']:.4f} s, aer {row['time_s']['aer']:.4f} s, "
+                f"{name:>10s} {n:2d} qubits: ours {row['time_s']['ours']:.4f} s, "
+                f"aer {row['time_s']['aer']:.4f} s, "
                 f"ratio {row['ratio']:.2f}{' MISSED' if row['ratio'] > GOAL else ''}, "
                 f"ones differ by {row['largest_difference_in_standard_deviations']:.1f} deviations at most",
                 flush=True,

@@ -273,7 +273,7 @@ class _Tally:
         self.shots, self.mean, self.squares = 0, cast(complex, 0.0), 0.0
 
     def add_outcomes(self, bits: Array, qubits: Array, numbers: Array) -> None:
-        """Outcomes that came so many times: classical bits, uint8 [outcome, bit], and values of all qubits."""
+        """Outcomes that came so many times: classical bits, uint8 [outcome, bit], and values of qubits."""
         if self.writes:
             shown = bits[:, : self.n_shown].copy()
             for bit, qubit in self.measured.items():

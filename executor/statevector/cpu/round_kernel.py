@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tnplan.executor.statevector.cpu.vector_kernel import (
     VECTOR_BYTES,
     copy,
@@ -69,7 +67,9 @@ def apply_round(
 
 
 @jit
-def act(re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any) -> None:
+def act(  # noqa: C901
+    re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any
+) -> None:  # fmt: skip
     """One action on a round; `part` is the value of the tile's other bits."""
     kind, place, other, turn, at = action[0], action[1], action[2], action[3], action[4]
     lanes, matrices = VECTOR_BYTES // re.itemsize, numbers.matrices
@@ -79,13 +79,12 @@ def act(re: Any, im: Any, action: Any, part: int, numbers: Any, room: Any) -> No
     a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
     high_re, high_im, low_re, low_im = room.high_re, room.high_im, numbers.low_re[turn], numbers.low_im[turn]
     if TURN_ROTATE <= kind <= LANE_ROTATE or kind == TURN_ALL:
-        p, q = product(
-            room.tile_re[turn], room.tile_im[turn], numbers.inside_re[turn, part], numbers.inside_im[turn, part]
-        )
+        s, t = numbers.inside_re[turn, part], numbers.inside_im[turn, part]
+        p, q = product(room.tile_re[turn], room.tile_im[turn], s, t)
         for k in range(high_re.size):
             high_re[k], high_im[k] = product(p, q, numbers.high_re[turn, k], numbers.high_im[turn, k])
     mask, shift = low_re.size - 1, numbers.low_bits[0]
-    if kind == LANE_ROTATE or kind == TURN_ALL:
+    if kind in (LANE_ROTATE, TURN_ALL):
         for i in range(0, re.size, lanes):
             k, s, t = i & mask, high_re[i >> shift], high_im[i >> shift]
             if kind == TURN_ALL:

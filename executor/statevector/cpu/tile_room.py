@@ -1,4 +1,7 @@
-"""Room for the tiles of one thread. The kernel of a pass allocates nothing, which makes it fast to compile."""
+"""Room for the tiles of one thread.
+
+The kernel of a pass allocates nothing, which makes it fast to compile.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ class TileRoom(NamedTuple):
     """Arrays of one thread for real and imaginary parts, in the precision of the state.
 
     `tile` has both parts of a tile; `lanes` [4, columns] those of groups before and after a matrix, whose
-    rows and groups lie at `offsets` and `lane` in a tile. `free` are bits outside a matrix, `minus_im` is a part of it.
-    `round_re` and `round_im` have a round, `tile_re` and `tile_im` the turns of a tile, `high_re` and `high_im`
-    those of the high bits of a round.
+    rows and groups lie at `offsets` and `lane` in a tile. `free` are bits outside a matrix, `minus_im` is a
+    part of it. `round_re` and `round_im` have a round, `tile_re` and `tile_im` the turns of a tile, `high_re`
+    and `high_im` those of the high bits of a round.
     """
 
     tile: Array

@@ -38,7 +38,8 @@ def run_tiles(
             at = np.uint64(row) * run
             read_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
         index = base | rank_base
-        turns_of_tile(index, tables.beyond, numbers.outside_re, numbers.outside_im, room.tile_re, room.tile_im)
+        outside_re, outside_im = numbers.outside_re, numbers.outside_im
+        turns_of_tile(index, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
         for s in range(len(tables.steps)):
             kind, t, near, outer, place, value, number = tables.steps[s]
             if kind == ROUND:
@@ -208,7 +209,7 @@ def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, i
 
 @jit
 def add_product(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
-    """y += m x for a real matrix of `side` rows and `lanes` columns, as many columns of m at a time as fit."""
+    """y += m x for a real matrix of `side` rows and `lanes` columns, 8 or 2 columns of m at a time."""
     for r in range(side):
         row, out = m[r * side :], y[r * LANES :]
         if side >= 8:

@@ -174,7 +174,10 @@ class _Rounds:
             self.linear[bit] = 0
 
     def _end(self) -> PhasePolynomial:
-        """Turns of as few bits as have part in all pairs, then one of all; gives what no tile's bit is part of."""
+        """Turns of as few bits as have part in all pairs, then one of all.
+
+        Gives the phases of which no bit of a tile is part.
+        """
         held = np.array(self.held)
         while np.any(self.pairs[held]):
             most = int(held[np.argmax(np.count_nonzero(self.pairs[held], axis=1))])

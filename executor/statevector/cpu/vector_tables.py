@@ -40,8 +40,10 @@ ACTION_FIELDS = 5
 
 
 class FlatPass(NamedTuple):
-    """Tables without numbers of the state's precision. `far` are the bits of a tile's number, `numbered` those
-    that also say which of the `factors` is a tile's, though not all tiles are done. `starts` are where the runs of a tile begin.
+    """Tables without numbers of the state's precision.
+
+    `far` are the bits of a tile's number. `numbered` are those that say which of the `factors` is a tile's:
+    the same, or more where not all tiles are done. `starts` are where the runs of a tile begin.
 
     `round_starts` [round, vector] are where the vectors of a round lie in a tile, `round_others` [round, bit]
     the tile's other bits. `beyond` are the bits of the index outside of the tile, with those of the rank.
@@ -63,8 +65,8 @@ class FlatPass(NamedTuple):
 class FlatNumbers(NamedTuple):
     """Numbers in the precision of the state; real and imaginary parts of `values` and of turns.
 
-    `low` [turn, value of the low bits], `high`, `inside` and `outside` [turn, bit] as in the head of this file;
-    `low_bits` are how many those are. `factors` has one of all tiles, or one of each.
+    `low` [turn, value of the low bits], `high`, `inside` and `outside` [turn, bit] as in the head of this
+    file; `low_bits` are how many those are. `factors` has one of all tiles, or one of each.
     """
 
     values_re: Array
@@ -133,14 +135,15 @@ def vector_pass(
     )  # fmt: skip
     parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
     numbers = [np.ascontiguousarray(part, real) for part in parts]
-    factors = _factors(outside, tables.far.tolist(), {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)})
+    rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
+    factors = _factors(outside, tables.far.tolist(), rank_bits)
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
-        FlatNumbers(
-            numbers[0], numbers[1], matrices, *numbers[2:], factors.real.astype(real), factors.imag.astype(real),
+        FlatNumbers._make([
+            *numbers[:2], matrices, *numbers[2:], factors.real.astype(real), factors.imag.astype(real),
             np.array([max(actions.low_bits, lane_bits)]),
-        ),
+        ]),
         max((len(step.targets) for step in others), default=0),
     )
 

@@ -11,7 +11,7 @@ import cmath
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 
 import numpy as np
 
@@ -46,10 +46,11 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
         for bit in gate.selectors:
             settle(bit)
         if gate.targets:
-            before = reduce(np.kron, [waiting[bit] for bit in gate.targets])
-            gate = replace(gate, matrices=gate.matrices @ before)
+            before: Array = np.ones((1, 1), np.complex128)
             for bit in gate.targets:
+                before: Array = np.asarray(np.kron(before, waiting[bit]))
                 waiting[bit] = ONE
+            gate = replace(gate, matrices=gate.matrices @ before)
         made.append(gate)
 
     for gate in gates:

@@ -55,7 +55,9 @@ def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) 
     every = always | int(np.bitwise_or.reduce(columns[0]))
     greedy = _search(columns, always, size, 1, 0, len(columns[0]))
     assert greedy is not None
-    if not several or len(greedy) == 1 or len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
+    if not several or len(greedy) == 1:
+        return tuple(greedy)
+    if len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
         return tuple(greedy)
     return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 

@@ -83,7 +83,10 @@ class Batch:
         return slice(first, last)
 
     def measure(self, qubit: int, random: np.random.Generator) -> Array:
-        """Measure a qubit in every row: rows whose shots see both values become two. Gives the values, uint8."""
+        """Measure a qubit in every row, and give the values, uint8.
+
+        A row whose shots see both values becomes two.
+        """
         weights = self._weights(qubit)
         weights[weights <= IMPOSSIBLE * weights.sum(axis=1, keepdims=True)] = 0
         ones = random.binomial(self.shots, weights[:, 1] / weights.sum(axis=1))
@@ -142,8 +145,8 @@ class Batch:
     def branch(self, weights: Array, random: np.random.Generator) -> list[Array]:
         """Draw one of several operators for every shot; gives the rows of each, which are not changed.
 
-        `weights` are probabilities, float64 [rows, operators] or [operators]. The first that a row's shots draw keeps
-        the row.
+        `weights` are probabilities, float64 [rows, operators] or [operators]. The first operator that a row's
+        shots draw keeps the row.
         """
         weights = np.broadcast_to(weights, (self.rows, weights.shape[-1]))
         rising = np.argsort(weights, axis=1)  # the last takes what is left, so that it has to be possible

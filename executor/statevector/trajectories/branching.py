@@ -1,7 +1,8 @@
 """Runs of a program that share their states as long as their outcomes are equal.
 
 All shots begin as one row of a `Batch`. Where their outcomes differ, a row becomes several; numbers of shots
-are drawn from binomial and multinomial distributions. Batches are divided where rows might take too much memory.
+are drawn from binomial and multinomial distributions. Batches are divided where rows might take too much
+memory.
 Knows prepared programs and states on a CPU; no file.
 """
 
@@ -189,7 +190,10 @@ class BranchingRuns:
 
 def _values(batch: Batch, bits: Sequence[int]) -> Array:
     """The value of some classical bits in each row, the first least significant."""
-    return sum((batch.bits[:, bit].astype(np.int64) << k for k, bit in enumerate(bits)), np.zeros(batch.rows, np.int64))
+    values = np.zeros(batch.rows, np.int64)
+    for k, bit in enumerate(bits):
+        values |= batch.bits[:, bit].astype(np.int64) << k
+    return values
 
 
 def _most_ways(step: PreparedStep) -> int:
