@@ -8,8 +8,8 @@ unitaries on neighbours (brickwork). A time goes from a circuit in each library'
 planning, memory and what else the library does included. Libraries take turns, `--rounds` times after one
 round that is not counted, and the least time of each counts. Rivals: qsim (complex64; gates fused up to 4
 qubits), PennyLane's lightning.qubit, Qiskit Aer, and Qulacs (complex128; after its own optimizer). Those that
-are not installed are left out, and it is said. Goal: at most 1.0 times the fastest rival in 14 of the 16 cases
-of a precision (4 circuits, 4 sizes), and never over 1.2.
+are not installed are left out, and it is said. Goal: at most 1.0 times the fastest rival in 14 of the 16
+cases of a precision (4 circuits, 4 sizes), and never over 1.2.
 """
 
 from __future__ import annotations

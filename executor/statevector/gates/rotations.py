@@ -46,11 +46,11 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
         for bit in gate.selectors:
             settle(bit)
         if gate.targets:
-            before: Array = np.ones((1, 1), np.complex128)
+            columns: Array = np.ones((1, 1), np.complex128)
             for bit in gate.targets:
-                before: Array = np.asarray(np.kron(before, waiting[bit]))
+                columns = np.kron(columns, waiting[bit])
                 waiting[bit] = ONE
-            gate = replace(gate, matrices=gate.matrices @ before)
+            gate = replace(gate, matrices=gate.matrices @ columns)
         made.append(gate)
 
     for gate in gates:

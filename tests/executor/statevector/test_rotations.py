@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.statevector import apply_block, apply_pass
@@ -29,7 +29,7 @@ def random_unitary(n_bits: int, random: np.random.Generator) -> np.ndarray:
 
 @st.composite
 def gate_lists(draw: st.DrawFn, n: int) -> list[MultiplexedGate]:
-    """Gates of every kind, unitaries, gates that bits choose, diagonals that are no phases, and projections."""
+    """Gates of every kind: named, unitary, chosen by bits, diagonals that are no phases, no unitaries."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     made: list[MultiplexedGate] = []
     for kind in draw(
@@ -90,7 +90,7 @@ def test_every_matrix_of_one_bit_is_real_between_phases(name: str) -> None:
 
 
 def test_single_gates_of_random_circuits_are_one_rotation_each() -> None:
-    """A layer of unitaries and of CNOT needs no matrix of two bits, and no more than two rotations a qubit."""
+    """Layers of unitaries and of CNOT need no matrix of two bits, and no more than two rotations a qubit."""
     random = np.random.default_rng(3)
     gates = [from_matrix((q,), random_unitary(1, random)) for q in range(6)]
     gates += [from_gate(gate("cnot", (q, q + 1))) for q in (0, 2, 4)]
@@ -102,6 +102,7 @@ def test_single_gates_of_random_circuits_are_one_rotation_each() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_passes_of_vectors_equal_their_twin(dtype: str, data: st.DataObject) -> None:
     """On random amplitudes, for states and tiles from less than a vector to several rounds a tile."""
@@ -124,7 +125,7 @@ def test_passes_of_vectors_equal_their_twin(dtype: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tiles_of_zeros_are_left_alone(dtype: str) -> None:
-    """From |0...0> only tiles that may have amplitudes are done; from amplitudes that were touched, all are."""
+    """From |0...0> only tiles that may have amplitudes are done; where those were touched, all are."""
     tile = Tile(6, 2, 2, rotations=True)
     for touched in (False, True):
         state = HostState(9, dtype)
