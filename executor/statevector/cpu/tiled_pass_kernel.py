@@ -61,7 +61,7 @@ def run_tiles(
         place = 0
         if numbers.factors_re.size > 1:
             for k in range(tables.numbered.size):
-                place |= (base >> tables.numbered[k] & 1) << k
+                place |= (index >> tables.numbered[k] & 1) << k
         c, d = numbers.factors_re[place], numbers.factors_im[place]
         for row in range(starts.size):
             at = np.uint64(row) * run
