@@ -149,11 +149,12 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     (program,), runs = planned.programs, options.trajectories
     mean: Any = 0.0
     squares: Any = 0.0
-    for number, _ in enumerate(trajectories(simulator, program, runs), 1):
-        value = planned.finish([planned.read(simulator)])
+    number = 0
+    for one in trajectories(simulator, program, runs):
+        value, number = planned.finish([planned.read(simulator)]), number + one.shots
         before = value - mean
-        mean = mean + before / number
-        squares = squares + (before * np.conj(value - mean)).real
+        mean = mean + before * (one.shots / number)
+        squares = squares + (before * np.conj(value - mean)).real * one.shots
         rank.say(number, runs, f"trajectory {number} of {runs}")
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 
