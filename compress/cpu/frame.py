@@ -4,7 +4,8 @@
     RAW         the values' bytes
     PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
     CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
-                ascending: component * padded elements + place in tile order) and bits of the exact values
+                ascending: component * padded elements + place in tile order) and bits of the exact values;
+                where there is a predictor, tiles have residuals, and places are in C order
 
 The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
 """
@@ -17,8 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import rans
-from tnplan.compress.format.bit_tiling import TILE, local_offsets, tile_count, tile_offsets, usable_axes
+from tnplan.compress.cpu import predicted, rans
+from tnplan.compress.format.bit_tiling import (
+    NATURAL,
+    TILE,
+    local_offsets,
+    tile_count,
+    tile_offsets,
+    usable_axes,
+)
 from tnplan.compress.format.stream import Header, damaged_unless
 
 RAW, PLANES, CODED = range(3)
@@ -145,12 +153,15 @@ def quantize(
     from tnplan.compress.cpu import quantize_kernel as kernel
     from tnplan.compress.format.bounds import LARGEST_Q, round_down
 
+    most_exact = values.size // MOST_EXACT + 1
+    if header.predictor:
+        return predicted.quantize(values, header, limits, most_exact)
     n = header.components
     n_elements = values.size // n
     axes = usable_axes(header.axes, n_elements)
     local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
     q = np.empty((n, tiles.size * TILE), np.int32)
-    room = np.empty(values.size // MOST_EXACT + 1, np.int64)
+    room = np.empty(most_exact, np.int64)
     real = values.dtype.type
     found = 0
     for c, rule in enumerate(header.quantizers):
@@ -181,6 +192,9 @@ def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
     """Fill a frame's values from whole numbers in tile order."""
     from tnplan.compress.cpu import quantize_kernel as kernel
 
+    if header.predictor:
+        predicted.dequantize(q, header, values)
+        return
     n = header.components
     n_elements = values.size // n
     axes = usable_axes(header.axes, n_elements)
@@ -201,7 +215,7 @@ def element_indices(
     """The index among the frame's values of each place."""
     component, place = np.divmod(places, padded)
     n_elements = n_values // header.components
-    axes = usable_axes(header.axes, n_elements)
+    axes = NATURAL if header.predictor else usable_axes(header.axes, n_elements)
     element = local_offsets(axes)[place % TILE] + tile_offsets(axes, n_elements)[place // TILE]
     return np.asarray(header.components * element + component)
 

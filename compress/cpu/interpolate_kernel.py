@@ -1,7 +1,7 @@
 """The numba kernels of the predictor: fine whole numbers to residuals and back, pass by pass (`format.box`).
 
-A residual leaves out the `shift` low bits of what a prediction misses: an error of at most 2^(shift - 1), which
-the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31. Imported lazily.
+A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1), which the
+next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31. Imported lazily.
 """
 
 from __future__ import annotations
@@ -11,13 +11,74 @@ from typing import Any
 import numpy as np
 
 from tnplan.compress.cpu.numba_cache import cached_njit
+from tnplan.compress.format.box import LARGEST_FINE, SHIFT
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 int32: Any = np.int32
 
-LARGEST_FINE = 1 << 26
+TILE = 4096
+LANES, ROUNDS = 32, 128
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
+
+
+@jit
+def fill_fine(values: Any, components: Any, c: Any, inverse: Any, fine: Any) -> None:
+    """Fine numbers of component c, in units of which `inverse` make 1; 0 for what is too large, or no number."""
+    largest, zero = values.dtype.type(LARGEST_FINE), values.dtype.type(0)
+    for i in range(fine.size):
+        scaled = np.rint(values[components * i + c] * inverse)
+        fine[i] = int32(scaled if np.abs(scaled) <= largest else zero)
+
+
+@jit
+def find_missing(
+    values: Any, components: Any, c: Any, fine: Any, step: Any, limit: Any, places: Any, found: Any
+) -> Any:
+    """Append to `places` the elements that miss their bound; returns how many there are then, also where they
+    are more than fit."""
+    for start in range(0, fine.size, TILE):
+        stop = min(start + TILE, fine.size)
+        missing = 0
+        for i in range(start, stop):
+            x = values[components * i + c]
+            missing += not np.abs(x - values.dtype.type(fine[i]) * step) < limit
+        if not missing:
+            continue
+        for i in range(start, stop):
+            x = values[components * i + c]
+            if not np.abs(x - values.dtype.type(fine[i]) * step) < limit:
+                if found < places.size:
+                    places[found] = i
+                found += 1
+    return found
+
+
+@jit
+def fill_values(fine: Any, components: Any, c: Any, step: Any, values: Any) -> None:
+    """The values of fine numbers."""
+    for i in range(fine.size):
+        values[components * i + c] = values.dtype.type(fine[i]) * step
+
+
+@jit
+def to_tiles(residuals: Any, q: Any) -> None:
+    """Residuals in tile order: those of a lane follow one another."""
+    for first in range(0, q.size, TILE):
+        own, into = residuals[first : first + TILE], q[first : first + TILE]
+        for r in range(ROUNDS):
+            for lane in range(LANES):
+                into[r * LANES + lane] = own[lane * ROUNDS + r]
+
+
+@jit
+def from_tiles(q: Any, residuals: Any) -> None:
+    """The reverse of `to_tiles`."""
+    for first in range(0, q.size, TILE):
+        own, into = q[first : first + TILE], residuals[first : first + TILE]
+        for lane in range(LANES):
+            for r in range(ROUNDS):
+                into[lane * ROUNDS + r] = own[r * LANES + lane]
 
 
 @inline
@@ -131,12 +192,12 @@ def _predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, know
 
 
 @jit
-def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, shift: Any, residuals: Any) -> None:
+def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> None:
     """Residuals of a pass from fine numbers (flat), which become what a decoder will know.
 
     lattice: axis, spacing, starts, steps and counts along the three axes, shifted by two.
     """
-    half, low, count = int32((1 << shift) >> 1), int32(shift), lattice[10]
+    half, low, count = int32(1 << (SHIFT - 1)), int32(SHIFT), lattice[10]
     known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     at = 0
     for j in range(lattice[8]):
@@ -164,9 +225,9 @@ def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, shift: Any, residu
 
 
 @jit
-def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, shift: Any, residuals: Any) -> None:
+def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> None:
     """Points of a pass from their residuals."""
-    low, count, step = int32(shift), lattice[10], lattice[7]
+    low, count, step = int32(SHIFT), lattice[10], lattice[7]
     known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     at = 0
     for j in range(lattice[8]):

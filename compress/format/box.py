@@ -14,20 +14,48 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-AXES = 3
+SHIFT = 7
+"""A predictor takes the bound in so many halves: 2^SHIFT + 1 fine units are two bounds, and residuals leave out
+2^SHIFT of them. What the last unit rounds is within the bound too."""
+LARGEST_FINE = 1 << 26
+"""The largest fine number, and the largest prediction."""
+RESIDUAL_AXES = (7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6)
+"""The order of residuals in a tile: a lane of the coder has 128 that follow one another."""
+LEAST_EXTENT = 8
+"""Arrays with an axis from this extent on may have a predictor."""
+
+Box = tuple[int, int, int]
+ORDERS: tuple[Box, Box] = ((2, 1, 0), (0, 1, 2))
+"""In which order the axes of a level are taken."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """How points are predicted: by cubic or linear interpolation, and the order of axes (number in ORDERS)."""
+
+    cubic: bool
+    order: int
+
+    @property
+    def code(self) -> int:
+        """A number from 1 to 4."""
+        return 1 + self.cubic + 2 * self.order
+
+
+PREDICTORS = tuple(Predictor(bool(code & 1), code >> 1) for code in range(2 * len(ORDERS)))
+"""By their code less 1."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Points of a box along one axis: their first coordinates, steps and counts, the spacing s, the level
-    (1 is the finest), and how many residuals stand before theirs."""
+    """Points of a box along one axis: their first coordinates, steps and counts, the spacing s, and how many
+    residuals stand before theirs."""
 
     axis: int
     spacing: int
-    level: int
-    starts: tuple[int, int, int]
-    steps: tuple[int, int, int]
-    counts: tuple[int, int, int]
+    starts: Box
+    steps: Box
+    counts: Box
     first: int
 
     @property
@@ -35,27 +63,58 @@ class Pass:
         """How many points it fills."""
         return prod(self.counts)
 
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """Axis, spacing, starts, steps and counts, as kernels take them."""
+        return (self.axis, self.spacing, *self.starts, *self.steps, *self.counts)
+
+
+def may_be_smooth(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape has axes along which points can be predicted."""
+    return max(shape, default=0) >= LEAST_EXTENT
+
+
+def box_of_shape(shape: tuple[int, ...]) -> Box:
+    """The last two axes that are longer than 1, and before them all others as one."""
+    long = [n for n in shape if n > 1]
+    last = [1, 1, *long][-2:]
+    return prod(long[:-2]), last[0], last[1]
+
+
+def frame_elements(shape: tuple[int, ...], frame_log2: int) -> int:
+    """The elements of a frame that has a predictor: as many whole planes, or else rows, as 2^frame_log2 hold."""
+    most, (_, n1, n2) = 1 << frame_log2, box_of_shape(shape)
+    unit = (n1 * n2 if n1 * n2 <= most else n2 if n2 <= most else 1) or 1
+    return most // unit * unit
+
+
+def frame_box(shape: tuple[int, ...], n_elements: int) -> Box:
+    """The box of a frame of so many elements: whole planes, whole rows, or a line."""
+    _, n1, n2 = box_of_shape(shape)
+    if n_elements % (n1 * n2) == 0:
+        return n_elements // (n1 * n2), n1, n2
+    if n_elements % n2 == 0:
+        return 1, n_elements // n2, n2
+    return 1, 1, n_elements
+
 
 @lru_cache(256)
-def passes(box: tuple[int, int, int], order: tuple[int, int, int]) -> tuple[Pass, ...]:
-    """All passes of a box but the first point, the axes of a level in this order; those without points are
-    left out."""
+def passes(box: Box, order: int) -> tuple[Pass, ...]:
+    """All passes of a box, the axes of a level in the order of this number; those without points are left out,
+    and so is the first point."""
     found, first = [], 1
-    for level in range(max(max(box) - 1, 0).bit_length(), 0, -1):
-        spacing = 1 << (level - 1)
-        done: set[int] = set()
-        for axis in order:
-            starts = [spacing if k == axis else 0 for k in range(AXES)]
-            steps = [spacing if k in done else 2 * spacing for k in range(AXES)]
-            counts = [
-                max(0, -(-(n - start) // step)) for n, start, step in zip(box, starts, steps, strict=True)
-            ]
+    for level in range(max(max(box) - 1, 0).bit_length() - 1, -1, -1):
+        spacing, done = 1 << level, set[int]()
+        for axis in ORDERS[order]:
+            starts = [spacing if k == axis else 0 for k in range(3)]
+            steps = [spacing if k in done else 2 * spacing for k in range(3)]
+            counts = [max(0, -(-(box[k] - starts[k]) // steps[k])) for k in range(3)]
             done.add(axis)
             if prod(counts):
-                found.append(Pass(axis, spacing, level, _three(starts), _three(steps), _three(counts), first))
+                found.append(Pass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
                 first += prod(counts)
     return tuple(found)
 
 
-def _three(numbers: list[int]) -> tuple[int, int, int]:
+def _box(numbers: list[int]) -> Box:
     return numbers[0], numbers[1], numbers[2]
