@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
+from tnplan.compress.cpu.predictor_choice import chosen_predictor
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
 from tnplan.compress.format.bounds import extent
+from tnplan.compress.format.box import Box, box_of_shape
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
@@ -144,10 +146,10 @@ def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME
 
 def encode(
     array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
-    frame_log2: int = FRAME_LOG2,
+    frame_log2: int = FRAME_LOG2, predict: bool = True,
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
-    options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
+    options = CodingOptions(bound, mode, setting, nonfinite, frame_log2, predict)
     with enough_memory():
         return _encode(widened(array, bound), options)
 
@@ -170,8 +172,16 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
             np.abs(q[:, : neighbours.size].astype(np.int64)).sum(axis=0).reshape(neighbours.shape)
         )
 
+    def take_box(starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
+        ends = (start + stride * (count - 1) + 1 for start, count in zip(starts, counts, strict=True))
+        part = tuple(slice(start, end, stride) for start, end in zip(starts, ends, strict=True))
+        return values.reshape(*box_of_shape(array.shape), n)[part]
+
     found = reaches, reflection_of(values, n)
-    header, limits = chosen_header(dtype, array.shape, options, found, trial_bytes, count_classes)
+    header, limits = chosen_header(
+        dtype, array.shape, options, found, trial_bytes, count_classes,
+        lambda header: chosen_predictor(header, take_box),
+    )  # fmt: skip
     return header, _pieces(header, values, limits)
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
-from tnplan.compress.format.bounds import Extent, error_limit, quantizer
+from tnplan.compress.format.bounds import Extent, error_limit, fine_quantizer, quantizer
+from tnplan.compress.format.box import RESIDUAL_AXES, Predictor, may_be_smooth
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import Header, Quantizer
 
@@ -31,10 +32,13 @@ TrialBytes = Callable[[Header, Limits], int]
 CountClasses = Callable[[Header, Limits, int], NDArray[np.integer]]
 """The `bit_tiling.class_counts` of a sample along so many axes."""
 
+FindPredictor = Callable[[Header], tuple[Predictor | None, float]]
+"""The predictor of an array of the coder `small`, or None, and the share of the bytes that it takes with it."""
+
 
 def chosen_header(
     dtype: str, shape: tuple[int, ...], options: CodingOptions, found: tuple[Sequence[Extent], str],
-    trial_bytes: TrialBytes, count_classes: CountClasses,
+    trial_bytes: TrialBytes, count_classes: CountClasses, find_predictor: FindPredictor,
 ) -> tuple[Header, Limits]:  # fmt: skip
     """The header of an array's stream, and the largest errors of its components.
 
@@ -54,15 +58,27 @@ def chosen_header(
         return header, (0.0,) * n
     limits = tuple(0.0 if mode == "pointwise" else error_limit(reach, bound, mode) for reach in reaches)
     header = replace(header, mode=mode, coder=options.setting, quantizers=lossy)
+    predictor, share = None, 1.0
+    if options.predict and may_predict(header):
+        predictor, share = find_predictor(header)
     if options.setting == "auto":
         fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
-        header = replace(header, coder="small" if small * WORTH < fast else "fast")
+        header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
+    if predictor and header.coder == "small":
+        fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
+        return replace(header, predictor=predictor, axes=RESIDUAL_AXES, quantizers=fine), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits
     ranked = ranked_axes(count_classes(header, limits, n_axes))
     element_bytes = n * header.real_dtype.itemsize
     return replace(header, axes=tile_axes(ranked, header.coder, element_bytes)), limits
+
+
+def may_predict(header: Header) -> bool:
+    """Whether the coder `small` may have a predictor: for linear steps alone, and where an axis is long."""
+    linear = all(rule.step > 0 and not rule.bits_step for rule in header.quantizers)
+    return linear and header.coder != "fast" and may_be_smooth(header.shape)
 
 
 def axis_count(stored: int, frame_log2: int) -> int:
