@@ -15,10 +15,11 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
+from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
 from tnplan.compress.cpu.predictor_choice import chosen_predictor
+from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
-from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
+from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import extent
 from tnplan.compress.format.box import Box, box_of_shape
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
@@ -163,15 +164,6 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
-    def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.int64]:
-        elements = sampled(header.stored >> n_axes << n_axes)
-        neighbours = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
-        sample = values.reshape(-1, n)[neighbours.reshape(-1)].reshape(-1)
-        q, _ = quantize(sample, header, limits)
-        return class_counts(
-            np.abs(q[:, : neighbours.size].astype(np.int64)).sum(axis=0).reshape(neighbours.shape)
-        )
-
     def take_box(starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
         ends = (start + stride * (count - 1) + 1 for start, count in zip(starts, counts, strict=True))
         part = tuple(slice(start, end, stride) for start, end in zip(starts, ends, strict=True))
@@ -179,7 +171,8 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
 
     found = reaches, reflection_of(values, n)
     header, limits = chosen_header(
-        dtype, array.shape, options, found, trial_bytes, count_classes,
+        dtype, array.shape, options, found, trial_bytes,
+        lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
         lambda header: chosen_predictor(header, take_box),
     )  # fmt: skip
     return header, _pieces(header, values, limits)

@@ -27,6 +27,7 @@ from tnplan.compress.format.bit_tiling import (
     tile_offsets,
     usable_axes,
 )
+from tnplan.compress.format.bounds import LARGEST_Q, round_down
 from tnplan.compress.format.stream import Header, damaged_unless
 
 RAW, PLANES, CODED = range(3)
@@ -151,8 +152,6 @@ def quantize(
     """Whole numbers (components, tiles * 4096) in tile order, and the places to be stored exactly; None for
     these where they are too many."""
     from tnplan.compress.cpu import quantize_kernel as kernel
-    from tnplan.compress.format.bounds import LARGEST_Q, round_down
-
     most_exact = values.size // MOST_EXACT + 1
     if header.predictor:
         return predicted.quantize(values, header, limits, most_exact)
