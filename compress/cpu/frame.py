@@ -152,6 +152,7 @@ def quantize(
     """Whole numbers (components, tiles * 4096) in tile order, and the places to be stored exactly; None for
     these where they are too many."""
     from tnplan.compress.cpu import quantize_kernel as kernel
+
     most_exact = values.size // MOST_EXACT + 1
     if header.predictor:
         return predicted.quantize(values, header, limits, most_exact)

@@ -49,7 +49,10 @@ def chosen_predictor(header: Header, take_box: TakeBox) -> tuple[Predictor | Non
         return None, 1.0
     n_numbers, share, stride = len(sample) * TILE * len(steps), least / plain, 1
     while True:
-        costs = [(_cost([_residuals(one, steps, tried) for one in sample]), tried.code, tried) for tried in PREDICTORS]
+        costs = [
+            (_cost([_residuals(one, steps, tried) for one in sample]), tried.code, tried)
+            for tried in PREDICTORS
+        ]
         least, _, best = min(costs)
         stride *= COARSER
         if least > FORETOLD_BITS * n_numbers or prod(_extents(header, stride)) < LEAST_SIZE:
@@ -73,7 +76,10 @@ def _boxes(header: Header, take_box: TakeBox, stride: int) -> list[NDArray[np.fl
     found = []
     for k in range(N_BOXES):
         parts = [(2 * k + 1) * odd % (2 * N_BOXES) for odd in (1, 3, 5)]
-        starts = [(n - m) * part // (2 * N_BOXES) * stride for n, m, part in zip(extents, counts, parts, strict=True)]
+        starts = [
+            (n - m) * part // (2 * N_BOXES) * stride
+            for n, m, part in zip(extents, counts, parts, strict=True)
+        ]
         found.append(take_box((starts[0], starts[1], starts[2]), (counts[0], counts[1], counts[2]), stride))
     return found
 

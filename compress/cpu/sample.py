@@ -14,7 +14,9 @@ WHOLE = 1 << 18
 """Of arrays of so many elements or fewer all classes are found, of larger ones those that are asked for."""
 
 
-def count_classes(values: Values, header: Header, limits: tuple[float, ...], n_axes: int) -> NDArray[np.int64]:
+def count_classes(
+    values: Values, header: Header, limits: tuple[float, ...], n_axes: int
+) -> NDArray[np.int64]:
     """How often pairs of classes occur (axes, classes, classes) in an array's flat real numbers."""
     from tnplan.compress.cpu import sample_kernel as kernel
 

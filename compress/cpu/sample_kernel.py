@@ -20,7 +20,9 @@ uint8: Any = np.uint8
 
 
 @jit
-def add_linear(values: Any, components: Any, c: Any, step: Any, inverse: Any, limit: Any, largest: Any, sums: Any) -> None:
+def add_linear(
+    values: Any, components: Any, c: Any, step: Any, inverse: Any, limit: Any, largest: Any, sums: Any
+) -> None:
     """Add to sums, in the values' precision, magnitudes of component c under steps of one width."""
     zero = values.dtype.type(0)
     for i in range(sums.size):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import TILE
-from tnplan.compress.format.stream import Header
+from tnplan.compress.format.stream import Header, components
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out, part_arrays
@@ -21,10 +23,19 @@ def code_small(
     device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], group: FrameGroup
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
-    dtype, n, rules = header.dtype, header.components, launches.rules(header, limits)
+    rules = launches.rules(header, limits)
+    return code_numbers(
+        device, values, header.dtype, rules, group, lay_out(device, values, header, group, rules)
+    )
+
+
+def code_numbers(
+    device: KernelDevice, values: DeviceArray, dtype: str, rules: Any, group: FrameGroup, plan: DeviceArray
+) -> Coded:
+    """The same with these rules, and a plan of the frames that the segments go to."""
+    n = components(dtype)
     n_tables, n_tokens = rans.count_shape(n)
     n_tiles, parts = np.uint32(group.n_tiles), group.count * group.n_tiles
-    plan = lay_out(device, values, header, group, rules)
     sizes, exact, heads = part_arrays(device, n, group.count, group.n_tiles)
     counts = device.zeros(group.count * n_tables * n_tokens, "uint32")
     raw = device.zeros(group.count, "uint64")
