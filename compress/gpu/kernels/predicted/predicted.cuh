@@ -22,7 +22,11 @@ struct Box {
 __device__ __forceinline__ int sum_of(int a, int b) { return (int)((unsigned)a + (unsigned)b); }
 __device__ __forceinline__ int times_of(int a, int b) { return (int)((unsigned)a * (unsigned)b); }
 
-__device__ __forceinline__ int clipped(int number) { return min(max(number, -LARGEST_FINE), LARGEST_FINE); }
+__device__ __forceinline__ int clipped(int number)
+{
+    const int least = number < -LARGEST_FINE ? -LARGEST_FINE : number;
+    return least > LARGEST_FINE ? LARGEST_FINE : least;
+}
 
 // Between b and c, with a beyond b.
 __device__ __forceinline__ int side_of(int a, int b, int c)
@@ -37,7 +41,9 @@ __device__ __forceinline__ int predicted(
     const long long d = (long long)(spacing * stride);
     const int before = here[-d];
     const bool far = at >= 3 * spacing;
-    if (at + spacing >= n) return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, here[-3 * d])), 1) >> 1) : before;
+    if (at + spacing >= n) {
+        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, here[-3 * d])), 1) >> 1) : before;
+    }
     const int behind = here[d], near = sum_of(before, behind);
     const bool farther = at + 3 * spacing < n;
     if (!cubic || !(far || farther)) return sum_of(near, 1) >> 1;
