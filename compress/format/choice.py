@@ -30,7 +30,7 @@ Limits = tuple[float, ...]
 TrialBytes = Callable[[Header, Limits], int]
 """The bytes that some pieces of the array (`trial_pieces`) take with a header's coder."""
 CountClasses = Callable[[Header, Limits, int], NDArray[np.integer]]
-"""The `bit_tiling.class_counts` of a sample along so many axes."""
+"""How often pairs of classes (`bit_tiling.CLASSES`) occur in a sample, along so many axes."""
 
 FindPredictor = Callable[[Header], tuple[Predictor | None, float]]
 """The predictor of an array of the coder `small`, or None, and the share of the bytes that it takes with it."""

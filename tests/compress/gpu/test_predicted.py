@@ -58,12 +58,14 @@ def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float,
     return data
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype", [DTYPES[0], *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES[1:])]
+)
 def test_kernels_write_and_read_the_twins_bytes(
     device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = 0
-    for number, shape in enumerate(SHAPES):
+    for number, shape in enumerate(SHAPES if dtype != "float32" else SHAPES[1::2]):
         # Coarse passes end at other places, or are all.
         monkeypatch.setattr(predicted, "COARSE", (40, 1000, 1 << 13)[number % 3])
         predicted.box_passes.cache_clear()
@@ -76,7 +78,7 @@ def test_kernels_write_and_read_the_twins_bytes(
             assert np.array_equal(bits(restored(device, wanted, array, given)), bits(decompress(wanted)))
         exact += sum(int.from_bytes(payload[8:16], "little") for payload in payloads_of(wanted))
     predicted.box_passes.cache_clear()
-    assert exact > 100
+    assert exact > 40
 
 
 def test_frames_without_loss_are_read_back(device: Any) -> None:
@@ -101,22 +103,21 @@ def test_a_mirrored_array_keeps_whole_rows(device: Any) -> None:
     assert np.array_equal(bits(restored(device, wanted, array, None)), bits(decompress(wanted)))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("complex128", marks=pytest.mark.slow)])
 def test_a_survey_chooses_what_the_twin_chooses(device: Any, dtype: str) -> None:
-    for shape in ((9001,), (120, 131), (30, 31, 32)):
-        for setting in ("auto", "small"):
-            array = smooth_array(shape, dtype, 3)
-            options = CodingOptions(1e-3, "range", setting, predict=True)
-            values = device.upload(flat_values(array))
-            header, _ = survey(device, values, dtype, shape, options)
-            assert header == compress(array, 1e-3, setting=setting).header
-            assert header.predictor
+    for shape, setting in (((9001,), "small"), ((30, 31, 32), "auto")):
+        array = smooth_array(shape, dtype, 3)
+        options = CodingOptions(1e-3, "range", setting, predict=True)
+        values = device.upload(flat_values(array))
+        header, _ = survey(device, values, dtype, shape, options)
+        assert header == compress(array, 1e-3, setting=setting).header
+        assert header.predictor
 
 
 def test_damaged_streams_are_refused(device: Any) -> None:
     array = smooth_array((60, 90), "float32", 5)
     data = bytearray(compress(array, 1e-3, setting="small").data)
-    for place in range(20, len(data), 97):
+    for place in range(20, len(data), 400):
         data[place] ^= 4
         with pytest.raises(StreamError):
             restored(device, bytes(data), array, None)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SHAPES = ((9001,), (70, 131), (1, 90, 100), (17, 20, 33), (3, 4, 30, 40), (40, 41, 8), (5000, 2))
+SHAPES = ((9001,), (60, 71), (1, 65, 64), (17, 12, 25), (3, 4, 20, 22), (20, 21, 8), (2500, 2))
 Array = NDArray[Any]
 
 
