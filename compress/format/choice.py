@@ -16,7 +16,7 @@ from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_a
 from tnplan.compress.format.bounds import Extent, error_limit, fine_quantizer, quantizer
 from tnplan.compress.format.box import RESIDUAL_AXES, Predictor, may_be_smooth
 from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.stream import Header, Quantizer
+from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
 
 RANKED_FROM = 1 << 16
 """Elements from which the order of the axes is chosen."""
@@ -50,14 +50,14 @@ def chosen_header(
     bound, mode, n = options.bound, options.mode, stream.components(dtype)
     none = (Quantizer(),) * n
     header = Header(
-        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2
+        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2, version=VERSION
     )
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
     if len(lossy) < len(rules):
         return header, (0.0,) * n
     limits = tuple(0.0 if mode == "pointwise" else error_limit(reach, bound, mode) for reach in reaches)
-    header = replace(header, mode=mode, coder=options.setting, quantizers=lossy)
+    header = replace(header, mode=mode, coder=options.setting, quantizers=lossy, version=FIRST_VERSION)
     predictor, share = None, 1.0
     if options.predict and may_predict(header):
         predictor, share = find_predictor(header)
@@ -66,7 +66,7 @@ def chosen_header(
         header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
     if predictor and header.coder == "small":
         fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
-        return replace(header, predictor=predictor, axes=RESIDUAL_AXES, quantizers=fine), limits
+        return replace(header, predictor=predictor, axes=RESIDUAL_AXES, quantizers=fine, version=VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits

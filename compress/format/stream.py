@@ -12,7 +12,8 @@ wide.
 
 Changelog of `tnplan.compressed`:
 1 (2026-11-21): first version.
-2 (2026-11-26): predictors (`format.box`), the byte that was 0. Streams without one are written as version 1.
+2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams that have
+neither are written as version 1.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Header:
     axes: tuple[int, ...] = tuple(range(TILE_LOG2))
     frame_log2: int = FRAME_LOG2
     predictor: Predictor | None = None
+    version: int = FIRST_VERSION
 
     @property
     def size(self) -> int:
@@ -191,7 +193,7 @@ def pack_header(header: Header) -> bytes:
     """The header's bytes, its checksum included."""
     size = header_size_bytes(len(header.shape), header.components)
     body = _FIXED.pack(
-        MAGIC, VERSION if header.predictor else FIRST_VERSION, size, DTYPES.index(header.dtype),
+        MAGIC, header.version, size, DTYPES.index(header.dtype),
         MODES.index(header.mode), CODERS.index(header.coder), REFLECTIONS.index(header.reflection),
         header.frame_log2, header.predictor.code if header.predictor else 0, len(header.shape), header.bound,
     )  # fmt: skip
@@ -232,7 +234,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
         mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
-        and bool(predictor) == (version > FIRST_VERSION) and predictor <= len(PREDICTORS)
+        and predictor <= len(PREDICTORS)
         and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     if not valid:
@@ -249,6 +251,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         axes,
         frame_log2,
         PREDICTORS[predictor - 1] if predictor else None,
+        version,
     )
     if not _is_sound(header):
         raise _damaged("header")
@@ -288,7 +291,7 @@ def _is_sound(header: Header) -> bool:
 def _may_predict(header: Header) -> bool:
     """Whether residuals of a predictor are what this header's coder and quantizers can have."""
     return (
-        header.predictor in PREDICTORS and header.coder == "small" and header.axes == box.RESIDUAL_AXES
+        header.version >= 2 and header.predictor in PREDICTORS and header.coder == "small" and header.axes == box.RESIDUAL_AXES
         and box.may_be_smooth(header.shape)
         and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)
     )  # fmt: skip
