@@ -154,7 +154,11 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
     if places is None:
         return None
     exact_bytes = filled(places.size * PLACE_BYTES) + filled(places.size * values.itemsize)
-    coded = CODER[header.coder].encode(q, values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size)
+    most_bytes = values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size
+    if header.predictor:
+        coded = rans.encode(q, most_bytes, residuals=True)
+    else:
+        coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
     bits = _bits(values)[element_indices(places, header, values.size, q.shape[1])]

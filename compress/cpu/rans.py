@@ -42,13 +42,14 @@ class SegmentPlan:
     size_bytes: float
 
 
-def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> SegmentPlan:
-    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits."""
+def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int, longest_log2: int) -> SegmentPlan:
+    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits; segments have at most
+    2^longest_log2 tiles."""
     frequencies = normalized(counts)
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
     least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
     log2 = 0
-    while log2 < LONGEST_WRITTEN_LOG2 and units << log2 < least:
+    while log2 < longest_log2 and units << log2 < least:
         log2 += 1
     return SegmentPlan(frequencies, log2, units / (8 << COST_LOG2))
 
@@ -80,14 +81,22 @@ def pack_head(planned: SegmentPlan, words: NDArray[np.integer]) -> bytes:
     return head + words.astype("<u4").tobytes()
 
 
-def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
-    """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`."""
+def longest_log2(residuals: bool) -> int:
+    """Log2 of the most tiles of a segment that is written. Residuals of smooth arrays take so little that the
+    states of segments count."""
+    return LONGEST_SEGMENT_LOG2 if residuals else LONGEST_WRITTEN_LOG2
+
+
+def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> bytes | None:
+    """The bytes of q (components, tiles * 4096), whole numbers or residuals of a predictor, or None where they are
+    more than `most_bytes`."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     n_tiles = q.shape[1] // TILE
     counts = np.zeros(count_shape(q.shape[0]), np.int64)
     symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
-    planned = plan(counts, int(kernel.count(q, counts, symbols, raw_bits)), n_tiles)
+    total = int(kernel.count(q, counts, symbols, raw_bits))
+    planned = plan(counts, total, n_tiles, longest_log2(residuals))
     if planned.size_bytes > most_bytes:
         return None
     frequencies = planned.frequencies.reshape(-1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tnplan.compress.format.stream import damaged_unless
 
-LEVEL = 3
+LEVEL = 6
 Bytes = NDArray[np.uint8]
 
 

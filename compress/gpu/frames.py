@@ -28,13 +28,14 @@ FRAME_WORDS = FRAME.itemsize // WORD_BYTES
 @dataclass(frozen=True)
 class FrameGroup:
     """Frames of equal size that are coded at once: number of the first, how many, their elements and tiles,
-    and the arguments of kernels that say where elements are."""
+    the arguments of kernels that say where elements are, and whether tiles have residuals."""
 
     first: int
     count: int
     elements: int
     n_tiles: int
     arguments: tuple[Any, ...]
+    residuals: bool
 
     def values_of(self, values: DeviceArray, header: Header) -> DeviceArray:
         """The group's part of the array's flat real numbers."""
@@ -67,7 +68,7 @@ def _groups(cut: tuple[int, int, tuple[int, ...], bool], most: int, first: int) 
 def _group(axes: tuple[int, ...], residuals: bool, first: int, count: int, elements: int) -> FrameGroup:
     n_tiles = tile_count(elements)
     order = launches.order(axes if residuals else usable_axes(axes, elements))
-    return FrameGroup(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
+    return FrameGroup(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)), residuals)
 
 
 def frame_count(header: Header) -> int:

@@ -46,7 +46,10 @@ def code_numbers(
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
     plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
     tables = device.empty(group.count * rans.tables_room_bytes(n) // 4, "uint32")
-    device.launch(launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables)
+    longest_log2 = np.uint32(rans.longest_log2(group.residuals))
+    device.launch(
+        launches.small_plan(group.count), dtype, counts, raw, n_tiles, longest_log2, starts, plans, heads, tables
+    )
     slots, words = device.empty(parts * slot_bytes(n) // 2, "uint16"), device.empty(parts, "uint32")
     device.launch(
         launches.small_encode(group.count, group.n_tiles), dtype, values, *group.arguments, rules,

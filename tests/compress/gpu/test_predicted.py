@@ -17,7 +17,7 @@ from tnplan.compress.cpu.frame import encode_frame
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
 from tnplan.compress.format.box import PREDICTORS, RESIDUAL_AXES, Predictor
 from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.stream import Header
+from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
 from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.survey import survey
@@ -32,7 +32,8 @@ def header_of(
     rules = [quantizer(one, bound, mode, real) for one in reaches]
     fine = tuple(fine_quantizer(rule, real) for rule in rules if rule)
     header = Header(
-        array.dtype.name, array.shape, mode, bound, "small", "none", fine, RESIDUAL_AXES, frame_log2, predictor
+        array.dtype.name, array.shape, mode, bound, "small", "none", fine, RESIDUAL_AXES, frame_log2, predictor,
+        VERSION,
     )
     return header, tuple(error_limit(one, bound, mode) for one in reaches)
 
