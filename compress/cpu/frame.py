@@ -6,7 +6,7 @@
     SHUFFLED    u64 size, bytes (`cpu.shuffled`); in streams without loss, from version 2 on
     CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
                 ascending: component * padded elements + place in tile order) and bits of the exact values;
-                where there is a predictor, tiles have residuals, and places are in C order
+                where there is a predictor, tiles have residuals, and places are those of elements
 
 The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
 """

@@ -17,68 +17,44 @@ jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 int32: Any = np.int32
 
-TILE = 4096
-LANES, ROUNDS = 32, 128
+BLOCK = 4096
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
 
 
 @jit
-def fill_fine(values: Any, components: Any, c: Any, inverse: Any, fine: Any) -> None:
-    """Fine numbers of component c, in units of which `inverse` make 1; 0 for what is too large, or no number."""
-    largest, zero = values.dtype.type(LARGEST_FINE), values.dtype.type(0)
-    for i in range(fine.size):
-        scaled = np.rint(values[components * i + c] * inverse)
+def fill_fine(part: Any, inverse: Any, fine: Any) -> None:
+    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large, or is no
+    number."""
+    largest, zero = part.dtype.type(LARGEST_FINE), part.dtype.type(0)
+    for i in range(part.size):
+        scaled = np.rint(part[i] * inverse)
         fine[i] = int32(scaled if np.abs(scaled) <= largest else zero)
 
 
 @jit
-def find_missing(
-    values: Any, components: Any, c: Any, fine: Any, step: Any, limit: Any, places: Any, found: Any
-) -> Any:
+def find_missing(part: Any, fine: Any, step: Any, limit: Any, places: Any, found: Any) -> Any:
     """Append to `places` the elements that miss their bound; returns how many there are then, also where they
     are more than fit."""
-    for start in range(0, fine.size, TILE):
-        stop = min(start + TILE, fine.size)
-        missing = 0
-        for i in range(start, stop):
-            x = values[components * i + c]
-            missing += not np.abs(x - values.dtype.type(fine[i]) * step) < limit
-        if not missing:
+    for start in range(0, part.size, BLOCK):
+        values, numbers = part[start : start + BLOCK], fine[start : start + BLOCK]
+        good = int32(0)
+        for i in range(values.size):
+            good += int32(np.abs(values[i] - part.dtype.type(numbers[i]) * step) < limit)
+        if good == values.size:
             continue
-        for i in range(start, stop):
-            x = values[components * i + c]
-            if not np.abs(x - values.dtype.type(fine[i]) * step) < limit:
+        for i in range(values.size):
+            if not np.abs(values[i] - part.dtype.type(numbers[i]) * step) < limit:
                 if found < places.size:
-                    places[found] = i
+                    places[found] = start + i
                 found += 1
     return found
 
 
 @jit
-def fill_values(fine: Any, components: Any, c: Any, step: Any, values: Any) -> None:
+def fill_values(fine: Any, step: Any, part: Any) -> None:
     """The values of fine numbers."""
     for i in range(fine.size):
-        values[components * i + c] = values.dtype.type(fine[i]) * step
-
-
-@jit
-def to_tiles(residuals: Any, q: Any) -> None:
-    """Residuals in tile order: those of a lane follow one another."""
-    for first in range(0, q.size, TILE):
-        own, into = residuals[first : first + TILE], q[first : first + TILE]
-        for r in range(ROUNDS):
-            for lane in range(LANES):
-                into[r * LANES + lane] = own[lane * ROUNDS + r]
-
-
-@jit
-def from_tiles(q: Any, residuals: Any) -> None:
-    """The reverse of `to_tiles`."""
-    for first in range(0, q.size, TILE):
-        own, into = q[first : first + TILE], residuals[first : first + TILE]
-        for lane in range(LANES):
-            for r in range(ROUNDS):
-                into[lane * ROUNDS + r] = own[r * LANES + lane]
+        part[i] = part.dtype.type(fine[i]) * step
 
 
 @inline

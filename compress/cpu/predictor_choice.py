@@ -19,6 +19,7 @@ from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, Pre
 from tnplan.compress.format.stream import Header
 
 N_BOXES = 4
+LANES = 32
 EDGES = (TILE + 1, 65, 17)
 """Of a box of one, two and three axes: a tile of points, and those between which they lie."""
 LEAST_SIZE = 2 * TILE
@@ -43,7 +44,7 @@ def chosen_predictor(header: Header, take_box: TakeBox) -> tuple[Predictor | Non
     largest = max(float(np.abs(one[np.isfinite(one)]).max(initial=0.0)) for one in sample)
     if largest * (1 << SHIFT) > LARGEST_FINE * min(steps):
         return None, 1.0
-    plain = min(_cost([_plain(one, steps, swapped) for one in sample]) for swapped in (False, True))
+    plain = min(_cost([_plain(one, steps, turned) for one in sample]) for turned in (False, True))
     best, least = FIRST_TRIED, _cost([_residuals(one, steps, FIRST_TRIED) for one in sample])
     if least >= WORTH * plain:
         return None, 1.0
@@ -90,13 +91,15 @@ def _whole(values: NDArray[np.floating], unit: float) -> NDArray[np.int32]:
     return np.where(np.abs(scaled) <= LARGEST_FINE, scaled, 0).astype(np.int32)
 
 
-def _plain(box: NDArray[np.floating], steps: list[float], swapped: bool) -> NDArray[np.int32]:
-    """A tile of numbers (components, 4096) as they are, in their own order or that of residuals."""
+def _plain(box: NDArray[np.floating], steps: list[float], turned: bool) -> NDArray[np.int32]:
+    """A tile of numbers (components, 4096) as they are; `turned`: neighbours are in rounds instead of lanes."""
     tile = np.zeros((len(steps), TILE), np.int32)
     for c, step in enumerate(steps):
         flat = _whole(box[..., c].reshape(-1)[:TILE], step)
         tile[c, : flat.size] = flat
-    return _swapped(tile) if swapped else tile
+    if turned:
+        return np.ascontiguousarray(tile.reshape(-1, LANES, TILE // LANES).transpose(0, 2, 1)).reshape(tile.shape)
+    return tile
 
 
 def _residuals(box: NDArray[np.floating], steps: list[float], predictor: Predictor) -> NDArray[np.int32]:
@@ -109,17 +112,7 @@ def _residuals(box: NDArray[np.floating], steps: list[float], predictor: Predict
         split(fine, extents, predictor, residuals)
         last = residuals[1:][-TILE:]
         tile[c, : last.size] = last
-    return _swapped(tile)
-
-
-def _swapped(tile: NDArray[np.int32]) -> NDArray[np.int32]:
-    """A tile in the order of residuals."""
-    from tnplan.compress.cpu import interpolate_kernel as kernel
-
-    swapped = np.empty_like(tile)
-    for one, into in zip(tile, swapped, strict=True):
-        kernel.to_tiles(one, into)
-    return swapped
+    return tile
 
 
 def _cost(tiles: list[NDArray[np.int32]]) -> float:

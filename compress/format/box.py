@@ -19,8 +19,6 @@ SHIFT = 7
 2^SHIFT of them. What the last unit rounds is within the bound too."""
 LARGEST_FINE = 1 << 26
 """The largest fine number, and the largest prediction."""
-RESIDUAL_AXES = (7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6)
-"""The order of residuals in a tile: a lane of the coder has 128 that follow one another."""
 LEAST_EXTENT = 8
 """Arrays with an axis from this extent on may have a predictor."""
 

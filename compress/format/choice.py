@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
 from tnplan.compress.format.bounds import Extent, error_limit, fine_quantizer, quantizer
-from tnplan.compress.format.box import RESIDUAL_AXES, Predictor, may_be_smooth
+from tnplan.compress.format.box import Predictor, may_be_smooth
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
 
@@ -66,7 +66,7 @@ def chosen_header(
         header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
     if predictor and header.coder == "small":
         fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
-        return replace(header, predictor=predictor, axes=RESIDUAL_AXES, quantizers=fine, version=VERSION), limits
+        return replace(header, predictor=predictor, quantizers=fine, version=VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits

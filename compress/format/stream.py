@@ -291,7 +291,7 @@ def _is_sound(header: Header) -> bool:
 def _may_predict(header: Header) -> bool:
     """Whether residuals of a predictor are what this header's coder and quantizers can have."""
     return (
-        header.version >= 2 and header.predictor in PREDICTORS and header.coder == "small" and header.axes == box.RESIDUAL_AXES
+        header.version >= 2 and header.predictor in PREDICTORS and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
         and box.may_be_smooth(header.shape)
         and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)
     )  # fmt: skip

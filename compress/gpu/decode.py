@@ -26,7 +26,7 @@ from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import FRAME_WORDS, FrameGroup, frame_count, groups
 from tnplan.compress.gpu.launches import KernelLaunch
-from tnplan.compress.gpu.predicted import PredictedGroup, exact_arguments, residual_rules
+from tnplan.compress.gpu.predicted import PredictedGroup, residual_rules
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
 PARTS = (256, 128)
@@ -223,12 +223,10 @@ def _put_exact(under_way: UnderWay) -> Told:
     reading = under_way.reading
     box, ended = under_way.mailbox()
     for part in reading.parts:
-        group = part.group
-        arguments = exact_arguments(group) if reading.header.predictor else group.arguments
         under_way.device.launch(
             part.putting, reading.header.dtype, under_way.data, under_way.work,
-            under_way.span(part, reading.putting_blocks), *arguments,
-            group.values_of(under_way.values, reading.header), box,
+            under_way.span(part, reading.putting_blocks), *part.group.arguments,
+            part.group.values_of(under_way.values, reading.header), box,
         )  # fmt: skip
     _fill_reflected(under_way)
     return ended

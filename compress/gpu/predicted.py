@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.box import Pass, frame_box, passes
 from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
@@ -104,11 +103,6 @@ def residual_rules(header: Header) -> Any:
     """What the coder is told: steps of 1."""
     n = header.components
     return launches.rules(replace(header, quantizers=(Quantizer(step=1.0),) * n), (RESIDUAL_LIMIT,) * n)
-
-
-def exact_arguments(group: FrameGroup) -> tuple[Any, ...]:
-    """The arguments of kernels that put exact values of frames under a predictor, which are in C order."""
-    return (group.arguments[0], launches.order(NATURAL), group.arguments[2])
 
 
 def code_predicted(

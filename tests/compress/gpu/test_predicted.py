@@ -14,8 +14,9 @@ from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
 from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.cpu.frame import encode_frame
+from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
-from tnplan.compress.format.box import PREDICTORS, RESIDUAL_AXES, Predictor
+from tnplan.compress.format.box import PREDICTORS, Predictor
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
@@ -32,7 +33,7 @@ def header_of(
     rules = [quantizer(one, bound, mode, real) for one in reaches]
     fine = tuple(fine_quantizer(rule, real) for rule in rules if rule)
     header = Header(
-        array.dtype.name, array.shape, mode, bound, "small", "none", fine, RESIDUAL_AXES, frame_log2, predictor,
+        array.dtype.name, array.shape, mode, bound, "small", "none", fine, NATURAL, frame_log2, predictor,
         VERSION,
     )
     return header, tuple(error_limit(one, bound, mode) for one in reaches)
