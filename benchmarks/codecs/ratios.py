@@ -6,7 +6,7 @@ over SZ3's at least 0.8 in the median over smooth arrays; compressing and restor
 median; a bound of 0 nowhere below blosc2's bitshuffle and Zstandard at its default level.
 
 Needs pysz, zfpy and blosc2. Bounds are relative to the range of each component; rivals take real and imaginary parts
-apart. Rates are bytes of the array a second of one thread, the best of some runs that take turns. SZ3 is that of
+apart. Rates are bytes of the array a second of processor time of one thread, the best of runs that take turns. SZ3 is that of
 PyPI's wheel in its default mode; errors of all are checked. Sizes are of whole streams.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -133,11 +133,11 @@ def measure(name: str, array: Array, bound: float, smooth: bool) -> dict[str, An
     row: dict[str, Any] = {"array": name, "smooth": smooth, "bytes": array.nbytes, "bound": bound}
     for turn in range(TURNS):
         for codec, (encode, decode, size_of) in codecs.items():
-            start_s = perf_counter()
+            start_s = process_time()
             made = encode()
-            middle_s = perf_counter()
+            middle_s = process_time()
             again = decode(made)
-            times[codec].append((middle_s - start_s, perf_counter() - middle_s))
+            times[codec].append((middle_s - start_s, process_time() - middle_s))
             if turn == 0:
                 worst = max(
                     float(np.abs(part.astype(float) - other).max()) / (limit or 1)

@@ -169,10 +169,7 @@ def _predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, know
 
 @jit
 def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> None:
-    """Residuals of a pass from fine numbers (flat), which become what a decoder will know.
-
-    lattice: axis, spacing, starts, steps and counts along the three axes, shifted by two.
-    """
+    """Residuals of a pass."""
     half, low, count = int32(1 << (SHIFT - 1)), int32(SHIFT), lattice[10]
     known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     at = 0
@@ -214,3 +211,25 @@ def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> 
             for i in range(count):
                 fine[first + i * step] = line[i] + (residuals[at + i] << low)
             at += count
+
+
+@jit
+def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
+    """Residuals of a box of fine numbers (flat), which become what a decoder will know.
+
+    lattices (passes, 12): axis, spacing, starts, steps and counts along the three axes, residuals before these.
+    """
+    residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
+    fine[0] = residuals[0] << int32(SHIFT)
+    for number in range(lattices.shape[0]):
+        lattice = lattices[number]
+        split_pass(fine, box, lattice, cubic, residuals[lattice[11] :])
+
+
+@jit
+def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
+    """A box of fine numbers from residuals."""
+    fine[0] = residuals[0] << int32(SHIFT)
+    for number in range(lattices.shape[0]):
+        lattice = lattices[number]
+        join_pass(fine, box, lattice, cubic, residuals[lattice[11] :])

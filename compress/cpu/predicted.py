@@ -1,6 +1,6 @@
 """A frame under a predictor: values to residuals and back.
 
-Values become fine whole numbers (`format.box.SHIFT`), and each point is predicted from what a decoder knows of
+Values become fine whole numbers (`format.box`), and each point is predicted from what a decoder knows of
 others. All of it is whole numbers but the first and the last step, so that a CPU and a GPU do the same. An element
 that misses its bound, or is no number, is stored exactly; its residual says something all the same.
 """
@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format.bit_tiling import TILE, tile_count
-from tnplan.compress.format.box import SHIFT, Box, Predictor, frame_box, passes
+from tnplan.compress.format.box import Box, Predictor, frame_box, lattices
 from tnplan.compress.format.bounds import round_down
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
-FIRST_UNIT = 1 << SHIFT
 
 
 def quantize(
@@ -65,20 +64,11 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
     """Residuals of a box of fine numbers, which become what a decoder will know."""
     from tnplan.compress.cpu import interpolate_kernel as kernel
 
-    residuals[0] = (int(fine[0]) + FIRST_UNIT // 2) >> SHIFT
-    fine[0] = int(residuals[0]) << SHIFT
-    extents = np.array(box)
-    for one in passes(box, predictor.order):
-        own = residuals[one.first : one.first + one.size]
-        kernel.split_pass(fine, extents, np.array(one.lattice), predictor.cubic, own)
+    kernel.split(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
     from tnplan.compress.cpu import interpolate_kernel as kernel
 
-    fine[:1] = residuals[:1] << np.int32(SHIFT)
-    extents = np.array(box)
-    for one in passes(box, predictor.order):
-        own = residuals[one.first : one.first + one.size]
-        kernel.join_pass(fine, extents, np.array(one.lattice), predictor.cubic, own)
+    kernel.join(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)

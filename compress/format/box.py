@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 SHIFT = 7
 """A predictor takes the bound in so many halves: 2^SHIFT + 1 fine units are two bounds, and residuals leave out
 2^SHIFT of them. What the last unit rounds is within the bound too."""
@@ -63,8 +66,8 @@ class Pass:
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """Axis, spacing, starts, steps and counts, as kernels take them."""
-        return (self.axis, self.spacing, *self.starts, *self.steps, *self.counts)
+        """Axis, spacing, starts, steps, counts and first residual, as kernels take them."""
+        return (self.axis, self.spacing, *self.starts, *self.steps, *self.counts, self.first)
 
 
 def may_be_smooth(shape: tuple[int, ...]) -> bool:
@@ -112,6 +115,12 @@ def passes(box: Box, order: int) -> tuple[Pass, ...]:
                 found.append(Pass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
                 first += prod(counts)
     return tuple(found)
+
+
+@lru_cache(256)
+def lattices(box: Box, order: int) -> NDArray[np.int64]:
+    """The lattices of all passes (passes, 12)."""
+    return np.array([one.lattice for one in passes(box, order)], np.int64).reshape(-1, 12)
 
 
 def _box(numbers: list[int]) -> Box:

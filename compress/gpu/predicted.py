@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.format.box import Pass, frame_box, passes
+from tnplan.compress.format.box import Pass, frame_box, lattices, passes
 from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
@@ -40,7 +40,7 @@ def box_passes(box: tuple[int, int, int], order: int) -> BoxPasses:
     """The passes of a box."""
     found = passes(box, order)
     coarse = sum(one.first + one.size <= COARSE for one in found)
-    words = np.array([(*one.lattice, one.first) for one in found], np.uint32).reshape(-1)
+    words = lattices(box, order).astype(np.uint32).reshape(-1)
     return BoxPasses(
         words if words.size else np.zeros(1, np.uint32), coarse, tuple(map(_size, found[coarse:]))
     )
