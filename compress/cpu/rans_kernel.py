@@ -76,15 +76,26 @@ def parts_of(bits: Any) -> Any:
 
 
 @jit
-def fill_round(magnitudes: Any, r: Any, sums: Any, floats: Any, buckets: Any) -> None:
-    """The context buckets of round r from the magnitudes (128 * 32) of earlier rounds."""
-    sums[:] = 0
+def fill_round(magnitudes: Any, used: Any, r: Any, sums: Any, floats: Any, buckets: Any) -> Any:
+    """The context buckets of round r from the magnitudes (128 * 32) of earlier rounds, of which `used` says
+    whether any is not 0; whether any bucket is not 0."""
+    if r == 0:
+        buckets[:] = FIRST
+        return True
+    any_used = False
     for b in range(ROUND_AXES):
-        if (r >> b) & 1:
+        if (r >> b) & 1 and used[r ^ (1 << b)]:
             begin = (r ^ (1 << b)) * LANES
             others = magnitudes[begin : begin + LANES]
-            for lane in range(LANES):
-                sums[lane] += others[lane]
+            if any_used:
+                for lane in range(LANES):
+                    sums[lane] += others[lane]
+            else:
+                sums[:] = others
+            any_used = True
+    if not any_used:
+        buckets[:] = 0
+        return False
     scale = np.int32(SCALE[POPCOUNT[r]])
     # A float32 from 1/2 on has its bit length in its exponent, less 126.
     for lane in range(LANES):
@@ -92,14 +103,18 @@ def fill_round(magnitudes: Any, r: Any, sums: Any, floats: Any, buckets: Any) ->
     exponents = floats.view(np.int32)
     for lane in range(LANES):
         buckets[lane] = max((exponents[lane] >> np.int32(23)) - np.int32(126), np.int32(0))
-    if r == 0:
-        buckets[:] = FIRST
+    return True
 
 
 @jit
 def take_words(states: Any, words: Any, at: Any) -> Any:
     """States below LOW take a word each, the first lane first; the place of the next word. Beyond the last word
     they take that one."""
+    least = states[0]
+    for lane in range(LANES):
+        least = min(least, states[lane])
+    if least >= LOW:
+        return at
     last = words.size - 1
     for lane in range(LANES):
         low = states[lane] < LOW
@@ -107,6 +122,20 @@ def take_words(states: Any, words: Any, at: Any) -> Any:
         states[lane] = (states[lane] << 16) | word if low else states[lane]
         at += int64(low)
     return at
+
+
+@jit
+def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
+    """Take a 0 in context 0 from every state, where all have one: the place of the next word, or -1. `zeros`: the
+    frequency of that token."""
+    largest = int64(0)
+    for lane in range(LANES):
+        largest = max(largest, states[lane] & (TOTAL - 1))
+    if largest >= zeros:
+        return -1
+    for lane in range(LANES):
+        states[lane] = zeros * (states[lane] >> TOTAL_LOG2) + (states[lane] & (TOTAL - 1))
+    return take_words(states, words, at)
 
 
 @jit
@@ -159,7 +188,9 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
     """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words, filled up to
     32 bits, in data (uint16), which has as many words as `counts` say. False where words or states do not
     come out even."""
-    magnitudes = np.zeros(TILE, np.int32)
+    magnitudes, used = np.zeros(TILE, np.int32), np.zeros(ROUNDS, np.bool_)
+    # Slots of token 0 are the first ones of a table.
+    zeros = (int64(slots[0]) >> FREQUENCY_AT) & (2 * TOTAL - 1) if slots[0] & (TOKEN_ROOM - 1) == 0 else 0
     sums, floats = np.zeros(LANES, np.int32), np.zeros(LANES, np.float32)
     buckets, tables = np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)
     states, bits = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
@@ -174,9 +205,16 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
             r = place // LANES % ROUNDS
             if at > end:
                 return False
-            fill_round(magnitudes, r, sums, floats, buckets)
-            at = take_round(states, buckets, slots, data, at, numbers, bits)
+            alone = not fill_round(magnitudes, used, r, sums, floats, buckets)
             into = q[0, place : place + LANES]
+            if alone and q.shape[0] == 1:
+                after = take_zeros(states, zeros, data, at)
+                if after >= 0:
+                    at = after
+                    into[:] = 0
+                    used[r] = False
+                    continue
+            at = take_round(states, buckets, slots, data, at, numbers, bits)
             for lane in range(LANES):
                 into[lane] = numbers[lane]
                 sizes[lane] = abs(numbers[lane])
@@ -190,8 +228,11 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
                     into[lane] = numbers[lane]
                     sizes[lane] += abs(numbers[lane])
             own = magnitudes[r * LANES : r * LANES + LANES]
+            largest = int64(0)
             for lane in range(LANES):
                 own[lane] = min(sizes[lane], LARGEST_MAGNITUDE)
+                largest |= sizes[lane]
+            used[r] = largest > 0
         for lane in range(LANES):
             if states[lane] != LOW:
                 return False

@@ -10,7 +10,7 @@ from tnplan.compress.format.bounds import LARGEST_Q, round_down
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
-WHOLE = 1 << 18
+WHOLE = 1 << 21
 """Of arrays of so many elements or fewer all classes are found, of larger ones those that are asked for."""
 
 
