@@ -28,6 +28,8 @@ WORTH = 0.85
 FORETOLD_BITS = 0.05
 """A number that takes less says nothing about which predictor is best."""
 COARSER = 4
+MOST_BEYOND = 0.02
+"""Of numbers that are too large for a predictor, and stored exactly."""
 FIRST_TRIED = PREDICTORS[1]
 
 TakeBox = Callable[[Box, Box, int], NDArray[np.floating]]
@@ -36,13 +38,13 @@ TakeBox = Callable[[Box, Box, int], NDArray[np.floating]]
 
 def chosen_predictor(header: Header, take_box: TakeBox) -> tuple[Predictor | None, float]:
     """The predictor of an array of which `header` says all but that, and the share of the bytes that its samples
-    take with it; None and 1 where it does not pay, or its fine numbers would be too large."""
+    take with it; None and 1 where it does not pay, or too many fine numbers would be too large."""
     if header.size < LEAST_SIZE:
         return None, 1.0
     steps = [rule.step for rule in header.quantizers]
     sample = _boxes(header, take_box, 1)
-    largest = max(float(np.abs(one[np.isfinite(one)]).max(initial=0.0)) for one in sample)
-    if largest * (1 << SHIFT) > LARGEST_FINE * min(steps):
+    most = min(steps) * (LARGEST_FINE >> SHIFT)
+    if np.mean([np.mean(np.abs(one) > most) for one in sample]) > MOST_BEYOND:
         return None, 1.0
     plain = min(_cost([_plain(one, steps, turned) for one in sample]) for turned in (False, True))
     best, least = FIRST_TRIED, _cost([_residuals(one, steps, FIRST_TRIED) for one in sample])
