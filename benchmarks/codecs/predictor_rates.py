@@ -1,9 +1,9 @@
 """Rates of the coder `small` under a predictor on a GPU, and without one, where they must be what they were.
 
 Usage: python benchmarks/codecs/predictor_rates.py [--sizes 26,28] [-o results.json]; some 90 s on an H100
-Goals on one H100: 100 GB/s each way, in bytes of the array, on smooth arrays of one, two and three axes; each stream
-is restored and its bound checked, and one of each kind is compared with the CPU's, byte for byte.
-`codec_rates.py` measures the coders without a predictor.
+Goals on one H100: 100 GB/s each way, in bytes of the array, on smooth arrays of one, two and three axes;
+each stream is restored and its bound checked, and one of each kind is compared with the CPU's, byte for
+byte. `codec_rates.py` measures the coders without a predictor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def smooth(xp: Any, shape: tuple[int, ...], dtype: str) -> Any:
     values = xp.zeros(shape, xp.float32)
     for axis, n in enumerate(shape):
         wave = sum(np.sin(generator.uniform(5, 60) * np.linspace(0, 1, n) + k) for k in range(3))
-        values += xp.asarray(wave.astype(np.float32)).reshape([n if k == axis else 1 for k in range(len(shape))])
+        values += xp.asarray(wave.astype(np.float32)).reshape(
+            [n if k == axis else 1 for k in range(len(shape))]
+        )
     values += 1e-3 * xp.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     return values + 1j * values[::-1] if dtype == "complex64" else values.astype(dtype)
 
@@ -69,8 +71,9 @@ def rates(device: Any, array: Any, wait: Any) -> dict[str, Any]:
     decode(timed, data, back, header)
     scale = array.nbytes / 1e9
     return {
-        "shape": array.shape, "dtype": dtype, "ratio": array.nbytes / used, "encode_gb_per_s": scale / encode_s,
-        "compress_gb_per_s": scale / whole_s, "decompress_gb_per_s": scale / decode_s,
+        "shape": array.shape, "dtype": dtype, "ratio": array.nbytes / used,
+        "encode_gb_per_s": scale / encode_s, "compress_gb_per_s": scale / whole_s,
+        "decompress_gb_per_s": scale / decode_s,
         "kernel_ms": {name: 1e3 * seconds for name, seconds in timed.kernel_s.items()},
     }  # fmt: skip
 

@@ -1,13 +1,15 @@
 """Ratios and rates of the coder `small` on 24 arrays, beside ten lines of Python, SZ3, zfp and blosc2.
 
 Usage: python benchmarks/codecs/ratios.py [--arrays TEXT] [--bounds 1e-2,1e-3,1e-4] [-o results.json]
-Goals: `small` nowhere below quantizing, bitshuffle and Zstandard (blosc2's, the better of levels 5 and 9); its ratio
-over SZ3's at least 0.8 in the median over smooth arrays; compressing and restoring at least as fast as SZ3, in the
-median; a bound of 0 nowhere below blosc2's bitshuffle and Zstandard at its default level.
+Goals: `small` nowhere below quantizing, bitshuffle and Zstandard (blosc2's, the better of levels 5 and
+9); its ratio over SZ3's at least 0.8 in the median over smooth arrays; compressing and restoring at least
+as fast as SZ3, in the median; a bound of 0 nowhere below blosc2's bitshuffle and Zstandard at its default
+level.
 
-Needs pysz, zfpy and blosc2. Bounds are relative to the range of each component; rivals take real and imaginary parts
-apart. Rates are bytes of the array a second of processor time of one thread, the best of runs that take turns. SZ3 is that of
-PyPI's wheel in its default mode; errors of all are checked. Sizes are of whole streams.
+Needs pysz, zfpy and blosc2. Bounds are relative to the range of each component; rivals take real and
+imaginary parts apart. Rates are bytes of the array a second of processor time of one thread, the best of
+runs that take turns. SZ3 is that of PyPI's wheel in its default mode; errors of all are checked. Sizes
+are of whole streams.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ Codec = tuple[Callable[[], Any], Callable[[Any], Array], Callable[[Any], int]]
 
 def parts(array: Array) -> list[Array]:
     """The real and imaginary parts, each by itself."""
-    return [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)] if array.dtype.kind == "c" else [array]
+    return (
+        [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)]
+        if array.dtype.kind == "c"
+        else [array]
+    )
 
 
 def joined(values: list[Array]) -> Array:
@@ -107,7 +113,10 @@ def sz3(array: Array, limits: list[float]) -> Codec:
         return made
 
     def decode(made: list[Any]) -> Array:
-        found = [sz.decompress(one, part.dtype, part.shape)[0] for one, part in zip(made, parts(array), strict=True)]
+        found = [
+            sz.decompress(one, part.dtype, part.shape)[0]
+            for one, part in zip(made, parts(array), strict=True)
+        ]
         return joined(found)
 
     return encode, decode, lambda made: sum(one.nbytes for one in made)
@@ -121,7 +130,11 @@ def zfp(array: Array, limits: list[float]) -> Codec:
         pairs = zip(parts(array), limits, strict=True)
         return [zfpy.compress_numpy(part, tolerance=limit) for part, limit in pairs]
 
-    return encode, lambda made: joined([zfpy.decompress_numpy(one) for one in made]), lambda made: sum(map(len, made))
+    return (
+        encode,
+        lambda made: joined([zfpy.decompress_numpy(one) for one in made]),
+        lambda made: sum(map(len, made)),
+    )
 
 
 def measure(name: str, array: Array, bound: float, smooth: bool) -> dict[str, Any]:
@@ -155,10 +168,10 @@ def measure(name: str, array: Array, bound: float, smooth: bool) -> dict[str, An
 
 
 def lossless(name: str, array: Array) -> dict[str, Any]:
-    """Ratios without loss: ours, and blosc2's at its default level and its best one, for elements of the size that
-    suits it."""
+    """Ratios without loss: ours, and blosc2's at its default level and its best one, for elements of the
+    size that suits it."""
     reals = array.reshape(-1).view(array.real.dtype)
-    sizes = {item_bytes: 0 for item_bytes in (reals.itemsize, array.itemsize)}
+    sizes = reals.itemsize, array.itemsize
     row: dict[str, Any] = {"array": name, "ours": compress(array, 0.0).ratio}
     for level in LEVELS:
         row[f"blosc2 {level}"] = array.nbytes / min(len(shuffled(reals, level, one)) for one in sizes)
@@ -174,7 +187,9 @@ def goals_of(rows: list[dict[str, Any]], exact: list[dict[str, Any]]) -> dict[st
         return median(row["small"][of] / row["SZ3"][of] for row in rows)
 
     return {
-        "least small / bitshuffle": min(row["small"]["ratio"] / one for row, one in zip(rows, bitshuffled, strict=True)),
+        "least small / bitshuffle": min(
+            row["small"]["ratio"] / other for row, other in zip(rows, bitshuffled, strict=True)
+        ),
         "median smooth small / SZ3": median(row["small"]["ratio"] / row["SZ3"]["ratio"] for row in smooth),
         "median rate compressing / SZ3": rate("compress_mb_per_s"),
         "median rate restoring / SZ3": rate("restore_mb_per_s"),
@@ -187,7 +202,8 @@ def line(row: dict[str, Any]) -> str:
     codecs = ("small", "SZ3", "zfp", *(f"bitshuffle {level}" for level in LEVELS))
     ratios = " ".join(f"{row[codec]['ratio']:8.1f}" for codec in codecs)
     rates = " ".join(
-        f"{row[codec]['compress_mb_per_s']:5.0f} {row[codec]['restore_mb_per_s']:5.0f}" for codec in codecs[:2]
+        f"{row[codec]['compress_mb_per_s']:5.0f} {row[codec]['restore_mb_per_s']:5.0f}"
+        for codec in codecs[:2]
     )
     return f"{row['array']:22} {row['bound']:6.0e} {ratios}  {rates}"
 
@@ -199,7 +215,9 @@ def main() -> None:
     parser.add_argument("--bounds", default=",".join(map(str, BOUNDS)))
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    print(f"{'array':22}  bound    small      SZ3      zfp  bitshuffle 5, 9   MB/s: small in, out; SZ3 in, out")
+    print(
+        f"{'array':22}  bound    small      SZ3      zfp  bitshuffle 5, 9   MB/s: small in, out; SZ3 in, out"
+    )
     rows, exact = [], []
     named = chain(((*one, True) for one in smooth_arrays()), ((*one, False) for one in tensor_arrays()))
     for name, array, smooth in named:
@@ -210,7 +228,9 @@ def main() -> None:
             rows.append(measure(name, array, bound, smooth))
             print(line(rows[-1]), flush=True)
     for row in exact:
-        print(" ".join(f"{key} {value:.3f}" if key != "array" else f"{value:22}" for key, value in row.items()))
+        print(
+            " ".join(f"{key} {value:.3f}" if key != "array" else f"{value:22}" for key, value in row.items())
+        )
     goals = goals_of(rows, exact)
     for goal, reached in goals.items():
         print(f"{goal}: {reached:.3f} (goal {GOALS[goal]})")

@@ -21,7 +21,7 @@ from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import extent
-from tnplan.compress.format.box import Box, box_of_shape
+from tnplan.compress.format.box import Box, box_of_shape, frame_elements, may_be_smooth
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
@@ -139,7 +139,9 @@ def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME
     if dtype not in stream.DTYPES:
         raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
     header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
-    frames = -(-header.size >> frame_log2) if header.size else 0
+    # Those under a predictor, which may be smaller.
+    least = frame_elements(shape, frame_log2) if may_be_smooth(shape) else 1 << frame_log2
+    frames = -(-header.size // least) if header.size else 0
     values_bytes = header.size * header.components * header.real_dtype.itemsize
     head_bytes = stream.header_size_bytes(len(shape), header.components)
     return head_bytes + frames * stream.FRAME_HEADER_BYTES + values_bytes + frames * MOST_FILLING_BYTES

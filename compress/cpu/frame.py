@@ -94,7 +94,8 @@ def _joined(*parts: bytes) -> bytes:
 
 
 def _encode_lossless(values: Values, components: int) -> bytes | None:
-    """The payload of the kind that makes a part of the values smaller; None where they are smaller as they are."""
+    """The payload of the kind that makes a part of the values smaller; None where they are smaller as
+    they are."""
     middle = max(0, values.size // 2 // components * components - components * TRIAL // 2)
     part = values[middle : middle + components * TRIAL]
     kinds = [lambda some: _encode_shuffled(some, components), _encode_planes]

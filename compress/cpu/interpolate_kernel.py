@@ -1,7 +1,8 @@
 """The numba kernels of the predictor: fine whole numbers to residuals and back, pass by pass (`format.box`).
 
-A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1), which the
-next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31. Imported lazily.
+A residual leaves out the SHIFT low bits of what a prediction misses: an error of at most 2^(SHIFT - 1),
+which the next passes see as a decoder will. Predictions are clipped, so that sums stay below 2^31.
+Imported lazily.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
 
 @jit
 def fill_fine(part: Any, inverse: Any, fine: Any) -> None:
-    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large, or is no
-    number."""
+    """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large,
+    or is no number."""
     largest, zero = part.dtype.type(LARGEST_FINE), part.dtype.type(0)
     for i in range(part.size):
         scaled = np.rint(part[i] * inverse)
@@ -217,7 +218,8 @@ def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> 
 def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know.
 
-    lattices (passes, 12): axis, spacing, starts, steps and counts along the three axes, residuals before these.
+    lattices (passes, 12): axis, spacing, starts, steps and counts along the three axes, residuals before
+    these.
     """
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)

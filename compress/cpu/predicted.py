@@ -1,8 +1,9 @@
 """A frame under a predictor: values to residuals and back.
 
 Values become fine whole numbers (`format.box`), and each point is predicted from what a decoder knows of
-others. All of it is whole numbers but the first and the last step, so that a CPU and a GPU do the same. An element
-that misses its bound, or is no number, is stored exactly; its residual says something all the same.
+others. All of it is whole numbers but the first and the last step, so that a CPU and a GPU do the same.
+An element that misses its bound, or is no number, is stored exactly; its residual says something all the
+same.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format.bit_tiling import TILE, tile_count
-from tnplan.compress.format.box import Box, Predictor, frame_box, lattices
 from tnplan.compress.format.bounds import round_down
+from tnplan.compress.format.box import Box, Predictor, frame_box, lattices
 from tnplan.compress.format.stream import Header
 
 Values = NDArray[np.floating]
@@ -21,8 +22,8 @@ Values = NDArray[np.floating]
 def quantize(
     values: Values, header: Header, limits: tuple[float, ...], most_exact: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
-    """Residuals (components, tiles * 4096), and the places (component * tiles * 4096 + element) to be stored exactly;
-    None for these where they are more than `most_exact`."""
+    """Residuals (components, tiles * 4096), and the places (component * tiles * 4096 + element) to be
+    stored exactly; None for these where they are more than `most_exact`."""
     from tnplan.compress.cpu import interpolate_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type

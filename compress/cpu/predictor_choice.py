@@ -1,7 +1,8 @@
 """Whether an array gets a predictor, and which: by what a few sampled boxes would take.
 
-The boxes are of the array's own points, or of every 4th, 16th, ... along each axis where the finest points are
-all foretold: those are what coarser levels see. Knows no array; its boxes are given, from a host or a device.
+The boxes are of the array's own points, or of every 4th, 16th, ... along each axis where the finest
+points are all foretold: those are what coarser levels see. Knows no array; its boxes are given, from a
+host or a device.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ MOST_BEYOND = 0.02
 FIRST_TRIED = PREDICTORS[1]
 
 TakeBox = Callable[[Box, Box, int], NDArray[np.floating]]
-"""Values (n0, n1, n2, components) of a box of points: its first one, how many along each axis, and their stride."""
+"""Values (n0, n1, n2, components) of a box of points: its first one, how many along each axis, and their
+stride."""
 
 
 def chosen_predictor(header: Header, take_box: TakeBox) -> tuple[Predictor | None, float]:
-    """The predictor of an array of which `header` says all but that, and the share of the bytes that its samples
-    take with it; None and 1 where it does not pay, or too many fine numbers would be too large."""
+    """The predictor of an array of which `header` says all but that, and the share of the bytes that its
+    samples take with it; None and 1 where it does not pay, or too many fine numbers would be too
+    large."""
     if header.size < LEAST_SIZE:
         return None, 1.0
     steps = [rule.step for rule in header.quantizers]
@@ -94,13 +97,16 @@ def _whole(values: NDArray[np.floating], unit: float) -> NDArray[np.int32]:
 
 
 def _plain(box: NDArray[np.floating], steps: list[float], turned: bool) -> NDArray[np.int32]:
-    """A tile of numbers (components, 4096) as they are; `turned`: neighbours are in rounds instead of lanes."""
+    """A tile of numbers (components, 4096) as they are; `turned`: neighbours are in rounds instead of
+    lanes."""
     tile = np.zeros((len(steps), TILE), np.int32)
     for c, step in enumerate(steps):
         flat = _whole(box[..., c].reshape(-1)[:TILE], step)
         tile[c, : flat.size] = flat
     if turned:
-        return np.ascontiguousarray(tile.reshape(-1, LANES, TILE // LANES).transpose(0, 2, 1)).reshape(tile.shape)
+        return np.ascontiguousarray(tile.reshape(-1, LANES, TILE // LANES).transpose(0, 2, 1)).reshape(
+            tile.shape
+        )
     return tile
 
 

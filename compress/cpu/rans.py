@@ -43,8 +43,8 @@ class SegmentPlan:
 
 
 def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int, longest_log2: int) -> SegmentPlan:
-    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits; segments have at most
-    2^longest_log2 tiles."""
+    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits; segments
+    have at most 2^longest_log2 tiles."""
     frequencies = normalized(counts)
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
     least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
@@ -88,8 +88,8 @@ def longest_log2(residuals: bool) -> int:
 
 
 def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> bytes | None:
-    """The bytes of q (components, tiles * 4096), whole numbers or residuals of a predictor, or None where they are
-    more than `most_bytes`."""
+    """The bytes of q (components, tiles * 4096), whole numbers or residuals of a predictor, or None where
+    they are more than `most_bytes`."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     n_tiles = q.shape[1] // TILE
@@ -259,8 +259,8 @@ def lookup(frequencies: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def slot_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Token, frequency and offset of each of the 4096 slots of all tables, one after the other; those of tables
-    that are not used are 0."""
+    """Token, frequency and offset of each of the 4096 slots of all tables, one after the other; those of
+    tables that are not used are 0."""
     from tnplan.compress.cpu import rans_kernel as kernel
 
     slots = np.zeros(frequencies.shape[0] * kernel.TOTAL, np.uint32)

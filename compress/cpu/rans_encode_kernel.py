@@ -1,8 +1,8 @@
 """The numba kernels that write the coder `small` (`cpu.rans_kernel` says what is written). Imported lazily.
 
-`count` looks up everything that depends on values alone, a tile at a time: each number's symbol, which is its
-token in its context's table, and how many raw bits follow. `encode_segment` puts 32 numbers a round on the states.
-Loops over 32 lanes or a tile have no branches, so that they become vector instructions.
+`count` looks up everything that depends on values alone, a tile at a time: each number's symbol, which is
+its token in its context's table, and how many raw bits follow. `encode_segment` puts 32 numbers a round
+on the states. Loops over 32 lanes or a tile have no branches, so that they become vector instructions.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def add_to(histograms: Any, symbols: Any) -> None:
 
 @jit
 def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
-    """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number of raw bits is
-    returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
+    """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number
+    of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
     magnitudes, sums, buckets = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
     bases, zigzags = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
     singles, doubles = np.zeros(TILE, np.float32), np.zeros(TILE, np.float64)
@@ -195,13 +195,14 @@ def push_short(q: Any, raw_bits: Any, states: Any, limits: Any, words: Any, top:
 
 @jit
 def encode_segment(
-    q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, inverses: Any, states: Any, words: Any
+    q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, inverses: Any, states: Any,
+    words: Any,
 ) -> Any:  # fmt: skip
-    """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words` they
-    start, -1 where they do not fit.
+    """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words`
+    they start, -1 where they do not fit.
 
-    symbols and raw_bits are those of `count`; packed (symbols): the frequency of each, and in the lower 16 bits
-    its first slot; inverses: of the frequencies. states (32) is set to what the decoder starts with.
+    symbols and raw_bits are those of `count`; packed (symbols): the frequency of each, and in the lower 16
+    bits its first slot; inverses: of the frequencies. states (32) is set to what the decoder starts with.
     """
     limits, found = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
     inverse = np.zeros(LANES, np.float64)
@@ -238,10 +239,12 @@ def encode_segment(
 
 @jit
 def encode_segments(
-    q: Any, symbols: Any, raw_bits: Any, step: Any, packed: Any, inverses: Any, words: Any, counts: Any, out: Any
+    q: Any, symbols: Any, raw_bits: Any, step: Any, packed: Any, inverses: Any, words: Any, counts: Any,
+    out: Any,
 ) -> Any:  # fmt: skip
-    """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how many
-    were written, -1 where they do not fit; counts (segments) gets the words of each. `words` is for work."""
+    """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how
+    many were written, -1 where they do not fit; counts (segments) gets the words of each. `words` is for
+    work."""
     states = np.zeros(LANES, np.int64)
     at = 0
     for segment in range(counts.size):

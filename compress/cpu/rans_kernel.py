@@ -1,5 +1,5 @@
-"""The numba kernels that read the coder `small`: tokens in contexts, coded by interleaved rANS. Imported lazily.
-`cpu.rans_encode_kernel` writes it. The kernels of bytes without contexts are here as well.
+"""The numba kernels that read the coder `small`: tokens in contexts, coded by interleaved rANS. Imported
+lazily. `cpu.rans_encode_kernel` writes it. The kernels of bytes without contexts are here as well.
 
 rANS: Duda, arXiv 1311.2540; 32-bit states, 16-bit words, probabilities in 1/4096. A tile has 128 rounds of 32
 lanes; a segment of some tiles has one state a lane, and one sequence of words that its lanes read in turn.
@@ -51,7 +51,8 @@ SCALE = np.array([0] + [8 * 65536 // n for n in range(1, ROUND_AXES + 1)], np.in
 TOKEN_ROOM = 1 << 7
 FREQUENCY_AT = 7
 OFFSET_AT = 20
-"""Of an entry of `slots`: a token, its frequency from this bit on, and how far the slot is behind its first one."""
+"""Of an entry of `slots`: a token, its frequency from this bit on, and how far the slot is behind its
+first one."""
 
 
 @inline
@@ -108,8 +109,8 @@ def fill_round(magnitudes: Any, used: Any, r: Any, sums: Any, floats: Any, bucke
 
 @jit
 def take_words(states: Any, words: Any, at: Any) -> Any:
-    """States below LOW take a word each, the first lane first; the place of the next word. Beyond the last word
-    they take that one."""
+    """States below LOW take a word each, the first lane first; the place of the next word. Beyond the
+    last word they take that one."""
     least = states[0]
     for lane in range(LANES):
         least = min(least, states[lane])
@@ -126,8 +127,8 @@ def take_words(states: Any, words: Any, at: Any) -> Any:
 
 @jit
 def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
-    """Take a 0 in context 0 from every state, where all have one: the place of the next word, or -1. `zeros`: the
-    frequency of that token."""
+    """Take a 0 in context 0 from every state, where all have one: the place of the next word, or -1.
+    `zeros`: the frequency of that token."""
     largest = int64(0)
     for lane in range(LANES):
         largest = max(largest, states[lane] & (TOTAL - 1))
@@ -140,7 +141,8 @@ def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
 
 @jit
 def take_raw(states: Any, longest: Any, bits: Any, words: Any, at: Any, numbers: Any) -> Any:
-    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are used up."""
+    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are
+    used up."""
     widths = np.zeros(LANES, np.int64)
     for _ in range((longest + RAW_LOG2 - 1) // RAW_LOG2):
         if longest <= RAW_LOG2:
@@ -184,18 +186,41 @@ def take_round(states: Any, tables: Any, slots: Any, words: Any, at: Any, number
 
 
 @jit
+def zeros_of(slots: Any, table: Any) -> Any:
+    """The frequency of token 0 in a table, whose slots are the first ones."""
+    first = int64(slots[table * TOTAL])
+    return (first >> FREQUENCY_AT) & (2 * TOTAL - 1) if first & (TOKEN_ROOM - 1) == 0 else int64(0)
+
+
+@jit
+def remember(sizes: Any, magnitudes: Any) -> Any:
+    """Keep a round's magnitudes; whether any is not 0."""
+    largest = int64(0)
+    for lane in range(LANES):
+        magnitudes[lane] = min(sizes[lane], LARGEST_MAGNITUDE)
+        largest |= sizes[lane]
+    return largest != 0
+
+
+@jit
+def put(numbers: Any, into: Any, sizes: Any) -> None:
+    """Bring a round's numbers to their place, and add their sizes."""
+    for lane in range(LANES):
+        into[lane] = numbers[lane]
+        sizes[lane] += abs(numbers[lane])
+
+
+@jit
 def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> Any:
-    """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words, filled up to
-    32 bits, in data (uint16), which has as many words as `counts` say. False where words or states do not
-    come out even."""
+    """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words,
+    filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words or
+    states do not come out even."""
     magnitudes, used = np.zeros(TILE, np.int32), np.zeros(ROUNDS, np.bool_)
-    # Slots of token 0 are the first ones of a table.
-    zeros = (int64(slots[0]) >> FREQUENCY_AT) & (2 * TOTAL - 1) if slots[0] & (TOKEN_ROOM - 1) == 0 else 0
     sums, floats = np.zeros(LANES, np.int32), np.zeros(LANES, np.float32)
     buckets, tables = np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)
     states, bits = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
     numbers, sizes = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    at = 0
+    zeros, at = zeros_of(slots, 0), 0
     for segment in range(counts.size):
         for lane in range(LANES):
             states[lane] = int64(data[at + 2 * lane]) | int64(data[at + 2 * lane + 1]) << 16
@@ -206,33 +231,18 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
             if at > end:
                 return False
             alone = not fill_round(magnitudes, used, r, sums, floats, buckets)
-            into = q[0, place : place + LANES]
-            if alone and q.shape[0] == 1:
-                after = take_zeros(states, zeros, data, at)
-                if after >= 0:
-                    at = after
-                    into[:] = 0
-                    used[r] = False
-                    continue
-            at = take_round(states, buckets, slots, data, at, numbers, bits)
-            for lane in range(LANES):
-                into[lane] = numbers[lane]
-                sizes[lane] = abs(numbers[lane])
+            after = take_zeros(states, zeros, data, at) if alone else -1
+            numbers[:] = 0
+            sizes[:] = 0
+            at = after if after >= 0 else take_round(states, buckets, slots, data, at, numbers, bits)
+            put(numbers, q[0, place : place + LANES], sizes)
             if q.shape[0] == 2:
                 for lane in range(LANES):
                     kind = min(sizes[lane], 2) + int64(sizes[lane] >= 4)
                     tables[lane] = BUCKETS + CLASSES * buckets[lane] + kind
                 at = take_round(states, tables, slots, data, at, numbers, bits)
-                into = q[1, place : place + LANES]
-                for lane in range(LANES):
-                    into[lane] = numbers[lane]
-                    sizes[lane] += abs(numbers[lane])
-            own = magnitudes[r * LANES : r * LANES + LANES]
-            largest = int64(0)
-            for lane in range(LANES):
-                own[lane] = min(sizes[lane], LARGEST_MAGNITUDE)
-                largest |= sizes[lane]
-            used[r] = largest > 0
+                put(numbers, q[1, place : place + LANES], sizes)
+            used[r] = remember(sizes, magnitudes[r * LANES : r * LANES + LANES])
         for lane in range(LANES):
             if states[lane] != LOW:
                 return False

@@ -34,7 +34,8 @@ def add_linear(
 
 @jit
 def add_pointwise(
-    bits: Any, components: Any, c: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base: Any, sums: Any
+    bits: Any, components: Any, c: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base:
+    Any, sums: Any
 ) -> None:  # fmt: skip
     """The same under steps of bits."""
     for i in range(sums.size):

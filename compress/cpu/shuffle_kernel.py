@@ -1,7 +1,7 @@
 """The numba kernels between elements and their bit planes. Imported lazily.
 
-Plane 8 b + k has bit k of byte b of every element, eight elements a byte, the first one lowest; what is left of
-eight elements stands behind all planes as it is.
+Plane 8 b + k has bit k of byte b of every element, eight elements a byte, the first one lowest; what is
+left of eight elements stands behind all planes as it is.
 """
 
 from __future__ import annotations

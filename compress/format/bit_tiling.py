@@ -20,8 +20,8 @@ PIECE_BYTES = 32
 """The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU moves whole sectors."""
 SAMPLE = 1 << 14
 CLASSES = 6
-"""A class is the bit length of a magnitude, at most CLASSES - 1: of an element and its neighbours along each axis
-pairs of classes are counted."""
+"""A class is the bit length of a magnitude, at most CLASSES - 1: of an element and its neighbours along
+each axis pairs of classes are counted."""
 LOG2_BITS = 20
 """Logarithms are whole numbers of units of 2^-20, which a CPU and a GPU find alike."""
 

@@ -1,9 +1,9 @@
 """A frame as a box of points, and the passes in which a predictor fills it, from coarse to fine.
 
-The first point is told as it is. Level by level, with spacings s of falling powers of two, the points between
-those that are known, 2 s apart, are filled along one axis after the other: each pass has points at odd multiples
-of s along its axis, at multiples of s along the axes of the level's passes before it, and of 2 s along the
-others. Residuals stand in the order of passes, those of a pass in C order.
+The first point is told as it is. Level by level, with spacings s of falling powers of two, the points
+between those that are known, 2 s apart, are filled along one axis after the other: each pass has points
+at odd multiples of s along its axis, at multiples of s along the axes of the level's passes before it,
+and of 2 s along the others. Residuals stand in the order of passes, those of a pass in C order.
 
 Interpolation by levels: Zhao et al., ICDE 2021 (SZ3). Knows no values.
 """
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHIFT = 7
-"""A predictor takes the bound in so many halves: 2^SHIFT + 1 fine units are two bounds, and residuals leave out
-2^SHIFT of them. What the last unit rounds is within the bound too."""
+"""A predictor takes the bound in so many halves: 2^SHIFT + 1 fine units are two bounds, and residuals
+leave out 2^SHIFT of them. What the last unit rounds is within the bound too."""
 LARGEST_FINE = 1 << 26
 """The largest fine number, and the largest prediction."""
 LEAST_EXTENT = 8
@@ -32,7 +32,8 @@ ORDERS: tuple[Box, Box] = ((2, 1, 0), (0, 1, 2))
 
 @dataclass(frozen=True)
 class Predictor:
-    """How points are predicted: by cubic or linear interpolation, and the order of axes (number in ORDERS)."""
+    """How points are predicted: by cubic or linear interpolation, and the order of axes (number in
+    ORDERS)."""
 
     cubic: bool
     order: int
@@ -83,7 +84,8 @@ def box_of_shape(shape: tuple[int, ...]) -> Box:
 
 
 def frame_elements(shape: tuple[int, ...], frame_log2: int) -> int:
-    """The elements of a frame that has a predictor: as many whole planes, or else rows, as 2^frame_log2 hold."""
+    """The elements of a frame that has a predictor: as many whole planes, or else rows, as 2^frame_log2
+    hold."""
     most, (_, n1, n2) = 1 << frame_log2, box_of_shape(shape)
     unit = (n1 * n2 if n1 * n2 <= most else n2 if n2 <= most else 1) or 1
     return most // unit * unit
@@ -101,8 +103,8 @@ def frame_box(shape: tuple[int, ...], n_elements: int) -> Box:
 
 @lru_cache(256)
 def passes(box: Box, order: int) -> tuple[Pass, ...]:
-    """All passes of a box, the axes of a level in the order of this number; those without points are left out,
-    and so is the first point."""
+    """All passes of a box, the axes of a level in the order of this number; those without points are left
+    out, and so is the first point."""
     found, first = [], 1
     for level in range(max(max(box) - 1, 0).bit_length() - 1, -1, -1):
         spacing, done = 1 << level, set[int]()

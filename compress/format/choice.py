@@ -33,7 +33,8 @@ CountClasses = Callable[[Header, Limits, int], NDArray[np.integer]]
 """How often pairs of classes (`bit_tiling.CLASSES`) occur in a sample, along so many axes."""
 
 FindPredictor = Callable[[Header], tuple[Predictor | None, float]]
-"""The predictor of an array of the coder `small`, or None, and the share of the bytes that it takes with it."""
+"""The predictor of an array of the coder `small`, or None, and the share of the bytes that it takes with
+it."""
 
 
 def chosen_header(
@@ -50,7 +51,16 @@ def chosen_header(
     bound, mode, n = options.bound, options.mode, stream.components(dtype)
     none = (Quantizer(),) * n
     header = Header(
-        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2, version=VERSION
+        dtype,
+        shape,
+        "lossless",
+        bound,
+        "lossless",
+        reflection,
+        none,
+        NATURAL,
+        options.frame_log2,
+        version=VERSION,
     )
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)

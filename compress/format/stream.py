@@ -10,10 +10,9 @@ Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements 
 is left. A mirrored stream holds the first half of the elements, the middle one included. Sizes are 64 bits
 wide.
 
-Changelog of `tnplan.compressed`:
-1 (2026-11-21): first version.
-2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams that have
-neither are written as version 1.
+Changelog of `tnplan.compressed`: 1 (2026-11-21): first version. 2 (2026-11-26): predictors
+(`format.box`), in the byte that was 0; frames without loss as bit planes. Streams that have neither are
+written as version 1.
 """
 
 from __future__ import annotations
@@ -109,7 +108,8 @@ class Header:
 
     @property
     def stored(self) -> int:
-        """The elements that the frames hold: half of a mirrored array, in whole rows where there is a predictor."""
+        """The elements that the frames hold: half of a mirrored array, in whole rows where there is a
+        predictor."""
         if self.reflection == "none":
             return self.size
         half, row = (self.size + 1) // 2, box.box_of_shape(self.shape)[2] if self.predictor else 1
@@ -291,7 +291,8 @@ def _is_sound(header: Header) -> bool:
 def _may_predict(header: Header) -> bool:
     """Whether residuals of a predictor are what this header's coder and quantizers can have."""
     return (
-        header.version >= 2 and header.predictor in PREDICTORS and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
+        header.version >= 2 and header.predictor in PREDICTORS
+        and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
         and box.may_be_smooth(header.shape)
         and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)
     )  # fmt: skip

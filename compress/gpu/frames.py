@@ -68,7 +68,9 @@ def _groups(cut: tuple[int, int, tuple[int, ...], bool], most: int, first: int) 
 def _group(axes: tuple[int, ...], residuals: bool, first: int, count: int, elements: int) -> FrameGroup:
     n_tiles = tile_count(elements)
     order = launches.order(usable_axes(axes, elements))
-    return FrameGroup(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)), residuals)
+    return FrameGroup(
+        first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)), residuals
+    )
 
 
 def frame_count(header: Header) -> int:

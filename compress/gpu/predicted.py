@@ -1,7 +1,7 @@
 """Frames under a predictor on a device: values to residuals for the coder `small`, and back.
 
-The kernels do what `cpu.predicted` does. Residuals are whole numbers in the array's precision, which the coder takes
-like values whose step is 1.
+The kernels do what `cpu.predicted` does. Residuals are whole numbers in the array's precision, which the
+coder takes like values whose step is 1.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ RESIDUAL_LIMIT = 0.5
 
 @dataclass(frozen=True)
 class BoxPasses:
-    """The passes of a frame: all as kernels take them, how many of them one block takes, and the points of each
-    that is a launch of its own."""
+    """The passes of a frame: all as kernels take them, how many of them one block takes, and the points
+    of each that is a launch of its own."""
 
     words: NDArray[np.uint32]
     n_coarse: int

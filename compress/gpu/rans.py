@@ -48,7 +48,16 @@ def code_numbers(
     tables = device.empty(group.count * rans.tables_room_bytes(n) // 4, "uint32")
     longest_log2 = np.uint32(rans.longest_log2(group.residuals))
     device.launch(
-        launches.small_plan(group.count), dtype, counts, raw, n_tiles, longest_log2, starts, plans, heads, tables
+        launches.small_plan(group.count),
+        dtype,
+        counts,
+        raw,
+        n_tiles,
+        longest_log2,
+        starts,
+        plans,
+        heads,
+        tables,
     )
     slots, words = device.empty(parts * slot_bytes(n) // 2, "uint16"), device.empty(parts, "uint32")
     device.launch(

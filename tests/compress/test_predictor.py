@@ -24,7 +24,9 @@ BOUNDS = (0.3, 1e-2, 1e-3, 1e-5)
 SHAPES = ((9001,), (90, 131), (1, 90, 100), (17, 25, 33), (3, 4, 30, 40), (40, 41, 8), (5000, 2))
 
 
-def axis_prediction(known: dict[tuple[int, ...], int], point: tuple[int, ...], axis: int, s: int, cubic: bool) -> int:
+def axis_prediction(
+    known: dict[tuple[int, ...], int], point: tuple[int, ...], axis: int, s: int, cubic: bool
+) -> int:
     """The prediction of a point along an axis, from a table of known points: weights over a power of two."""
 
     def at(distance: int) -> int | None:
@@ -79,7 +81,8 @@ def residuals_by_points(fine: np.ndarray, box: Box, number: int) -> list[int]:
 
 
 @given(
-    st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(1, 20)), st.integers(0, 3), st.integers(0, 2**32),
+    st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(1, 20)), st.integers(0, 3),
+    st.integers(0, 2**32),
     st.sampled_from((200, 1 << 16, LARGEST_FINE)),
 )  # fmt: skip
 def test_residuals_are_those_of_the_definition(box: Box, number: int, seed: int, largest: int) -> None:
@@ -114,7 +117,9 @@ def test_the_bound_holds_and_a_predictor_is_chosen(dtype: str) -> None:
             array = smooth_array(shape, dtype, number, wild)
             mode = "absolute" if wild else "range"
             for bound in BOUNDS:
-                packed = compress(array, bound, mode=mode, setting=("small", "auto")[number % 2], frame_log2=12 + number)
+                packed = compress(
+                    array, bound, mode=mode, setting=("small", "auto")[number % 2], frame_log2=12 + number
+                )
                 assert len(packed.data) <= worst_size_bytes(shape, dtype, 12 + number)
                 holds_bound(array, decompress(packed.data), bound, mode)
                 chosen += packed.header.predictor is not None
@@ -166,7 +171,8 @@ def test_point_wise_bounds_and_fine_ones_have_no_predictor() -> None:
 def test_frames_are_whole_planes_or_rows() -> None:
     for shape, frame_log2, wanted in (
         ((10, 20, 30), 12, [(6, 20, 30), (4, 20, 30)]), ((5, 100, 90), 12, [(1, 45, 90)] * 11 + [(1, 5, 90)]),
-        ((2, 9000), 12, [(1, 1, 4096)] * 4 + [(1, 1, 1616)]), ((3, 1, 4, 25, 30), 13, [(10, 25, 30), (2, 25, 30)]),
+        ((2, 9000), 12, [(1, 1, 4096)] * 4 + [(1, 1, 1616)]),
+        ((3, 1, 4, 25, 30), 13, [(10, 25, 30), (2, 25, 30)]),
     ):  # fmt: skip
         array = smooth_array(shape, "float32", 1)
         header = compress(array, 1e-3, setting="small", frame_log2=22).header

@@ -33,7 +33,16 @@ def header_of(
     rules = [quantizer(one, bound, mode, real) for one in reaches]
     fine = tuple(fine_quantizer(rule, real) for rule in rules if rule)
     header = Header(
-        array.dtype.name, array.shape, mode, bound, "small", "none", fine, NATURAL, frame_log2, predictor,
+        array.dtype.name,
+        array.shape,
+        mode,
+        bound,
+        "small",
+        "none",
+        fine,
+        NATURAL,
+        frame_log2,
+        predictor,
         VERSION,
     )
     return header, tuple(error_limit(one, bound, mode) for one in reaches)

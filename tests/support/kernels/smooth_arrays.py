@@ -12,7 +12,8 @@ Array = NDArray[Any]
 
 
 def smooth_array(shape: tuple[int, ...], dtype: str, seed: int, wild: bool = False) -> Array:
-    """Waves of some frequencies, with a little noise; `wild`: and values that are not finite or very large."""
+    """Waves of some frequencies, with a little noise; `wild`: and values that are not finite or very
+    large."""
     generator = np.random.default_rng(seed)
     grid = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
     values = np.zeros(shape, np.complex128)
