@@ -72,7 +72,7 @@ def _extents(header: Header, stride: int) -> Box:
 
 
 def _boxes(header: Header, take_box: TakeBox, stride: int) -> list[NDArray[np.floating]]:
-    """Sampled boxes, spread over the array along each axis in another order."""
+    """Sampled boxes in double precision, spread over the array along each axis in another order."""
     extents = _extents(header, stride)
     edge = EDGES[max(sum(n > 1 for n in extents), 1) - 1]
     counts = [min(n, edge) for n in extents]
@@ -86,13 +86,15 @@ def _boxes(header: Header, take_box: TakeBox, stride: int) -> list[NDArray[np.fl
             (n - m) * part // (2 * N_BOXES) * stride
             for n, m, part in zip(extents, counts, parts, strict=True)
         ]
-        found.append(take_box((starts[0], starts[1], starts[2]), (counts[0], counts[1], counts[2]), stride))
+        taken = take_box((starts[0], starts[1], starts[2]), (counts[0], counts[1], counts[2]), stride)
+        found.append(taken.astype(np.float64))
     return found
 
 
 def _whole(values: NDArray[np.floating], unit: float) -> NDArray[np.int32]:
     """Whole numbers of so large a unit, 0 for what is too large, or no number."""
-    scaled = np.rint(values / unit)
+    with np.errstate(over="ignore"):
+        scaled = np.rint(values / unit)
     return np.where(np.abs(scaled) <= LARGEST_FINE, scaled, 0).astype(np.int32)
 
 

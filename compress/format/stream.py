@@ -7,12 +7,13 @@ Knows fields and sizes; never what a payload means.
     frame    payload size u64, checksum u64, payload
 
 Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements in C order, the last one what
-is left. A mirrored stream holds the first half of the elements, the middle one included. Sizes are 64 bits
-wide.
+is left; under a predictor as many whole planes or rows as that holds. A mirrored stream holds the first half
+of the elements, the middle one included, and under a predictor the rest of its row. Sizes are 64 bits wide.
 
-Changelog of `tnplan.compressed`: 1 (2026-11-21): first version. 2 (2026-11-26): predictors
-(`format.box`), in the byte that was 0; frames without loss as bit planes. Streams that have neither are
-written as version 1.
+Changelog of `tnplan.compressed`:
+1 (2026-11-21): first version.
+2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams
+that have neither are written as version 1.
 """
 
 from __future__ import annotations
