@@ -46,6 +46,11 @@ MOST_ROUND_WORDS = 8 * LANES
 """A number takes at most four words: a token and three parts of raw bits."""
 
 POPCOUNT = np.array([bin(r).count("1") for r in range(ROUNDS)], np.int64)
+NEIGHBOURS = np.array(
+    [[(r ^ (1 << b) if r >> b & 1 else ROUNDS) * LANES for b in range(ROUND_AXES)] for r in range(ROUNDS)],
+    np.uint64,
+)
+"""Where the magnitudes of a round's neighbours begin; those that come later are a row of zeros."""
 SCALE = np.array([0] + [8 * 65536 // n for n in range(1, ROUND_AXES + 1)], np.int64)
 
 TOKEN_ROOM = 1 << 7
@@ -77,30 +82,27 @@ def parts_of(bits: Any) -> Any:
 
 
 @jit
-def fill_round(magnitudes: Any, used: Any, r: Any, sums: Any, floats: Any, buckets: Any) -> Any:
-    """The context buckets of round r from the magnitudes (128 * 32) of earlier rounds, of which `used` says
-    whether any is not 0; whether any bucket is not 0."""
+def fill_round(magnitudes: Any, used: Any, r: Any, floats: Any, buckets: Any) -> Any:
+    """The context buckets of round r from the magnitudes (129 * 32) of earlier rounds, of which `used` says
+    whether any is not 0, and a row of zeros; whether any bucket is not 0."""
     if r == 0:
         buckets[:] = FIRST
         return True
     any_used = False
     for b in range(ROUND_AXES):
-        if (r >> b) & 1 and used[r ^ (1 << b)]:
-            begin = (r ^ (1 << b)) * LANES
-            others = magnitudes[begin : begin + LANES]
-            if any_used:
-                for lane in range(LANES):
-                    sums[lane] += others[lane]
-            else:
-                sums[:] = others
-            any_used = True
+        any_used |= ((r >> b) & 1) != 0 and used[r ^ (1 << b)]
     if not any_used:
         buckets[:] = 0
         return False
+    o0, o1, o2, o3 = NEIGHBOURS[r, 0], NEIGHBOURS[r, 1], NEIGHBOURS[r, 2], NEIGHBOURS[r, 3]
+    o4, o5, o6 = NEIGHBOURS[r, 4], NEIGHBOURS[r, 5], NEIGHBOURS[r, 6]
     scale = np.int32(SCALE[POPCOUNT[r]])
-    # A float32 from 1/2 on has its bit length in its exponent, less 126.
     for lane in range(LANES):
-        floats[lane] = np.float32((sums[lane] * scale) >> np.int32(16))
+        at = np.uint64(lane)
+        near = magnitudes[o0 + at] + magnitudes[o1 + at] + magnitudes[o2 + at] + magnitudes[o3 + at]
+        total = near + magnitudes[o4 + at] + magnitudes[o5 + at] + magnitudes[o6 + at]
+        floats[lane] = np.float32((np.int32(total) * scale) >> np.int32(16))
+    # A float32 from 1/2 on has its bit length in its exponent, less 126.
     exponents = floats.view(np.int32)
     for lane in range(LANES):
         buckets[lane] = max((exponents[lane] >> np.int32(23)) - np.int32(126), np.int32(0))
@@ -140,10 +142,9 @@ def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
 
 
 @jit
-def take_raw(states: Any, longest: Any, bits: Any, words: Any, at: Any, numbers: Any) -> Any:
-    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are
-    used up."""
-    widths = np.zeros(LANES, np.int64)
+def take_raw(states: Any, longest: Any, bits: Any, widths: Any, words: Any, at: Any, numbers: Any) -> Any:
+    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are used
+    up. `widths` (32) is for work."""
     for _ in range((longest + RAW_LOG2 - 1) // RAW_LOG2):
         if longest <= RAW_LOG2:
             widths[:] = bits
@@ -161,10 +162,12 @@ def take_raw(states: Any, longest: Any, bits: Any, words: Any, at: Any, numbers:
 
 
 @jit
-def take_round(states: Any, tables: Any, slots: Any, words: Any, at: Any, numbers: Any, bits: Any) -> Any:
+def take_round(
+    states: Any, tables: Any, slots: Any, words: Any, at: Any, numbers: Any, bits: Any, widths: Any
+) -> Any:
     """A number a lane from the states: the tokens of all lanes, then the first part of raw bits of all lanes
     that have one, then the second. Returns the place of the next word, past the end of `words` where they are
-    used up. `slots` is what `slot_table` gives; `bits` (32) is for work."""
+    used up. `slots` is what `slot_table` gives; `bits` and `widths` (32) are for work."""
     longest = int64(0)
     for lane in range(LANES):
         numbers[lane] = slots[np.uint64(tables[lane] * TOTAL + (states[lane] & (TOTAL - 1)))]
@@ -178,7 +181,7 @@ def take_round(states: Any, tables: Any, slots: Any, words: Any, at: Any, number
         longest = max(longest, raw)
     at = take_words(states, words, at)
     if longest:
-        at = take_raw(states, longest, bits, words, at, numbers)
+        at = take_raw(states, longest, bits, widths, words, at, numbers)
     for lane in range(LANES):
         z = numbers[lane]
         numbers[lane] = ((z >> 1) ^ ((z & 1) - 1)) + 1
@@ -215,10 +218,11 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
     """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words,
     filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words or
     states do not come out even."""
-    magnitudes, used = np.zeros(TILE, np.int32), np.zeros(ROUNDS, np.bool_)
-    sums, floats = np.zeros(LANES, np.int32), np.zeros(LANES, np.float32)
+    magnitudes, used = np.zeros(TILE + LANES, np.int32), np.zeros(ROUNDS, np.bool_)
+    floats = np.zeros(LANES, np.float32)
     buckets, tables = np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)
     states, bits = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
+    widths = np.zeros(LANES, np.int64)
     numbers, sizes = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
     zeros, at = zeros_of(slots, 0), 0
     for segment in range(counts.size):
@@ -230,17 +234,17 @@ def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> An
             r = place // LANES % ROUNDS
             if at > end:
                 return False
-            alone = not fill_round(magnitudes, used, r, sums, floats, buckets)
+            alone = not fill_round(magnitudes, used, r, floats, buckets)
             after = take_zeros(states, zeros, data, at) if alone else -1
             numbers[:] = 0
             sizes[:] = 0
-            at = after if after >= 0 else take_round(states, buckets, slots, data, at, numbers, bits)
+            at = after if after >= 0 else take_round(states, buckets, slots, data, at, numbers, bits, widths)
             put(numbers, q[0, place : place + LANES], sizes)
             if q.shape[0] == 2:
                 for lane in range(LANES):
                     kind = min(sizes[lane], 2) + int64(sizes[lane] >= 4)
                     tables[lane] = BUCKETS + CLASSES * buckets[lane] + kind
-                at = take_round(states, tables, slots, data, at, numbers, bits)
+                at = take_round(states, tables, slots, data, at, numbers, bits, widths)
                 put(numbers, q[1, place : place + LANES], sizes)
             used[r] = remember(sizes, magnitudes[r * LANES : r * LANES + LANES])
         for lane in range(LANES):
