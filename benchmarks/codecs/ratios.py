@@ -31,7 +31,7 @@ from tnplan.compress import compress, decompress
 
 BOUNDS = (1e-2, 1e-3, 1e-4)
 LEVELS = (5, 9)
-TURNS = 5
+TURNS = 3
 GOALS = {
     "least small / bitshuffle": 1.0, "median smooth small / SZ3": 0.8, "median rate compressing / SZ3": 1.0,
     "median rate restoring / SZ3": 1.0, "least lossless / blosc2": 1.0,

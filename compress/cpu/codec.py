@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
-from tnplan.compress.cpu.predictor_choice import chosen_predictor
+from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor
 from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL

@@ -1,7 +1,7 @@
 """Frames under a predictor on a device: values to residuals for the coder `small`, and back.
 
-The kernels do what `cpu.predicted` does. Residuals are whole numbers in the array's precision, which the
-coder takes like values whose step is 1.
+The kernels do what `cpu.prediction.predicted` does. Residuals are whole numbers in the array's precision, which
+the coder takes like values whose step is 1.
 """
 
 from __future__ import annotations

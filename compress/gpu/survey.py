@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
-from tnplan.compress.cpu.predictor_choice import chosen_predictor
+from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor
 from tnplan.compress.format import stream
 from tnplan.compress.format.box import Box, box_of_shape
 from tnplan.compress.format.choice import Limits, axis_count, chosen_header, trial_pieces
@@ -60,7 +60,7 @@ class Survey:
         )  # fmt: skip
 
     def _take_box(self, starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
-        """The values of a box of points (`cpu.predictor_choice.TakeBox`)."""
+        """The values of a box of points (`cpu.prediction.predictor_choice.TakeBox`)."""
         n, (_, n1, n2) = stream.components(self.dtype), box_of_shape(self.shape)
         size = prod(counts)
         sample = self.device.empty(n * size, stream.real_dtype(self.dtype).name)

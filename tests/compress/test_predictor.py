@@ -15,8 +15,8 @@ from tests.support.kernels.compress_arrays import DTYPES, bits, holds_bound, mak
 from tests.support.kernels.first_streams import SMALL, WITHOUT_LOSS
 from tests.support.kernels.smooth_arrays import smooth_array
 from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
-from tnplan.compress.cpu import predicted
 from tnplan.compress.cpu.codec import decode_to_file
+from tnplan.compress.cpu.prediction import predicted
 from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, frame_box, passes
 from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header, read_frame, read_header
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
-from tnplan.compress.cpu.predicted import split
+from tnplan.compress.cpu.prediction.predicted import split
 from tnplan.compress.format.bit_tiling import TILE
 from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, Predictor, box_of_shape
 from tnplan.compress.format.stream import Header

@@ -24,7 +24,7 @@ def quantize(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
     """Residuals (components, tiles * 4096), and the places (component * tiles * 4096 + element) to be
     stored exactly; None for these where they are more than `most_exact`."""
-    from tnplan.compress.cpu import interpolate_kernel as kernel
+    from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
     predictor, n, real = _predictor(header), header.components, values.dtype.type
     box = frame_box(header.shape, values.size // n)
@@ -43,7 +43,7 @@ def quantize(
 
 def dequantize(residuals: NDArray[np.int32], header: Header, values: Values) -> None:
     """Fill a frame's values from residuals."""
-    from tnplan.compress.cpu import interpolate_kernel as kernel
+    from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
     predictor, n = _predictor(header), header.components
     fine = np.empty(values.size // n, np.int32)
@@ -63,13 +63,13 @@ def _predictor(header: Header) -> Predictor:
 
 def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: NDArray[np.int32]) -> None:
     """Residuals of a box of fine numbers, which become what a decoder will know."""
-    from tnplan.compress.cpu import interpolate_kernel as kernel
+    from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
     kernel.split(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
-    from tnplan.compress.cpu import interpolate_kernel as kernel
+    from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
     kernel.join(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)
