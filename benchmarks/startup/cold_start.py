@@ -27,13 +27,21 @@ from typing import Any
 Row = dict[str, Any]
 RESULTS = Path(__file__).parents[1] / "results" / "startup"
 GOALS_S = {
-    "import": (0.3, 0.3), "contract": (1.5, 0.3), "simulate": (4.0, 0.5), "propagate": (4.0, 0.5),
-    "diagonalize": (None, None), "compress": (None, None),
+    "import": (0.3, 0.3), "cuda": (None, None), "contract": (1.5, 0.3), "simulate": (4.0, 0.5),
+    "propagate": (4.0, 0.5), "diagonalize": (None, None), "compress": (None, None),
 }  # fmt: skip
 """Seconds with empty and with warm caches."""
 WARM_RUNS = 3
 FOLDERS = ("TNPLAN_CACHE_DIR", "NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
 HEAVY = ("numba", "cupy", "matplotlib")
+
+
+def cuda(device: str) -> Any:
+    """CUDA's own start: CuPy's import and the first GPU's context."""
+    if device == "gpu":
+        import cupy
+
+        cupy.cuda.runtime.free(0)
 
 
 def contract(device: str) -> Any:
@@ -87,8 +95,8 @@ def compress(device: str) -> Any:
 
 
 CASES: dict[str, Callable[[str], Any]] = {
-    "import": lambda device: None, "contract": contract, "simulate": simulate, "propagate": propagate,
-    "diagonalize": diagonalize, "compress": compress,
+    "import": lambda device: None, "cuda": cuda, "contract": contract, "simulate": simulate,
+    "propagate": propagate, "diagonalize": diagonalize, "compress": compress,
 }  # fmt: skip
 
 

@@ -86,9 +86,7 @@ def _read(path: str | Path, network: Network, dtype: str) -> list[np.ndarray]:
 
         def check(number: int) -> Check:
             place = f"{path}: t{number}"
-            return lambda header: _check_kind(
-                header.shape, header.dtype, network.shape(number), dtype, place
-            )
+            return lambda header: _check_kind(header.shape, header.dtype, network.shape(number), dtype, place)
 
         return [archive.read(name, check(number)) for number, name in enumerate(names)]
 

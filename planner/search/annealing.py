@@ -30,6 +30,7 @@ SWEEPS = 10
 COLD = 0.02
 GREEDY_RANGES = (1e-3, 1.0), (0.1, 4.0)
 """Of the temperature of greedy choices, and of the weight of what a step removes against what it makes."""
+GREEDY_S_PER_TENSOR, GREEDY_S_PER_PAIR = 4e-4, 4e-7
 # Rounds in turn: the tree to start from, the first temperature, and how cotengra's annealer changes slices.
 # Restarts end in very different basins, so that many short ones pay more than long ones.
 TURNS: tuple[tuple[str, float, str | int], ...] = (
@@ -247,6 +248,14 @@ def _in_range(sizes: Mapping[str, float]) -> Mapping[str, float]:
 def _bits(sizes: Mapping[str, float]) -> float:
     """log2 of the product of all sizes."""
     return sum(map(log2, sizes.values()))
+
+
+def greedy_s(n_tensors: int, width: float) -> float:
+    """About the seconds of one greedy tree of cotengra whose largest tensor has 2^`width` elements.
+
+    A step scores the neighbours of a tensor, which may be as many as its modes, and reads the modes of each.
+    """
+    return n_tensors * (GREEDY_S_PER_TENSOR + GREEDY_S_PER_PAIR * width**2)
 
 
 def random_greedy(task: Task, number: int) -> Found:

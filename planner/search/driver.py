@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.search.annealer.annealed import Annealed, Tell
-from tnplan.planner.search.annealing import Found, Start, Task, random_greedy, roots
+from tnplan.planner.search.annealing import Found, Start, Task, greedy_s, random_greedy, roots
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
@@ -30,9 +30,8 @@ from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
 MOVES_PER_TENSOR = 300_000
-MOVES_OF_GREEDY, GREEDY_SHARE = 3_000, 0.25
-"""In the time of so many moves for each tensor a greedy tree is made. Rounds have one of their own where that
-is at most this share of a full round."""
+GREEDY_SHARE = 0.25
+"""Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
 RANK_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where that is asked for."""
 FIRST_ORDERS = 1000
@@ -150,7 +149,8 @@ def _climb(
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
-    greedy = MOVES_OF_GREEDY * len(task.inputs) <= GREEDY_SHARE * full
+    tree_s = greedy_s(len(task.inputs), ladder.best.score / ladder.power)
+    greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * full
     planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
     if target is not None:
         planned *= 1.0 - RANK_SHARE

@@ -23,6 +23,8 @@ from tnplan.planner.search.search_options import JOINT, SearchOptions
 
 FEW_TENSORS = 40
 """Up to so many tensors the greedy path is made here, in milliseconds: to import cotengra takes longer."""
+MANY_TENSORS = 1_000
+"""From so many tensors on a greedy path takes seconds, or minutes where it is bad: orders come first."""
 TRIALS_FROM_S = 1e-3
 """Predicted seconds of a contraction from which on random greedy trials are made, which take milliseconds."""
 ANNEALING_FROM_S = 1.0
@@ -40,13 +42,14 @@ def search_in_proportion(
 
     What was found in the same time or more before is in a cache on disk (`path_cache`).
     """
-    path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
-    if TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
+    limit = None if max_elements == inf else int(max_elements)
+    is_large = len(network.inputs) >= MANY_TENSORS
+    path = _first(network, dtype, limit, seed)
+    if not is_large and TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
         with seeded(seed):
             other = replace(path, ssa_path=_greedy(network, "random-greedy"))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
-    limit = None if max_elements == inf else int(max_elements)
-    if predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements):
+    if not is_large and (predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements)):
         path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
     time_s = predicted_s(path, profile)
     if _fits(path, max_elements) and time_s < ANNEALING_FROM_S:
@@ -75,14 +78,21 @@ def search_in_proportion(
 
 def worthwhile_s(network: Network, dtype: str, profile: Profile, devices: int = 1) -> float:
     """The seconds of search that a network is worth: a share of what a path takes that is found quickly."""
-    path = ContractionPath(network, _greedy(network, "greedy"), (), dtype)
-    if predicted_s(path, profile) >= ANNEALING_FROM_S:
+    path = _first(network, dtype, None, 0)
+    if len(network.inputs) < MANY_TENSORS and predicted_s(path, profile) >= ANNEALING_FROM_S:
         path = _cheapest((path, _of_orders(network, dtype, None, 0)), inf)
     return _share(predicted_s(path, profile) / devices)
 
 
 def _share(time_s: float) -> float:
     return min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
+
+
+def _first(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:
+    """A path at once: greedy, and of orders where there are many tensors."""
+    if len(network.inputs) >= MANY_TENSORS:
+        return _of_orders(network, dtype, limit, seed)
+    return ContractionPath(network, _greedy(network, "greedy"), (), dtype)
 
 
 def _of_orders(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:

@@ -231,7 +231,8 @@ class Writer:
         end = start + step * self.random.randint(0, 3)
         last = end + (1 if step > 0 else -1)
         self.pair.add(
-            f"for int {name} in [{start}:{step}:{end}] {{", f"for {name} in range({start}, {last}, {step}):",
+            f"for int {name} in [{start}:{step}:{end}] {{",
+            f"for {name} in range({start}, {last}, {step}):",
             depth,
         )
         coins, self.coins = self.coins, 0

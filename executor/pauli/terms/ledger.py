@@ -56,7 +56,8 @@ class Dropped:
 class Record:
     """What happened at each step.
 
-    `before`: terms before it, `grown`: after it and before its truncation, `terms`: after its truncation;
+    `before`: terms before it, `grown`: after it and before its truncation (on a CPU a limit
+    on the number of terms acts before that), `terms`: after its truncation;
     `branched`: terms that it split, `merged`: contributions that met a term.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, seeded
+from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, greedy_s, seeded
 from tnplan.planner.search.orders.starts import OrderStarts, load_kernels
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
@@ -16,7 +16,6 @@ MOST_TREES = 4
 ORDERS_PER_TRIAL = 8
 """Of one trial that the effort allows."""
 TRIALS = 4
-TRIAL_S_PER_TENSOR = 4e-4
 QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
@@ -40,7 +39,7 @@ def first_trees(task: Task) -> list[Found]:
         found.setdefault(round(tree.score, 6), tree)
     trees = [found[score] for score in sorted(found)[:MOST_TREES]]
     trial_s = min(TRIAL_SHARE * time_s, TRIAL_LIMIT_S)
-    trials = min(TRIALS, task.effort.max_trials, int(trial_s / (TRIAL_S_PER_TENSOR * n)))
+    trials = min(TRIALS, task.effort.max_trials, int(trial_s / greedy_s(n, trees[0].score)))
     if trials or n <= QUICK:
         trees = [*trees[: MOST_TREES - 1], _trial(task, starts, max(trials, 1), trial_s)]
     return trees

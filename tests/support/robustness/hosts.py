@@ -135,7 +135,8 @@ def cluster(n_hosts: int, folder: Path, own_folders: bool = False) -> Iterator[C
                  f"ip link set p{number} master br0 up"], check=True,
             )  # fmt: skip
             host.run(
-                "bash", "-c",
+                "bash",
+                "-c",
                 f"ip link set lo up && ip addr add {host.address}/24 dev eth0 && ip link set eth0 up",
             )
         pids = " ".join(f"{host.name}) pid={host.pid};;" for host in made.hosts)

@@ -205,9 +205,7 @@ def _trial(number: int, command: str) -> Trial:
     begin_bytes = _peak_bytes()
     with redirect_stdout(io.StringIO()), redirect_stderr(error):
         status = run(shlex.split(command))
-    return Trial(
-        number, status, error.getvalue(), time.process_time() - begin_s, _peak_bytes() - begin_bytes
-    )
+    return Trial(number, status, error.getvalue(), time.process_time() - begin_s, _peak_bytes() - begin_bytes)
 
 
 def _peak_bytes() -> int:

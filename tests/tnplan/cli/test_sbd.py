@@ -234,8 +234,14 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
         (["h.fcidump", "--alpha", "a.txt", "--determinants", "a.txt"], "space: is given twice"),
         (["h.fcidump", "--alpha", "none.txt"], "none.txt: cannot be read"),
         (["h.fcidump", "--alpha", "a.txt", "--roots", "1000"], "roots: are 1000 in a space of 196"),
-        (["h.fcidump", "--alpha", "a.txt", "--memory", "10kB"], "memory: holds 9.77 KiB of the "),
-        (["h.fcidump", "--alpha", "a.txt", "--memory", "32kB"], "memory: holds 31.2 KiB of the "),
+        (
+            ["h.fcidump", "--alpha", "a.txt", "--memory", "10kB", "--device", "cpu"],
+            "memory: holds 9.77 KiB of the ",
+        ),
+        (
+            ["h.fcidump", "--alpha", "a.txt", "--memory", "32kB", "--device", "cpu"],
+            "memory: holds 31.2 KiB of the ",
+        ),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0.3"], "--spin: is 0.3"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--device", "gpu"], "run on a CPU alone"),
         (["h.fcidump", "--alpha", "a.txt", "--spin", "0", "--precision", "mixed"], "mixed is not there for"),

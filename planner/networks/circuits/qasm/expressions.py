@@ -374,4 +374,3 @@ def _chosen(slots: Any, indices: Sequence[Callable[[int], int | Sequence[int]]])
     if isinstance(chosen, int):
         return _chosen(slots[chosen], indices[1:])
     return [_chosen(slots[k], indices[1:]) for k in chosen]
-

@@ -219,4 +219,3 @@ def _operand(indexed: tuple[str, int]) -> Any:
     from openqasm3 import ast
 
     return ast.IndexedIdentifier(ast.Identifier(indexed[0]), [[ast.IntegerLiteral(indexed[1])]])
-

@@ -22,6 +22,7 @@ HEAD3 = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[3] q; bit[3] c;\nh q[0];\
 
 LONG = "9" * 20
 
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -187,7 +187,7 @@ SPOILT = HEAD3 + (
     "c[0] = f(m[1], q[0]); switch (u) { case 1, 5 { x q[1]; } default { y q; } }\n"
     "while (c[0] && u > 2) { reset q[0]; c[0] = measure q[0]; }\n"
     "let a = q[0:1] ++ q[2]; c = measure a;\n"
-    "if (c == 3 || c[1:2] != \"01\") { rx(c[0] * pi) q[1]; } else x q;\n"
+    'if (c == 3 || c[1:2] != "01") { rx(c[0] * pi) q[1]; } else x q;\n'
 )
 PIECES = [
     "(", ")", "[", "]", "{", "}", ";", ",", "@", "=", "->", "1", "-1", "99999999999", "1e999", "q", "c", "n",
