@@ -71,7 +71,7 @@ def _extents(header: Header, stride: int) -> Box:
     return -(-n0 // stride), -(-n1 // stride), -(-n2 // stride)
 
 
-def _boxes(header: Header, take_box: TakeBox, stride: int) -> list[NDArray[np.floating]]:
+def _boxes(header: Header, take_box: TakeBox, stride: int) -> list[NDArray[np.float64]]:
     """Sampled boxes in double precision, spread over the array along each axis in another order."""
     extents = _extents(header, stride)
     edge = EDGES[max(sum(n > 1 for n in extents), 1) - 1]
