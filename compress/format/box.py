@@ -49,7 +49,7 @@ PREDICTORS = tuple(Predictor(bool(code & 1), code >> 1) for code in range(2 * le
 
 
 @dataclass(frozen=True)
-class Pass:
+class PointPass:
     """Points of a box along one axis: their first coordinates, steps and counts, the spacing s, and how many
     residuals stand before theirs."""
 
@@ -102,7 +102,7 @@ def frame_box(shape: tuple[int, ...], n_elements: int) -> Box:
 
 
 @lru_cache(256)
-def passes(box: Box, order: int) -> tuple[Pass, ...]:
+def passes(box: Box, order: int) -> tuple[PointPass, ...]:
     """All passes of a box, the axes of a level in the order of this number; those without points are left
     out, and so is the first point."""
     found, first = [], 1
@@ -114,7 +114,7 @@ def passes(box: Box, order: int) -> tuple[Pass, ...]:
             counts = [max(0, -(-(box[k] - starts[k]) // steps[k])) for k in range(3)]
             done.add(axis)
             if prod(counts):
-                found.append(Pass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
+                found.append(PointPass(axis, spacing, _box(starts), _box(steps), _box(counts), first))
                 first += prod(counts)
     return tuple(found)
 

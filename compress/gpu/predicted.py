@@ -1,7 +1,7 @@
 """Frames under a predictor on a device: values to residuals for the coder `small`, and back.
 
-The kernels do what `cpu.prediction.predicted` does. Residuals are whole numbers in the array's precision, which
-the coder takes like values whose step is 1.
+The kernels do what `cpu.prediction.predicted` does. Residuals are whole numbers in the array's precision,
+which the coder takes like values whose step is 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.format.box import Pass, frame_box, lattices, passes
+from tnplan.compress.format.box import PointPass, frame_box, lattices, passes
 from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
@@ -46,7 +46,7 @@ def box_passes(box: tuple[int, int, int], order: int) -> BoxPasses:
     )
 
 
-def _size(one: Pass) -> int:
+def _size(one: PointPass) -> int:
     return one.size
 
 

@@ -9,7 +9,7 @@
 #define SHIFT 7
 #define LARGEST_FINE (1 << 26)
 
-// compress/format/box.py: Pass.
+// compress/format/box.py: PointPass.
 struct Pass {
     unsigned axis, spacing, starts[3], steps[3], counts[3], first;
 };
