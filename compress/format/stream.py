@@ -221,7 +221,7 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
     if not FIRST_VERSION <= version <= VERSION:
         raise StreamError(
-            "stream", f"is version {version} of {FORMAT}", f"this tnplan reads version {VERSION} at most"
+            "stream", f"is version {version} of {FORMAT}", f"this tnplan reads {FIRST_VERSION} to {VERSION}"
         )
     if dtype >= len(DTYPES) or ndim > LARGEST_NDIM:
         raise _damaged("header")

@@ -153,7 +153,7 @@ def test_other_versions_are_refused_by_number(version: int) -> None:
     data = bytearray(compress(np.ones(4), 1e-3).data)
     data[8:12] = struct.pack("<I", version)
     with pytest.raises(
-        StreamError, match=f"is version {version} of tnplan.compressed; this tnplan reads version {VERSION}"
+        StreamError, match=f"is version {version} of tnplan.compressed; this tnplan reads 1 to {VERSION}"
     ):
         decompress(bytes(data))
 
