@@ -25,7 +25,7 @@ from tnplan.api.jobs.propagate import Expectation as Expectation
 from tnplan.api.jobs.propagate import propagate as propagate
 from tnplan.api.jobs.simulate import Simulation as Simulation
 from tnplan.api.jobs.simulate import simulate as simulate
-from tnplan.api.jobs.sqd import sci_solver as sci_solver
+from tnplan.api.jobs.sqd.sci_solver import sci_solver as sci_solver
 from tnplan.api.jobs.warmup import Warmup as Warmup
 from tnplan.api.jobs.warmup import warmup as warmup
 from tnplan.api.planning.load import load_path as load_path

@@ -58,7 +58,7 @@ def plot(shown: Any, kind: str = "speedup") -> Figure:
     if isinstance(shown, Projection):
         return plots.styled(getattr(plots, kind), shown)
     if isinstance(shown, Expectation) and shown.propagation is not None:
-        from tnplan.reporting.pauli_plot import record_plot
+        from tnplan.reporting.run_plots import record_plot
 
         return record_plot(shown.propagation.record)
     if isinstance(shown, Sequence) and shown and all(isinstance(one, Projection) for one in shown):

@@ -35,6 +35,10 @@ LONGEST = 80
 """Characters of a bitstring that an error shows."""
 
 
+Samples = str | Path | Mapping[str, float] | Array
+"""Samples of both spins: a file, counts of bitstrings, or booleans [shot, bit] with alpha's on the right."""
+
+
 @dataclass(frozen=True)
 class Bitstrings:
     """Bitstrings of a file: `bits` [string, bit], the first orbital first, and their weights.
@@ -95,6 +99,39 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
     return SpinStrings(_merged(bits[kept], weights[kept]), is_sampled, left_out)
 
 
+def read_samples(given: Samples, n_orbitals: int) -> Bitstrings:
+    """Samples of both spins, of any electrons: `bits` [sample, bit] has alpha's orbitals, then beta's.
+
+    Equal samples are taken once, their weights being summed; they rise as numbers. InputError names a sample
+    that cannot be used.
+    """
+    if isinstance(given, str | Path):
+        read = _read(given, n_orbitals, 0)
+    elif isinstance(given, Mapping):
+        read = _checked("counts", _rows_of_counts(given), n_orbitals)
+    else:
+        bits = np.asarray(given)
+        if bits.ndim != 2 or bits.dtype != bool:
+            raise InputError(
+                "counts", f"have the shape {bits.shape} of {bits.dtype}",
+                "give a file, a dictionary of counts, or booleans [shot, bit]",
+            )  # fmt: skip
+        places = [f"shot {shot}" for shot in range(len(bits))]
+        read = Bitstrings(bits[:, ::-1], np.ones(len(bits)), places, "counts")
+    if read.bits.shape[1] != 2 * n_orbitals:
+        raise InputError(
+            read.path, f"holds strings of {read.bits.shape[1]} bits for {n_orbitals} orbitals",
+            f"give samples of both spins, {2 * n_orbitals} bits, with alpha's on the right",
+        )  # fmt: skip
+    kept = read.weights > 0
+    if not kept.any():
+        raise InputError(read.path, "holds no sample", "give at least one")
+    distinct, inverse = np.unique(read.bits[kept][:, ::-1], axis=0, return_inverse=True)
+    weights = np.bincount(inverse.ravel(), read.weights[kept])
+    places = [f"sample {at}" for at in range(len(distinct))]
+    return Bitstrings(np.ascontiguousarray(distinct[:, ::-1]), weights, places, read.path)
+
+
 def union(first: StringSet, second: StringSet) -> StringSet:
     """The strings of both, those of the first before the others."""
     bits = np.concatenate([first.occupied, second.occupied])
@@ -143,12 +180,18 @@ def _from_counts(path: str | Path, n_orbitals: int) -> Bitstrings:
         document = document["counts"]
     rows: list[tuple[str, Any, str]] = []
     if isinstance(document, Mapping):
-        rows = [(key.replace(" ", ""), value, f"key {key[:LONGEST]!r}") for key, value in document.items()]
+        rows = _rows_of_counts(document)
     elif isinstance(document, list):
         rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
     else:
         raise InputError(str(path), "is no object of counts and no list of bitstrings", 'write {"0011": 12}')
     return _checked(path, rows, n_orbitals)
+
+
+def _rows_of_counts(counts: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
+    """Bitstring, count and place of each entry."""
+    texts = [(str(key), count) for key, count in counts.items()]
+    return [(key.replace(" ", ""), count, f"key {key[:LONGEST]!r}") for key, count in texts]
 
 
 def _checked(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int) -> Bitstrings:

@@ -14,6 +14,7 @@ from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
@@ -105,6 +106,13 @@ def set_up_solve(
         product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
         pairs,
     )  # fmt: skip
+
+
+def keep_symmetry(setup: SolveSetup, space: Space) -> None:
+    """Keep a product's states to the representation that the space asks for, if any; lists hold no others."""
+    if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
+        alpha, beta = space.irreps
+        setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
 
 
 def _set_up_list(

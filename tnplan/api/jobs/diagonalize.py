@@ -42,11 +42,10 @@ from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
     SpinPenalty,
     check_roots,
@@ -260,10 +259,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
             max(rank.memory_bytes - penalty, 1), rank.threads,
         )  # fmt: skip
         setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
-        space = request.space
-        if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
-            alpha, beta = space.irreps
-            setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
+        keep_symmetry(setup, request.space)
         rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(

@@ -87,7 +87,7 @@ def sci_solver(
             "sci_solver: roots", f"are {options['roots']!r}, and a result of qiskit-addon-sqd has one state",
             "leave roots out, or call tnplan.diagonalize",
         )  # fmt: skip
-    penalty = None if spin_sq is None else _penalty(spin_sq, nelec)
+    penalty = None if spin_sq is None else spin_penalty(spin_sq, nelec)
     results = []
     for alpha, beta in ci_strings:
         result = diagonalize(
@@ -115,7 +115,7 @@ def sci_solver(
     return results
 
 
-def _penalty(spin_sq: float, nelec: tuple[int, int]) -> SpinPenalty:
+def spin_penalty(spin_sq: float, nelec: tuple[int, int]) -> SpinPenalty:
     """What raises states of other S^2: linear in S^2 for the least one, else quadratic."""
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
