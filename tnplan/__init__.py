@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_MODULES = {"compress": "tnplan.compress", "workload": "tnplan.api.workload"}
+_MODULES = {"compress": "tnplan.compress", "sqd": "tnplan.sqd", "workload": "tnplan.api.workload"}
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _ELSEWHERE = {
     alias.name: str(node.module)

@@ -1,6 +1,7 @@
 """What users may use, and where it is written; `__init__.py` imports a name when it is first asked for."""
 
 from tnplan import compress as compress
+from tnplan import sqd as sqd
 from tnplan.api import workload as workload
 from tnplan.api.circuits.answer import CircuitAnswer as CircuitAnswer
 from tnplan.api.circuits.circuit import Circuit as Circuit

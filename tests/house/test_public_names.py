@@ -18,7 +18,7 @@ import pytest
 import tnplan
 from tests.support.root import ROOT
 
-MODULES = ("compress", "workload")
+MODULES = ("compress", "sqd", "workload")
 HEAVY = ("numpy", "numba", "cupy", "matplotlib", "mpi4py", "cotengra", "rich", "click", "msgspec")
 LONGEST_REPR = 200
 PAGES = [

@@ -118,14 +118,14 @@ def read_samples(given: Samples, n_orbitals: int) -> Bitstrings:
             )  # fmt: skip
         places = [f"shot {shot}" for shot in range(len(bits))]
         read = Bitstrings(bits[:, ::-1], np.ones(len(bits)), places, "counts")
+    kept = read.weights > 0
+    if not kept.any():
+        raise InputError(read.path, "holds no sample", "give at least one")
     if read.bits.shape[1] != 2 * n_orbitals:
         raise InputError(
             read.path, f"holds strings of {read.bits.shape[1]} bits for {n_orbitals} orbitals",
             f"give samples of both spins, {2 * n_orbitals} bits, with alpha's on the right",
         )  # fmt: skip
-    kept = read.weights > 0
-    if not kept.any():
-        raise InputError(read.path, "holds no sample", "give at least one")
     distinct, inverse = np.unique(read.bits[kept][:, ::-1], axis=0, return_inverse=True)
     weights = np.bincount(inverse.ravel(), read.weights[kept])
     places = [f"sample {at}" for at in range(len(distinct))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -26,12 +27,17 @@ N = 5
 INTEGRALS = random_integrals(N, 2, 2, 5)
 BITS = np.random.default_rng(1).random((200, 2 * N)) < 0.42
 TIGHT: dict[str, Any] = {"criteria": Criteria(residual=1e-9), "device": "cpu", "threads": 1}
-SMALL: dict[str, Any] = {"num_batches": 3, "max_iterations": 4, "samples_per_batch": 5, "seed": 7}
+SMALL: dict[str, Any] = {"num_batches": 2, "max_iterations": 4, "samples_per_batch": 5, "seed": 7}
 
 
 @pytest.fixture(scope="module")
-def fermion() -> Any:
-    return pytest.importorskip("qiskit_addon_sqd.fermion", reason="needs qiskit-addon-sqd")
+def fermion() -> Iterator[Any]:
+    """The package; PySCF beneath it keeps to one thread."""
+    package = pytest.importorskip("qiskit_addon_sqd.fermion", reason="needs qiskit-addon-sqd")
+    import pyscf.lib
+
+    with pyscf.lib.with_omp_threads(1):
+        yield package
 
 
 @pytest.fixture
@@ -52,12 +58,14 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"carryover_threshold": 0.3, "max_dim": 5},
     {"symmetrize_spin": True, "num_batches": 1},
-    {"energy_tol": 0.4, "occupancies_tol": 0.5},
+    {"energy_tol": 2.0, "occupancies_tol": 0.9},
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("solver", ["theirs", "ours"])
+@pytest.mark.parametrize(
+    ("options", "solver"),
+    [*((option, "ours") for option in OPTIONS), *((one, "theirs") for one in OPTIONS[1:])],
+)
 def test_every_iteration_has_the_energy_of_the_addon(
     fermion: Any, options: dict[str, Any], solver: str
 ) -> None:
@@ -93,16 +101,8 @@ def test_the_energy_is_the_lowest_of_the_subspace() -> None:
 @pytest.mark.usefixtures("fermion")
 def test_a_spin_is_selected() -> None:
     weak = tnplan.from_arrays(INTEGRALS.one / 20, dense_two(INTEGRALS) / 20, 2, 2)
-    options = {
-        **SMALL,
-        "samples_per_batch": 60,
-        "num_batches": 1,
-        "max_iterations": 1,
-        "symmetrize_spin": True,
-    }
-    singlet, triplet = (
-        tnplan.sqd.run(BITS, weak, spin_sq=square, **options, **TIGHT) for square in (0.0, 2.0)
-    )
+    options = {"samples_per_batch": 60, "max_iterations": 1, "symmetrize_spin": True, "seed": 7, **TIGHT}
+    singlet, triplet = (tnplan.sqd.run(BITS, weak, spin_sq=square, **options) for square in (0.0, 2.0))
     assert singlet.energy < triplet.energy - 1e-3
     square = tnplan.diagonalize(
         weak, triplet.alpha.tolist(), triplet.beta.tolist(), start=[triplet.amplitudes], device="cpu",
@@ -136,8 +136,6 @@ def test_mpirun_gives_the_same(files: Path) -> None:
             mine["batch_energies_hartree"], theirs["batch_energies_hartree"], rtol=0, atol=1e-9
         )
     assert (two["measured"]["ranks"], one["measured"]["ranks"]) == (2, 1)
-    refused = mpirun(2, "-m", "tnplan", "sqd", "h.fcidump", "h.fcidump", *options)
-    assert refused.returncode == 2
 
 
 def interrupted(after: int, **options: Any) -> None:
@@ -157,11 +155,12 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(files: Path, seed: int
     options = {**SMALL, "seed": seed}
     interrupted(2, **options)
     kept = (files / "out.npz.ckpt").read_bytes()
-    first, second = (
-        tnplan.sqd.run("counts.json", "h.fcidump", output="out.npz", resume=True, **options, **TIGHT)
-        for _ in range(2)
-        if (files / "out.npz.ckpt").write_bytes(kept)
-    )
+
+    def resumed() -> tnplan.sqd.SqdResult:
+        (files / "out.npz.ckpt").write_bytes(kept)
+        return tnplan.sqd.run("counts.json", "h.fcidump", output="out.npz", resume=True, **options, **TIGHT)
+
+    first, second = resumed(), resumed()
     assert energies(first) == energies(second)
     assert not (files / "out.npz.ckpt").exists()
     if seed is not None:
@@ -184,20 +183,18 @@ def test_a_checkpoint_of_another_run_is_refused(files: Path) -> None:
 
     resumed("checkpoint of an interrupted run.*--resume", resume=False)
     resumed("other integrals, samples or options", seed=8)
-    resumed("other integrals, samples or options", num_batches=2)
+    resumed("other integrals, samples or options", num_batches=3)
     path.write_bytes(kept[: len(kept) // 2])
     resumed("is no checkpoint of a run, or damaged")
-    with np.load(files / "whole.npz" if path.write_bytes(kept) == 0 else path) as archive:
+    path.write_bytes(kept)
+    with np.load(path) as archive:
         content = dict(archive)
+    newer = str(content["document"]).replace('"version": 1', '"version": 2')
     for name, value, message in (
         ("best_amplitudes", np.zeros((1, 1)), "damaged"),
         ("occupancies", np.full((2, N), np.nan), "damaged"),
         ("document", np.array("{}"), "damaged"),
-        (
-            "document",
-            np.array(str(content["document"]).replace('"version": 1', '"version": 2')),
-            "checkpoint 2",
-        ),
+        ("document", np.array(newer), "is tnplan.sqd.checkpoint 2, not tnplan.sqd.checkpoint 1"),
     ):
         with path.open("wb") as stream:
             np.savez(stream, **{**content, name: value})
@@ -245,7 +242,7 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
         ({"counts": {"01010": 1}}, "holds strings of 5 bits for 5 orbitals"),
         ({"counts": {}}, "holds no sample"),
         ({"counts": np.zeros((3, 10))}, r"have the shape \(3, 10\) of float64"),
-        ({"criteria": Criteria(residual=1e-9, steps=1)}, "did not converge in 1 steps"),
+        ({"criteria": Criteria(residual=1e-9, steps=1), "ranks": 2}, "did not converge in 1 steps"),
         ({"integrals": random_integrals(N, 2, 1, 5), "symmetrize_spin": True}, "not 2 and 1"),
     ],
 )
@@ -272,13 +269,8 @@ def test_samples_are_merged_whatever_holds_them(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n1111 0\n")
     (tmp_path / "counts.json").write_text('{"01 10": 2, "00 11": 1}')
     np.savez(tmp_path / "bits.npz", bitstrings=bits)
-    for given in (
-        tmp_path / "lines.txt",
-        tmp_path / "counts.json",
-        tmp_path / "bits.npz",
-        bits,
-        {"0011": 1, "0110": 2},
-    ):
+    held = [tmp_path / name for name in ("lines.txt", "counts.json", "bits.npz")]
+    for given in (*held, bits, {"0011": 1, "0110": 2}):
         samples = read_samples(given, 2)
         assert samples.bits.tolist() == [[True, True, False, False], [False, True, True, False]]
         assert samples.weights.tolist() == [1, 2]
