@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
-from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, VectorRound, Turn, vector_steps
+from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Turn, VectorRound, vector_steps
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
