@@ -32,7 +32,9 @@ NAMED_ROTATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     "rx": (("X", 1),), "ry": (("Y", 1),), "rz": (("Z", 1),), "p": (("Z", 1),), "u1": (("Z", 1),),
     "rxx": (("XX", 1),), "ryy": (("YY", 1),), "rzz": (("ZZ", 1),), "rzx": (("XZ", 1),),
     "cp": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)), "cu1": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
-    "crz": (("ZI", 0.5), ("ZZ", -0.5)),
+    "crz": (("IZ", 0.5), ("ZZ", -0.5)), "crx": (("IX", 0.5), ("ZX", -0.5)),
+    "cry": (("IY", 0.5), ("ZY", -0.5)), "phase": (("Z", 1),),
+    "cphase": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
 }  # fmt: skip
 """Gates of one angle: the words on their qubits that they turn about, and which part of the angle, up to its
 sign."""
@@ -133,7 +135,7 @@ def _local_steps(gate: Gate, rotations: bool) -> tuple[PauliStep, ...] | None:
     if not np.all(np.abs(error) <= UNITARY_ROUNDING):
         return None
     has_angles = rotations and len(gate.params) > 0
-    named = _named(gate) if has_angles else ()
+    named = named_rotations(gate) if has_angles else ()
     if named:
         return named
     clifford_map = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= MOST_QUBITS else None
@@ -207,20 +209,34 @@ def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
     return x, z
 
 
-def _named(gate: Gate) -> tuple[Rotation, ...]:
-    """The rotations that a gate's name stands for, if its matrix is theirs up to its phase, else none."""
-    words = NAMED_ROTATIONS.get(gate.name, ())
-    if len(gate.params) != 1 or any(len(letters) != len(gate.qubits) for letters, _ in words):
-        return ()
-    for angle in (gate.params[0], -gate.params[0]):
+def named_rotations(gate: Gate) -> tuple[Rotation, ...]:
+    """The rotations that a gate's name stands for, the first of them acting first; none for other names, and
+    where the gate's matrix is not theirs up to its phase. Their angles are linear in those of the gate."""
+    for parts in _candidates(gate.name, gate.params):
+        if any(len(letters) != len(gate.qubits) for letters, _ in parts):
+            continue
         unitary = np.eye(len(gate.matrix))
-        for letters, part in words:
+        for letters, angle in parts:
             word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
-            unitary = unitary @ rotation_matrix(local_words(len(letters))[word], part * angle)
+            unitary = rotation_matrix(local_words(len(letters))[word], angle) @ unitary
         phase = np.vdot(unitary, gate.matrix) / len(unitary)
         if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=MATRIX_ROUNDING):
-            return tuple(rotation(letters, gate.qubits, part * angle + 0.0) for letters, part in words)
+            return tuple(rotation(letters, gate.qubits, angle + 0.0) for letters, angle in parts)
     return ()
+
+
+def _candidates(name: str, params: Sequence[float]) -> list[list[tuple[str, float]]]:
+    """What a gate of a name may be: words and angles, one after another. qsim's gates of one angle turn one
+    way or the other."""
+    if name in ("u", "u3", "U") and len(params) == 3:
+        theta, phi, lam = params
+        return [[("Z", lam), ("Y", theta), ("Z", phi)]]
+    if name == "u2" and len(params) == 2:
+        return [[("Z", params[1]), ("Y", math.pi / 2), ("Z", params[0])]]
+    if name not in NAMED_ROTATIONS or len(params) != 1:
+        return []
+    words = NAMED_ROTATIONS[name]
+    return [[(letters, part * sign * params[0]) for letters, part in words] for sign in (1, -1)]
 
 
 def rotation_matrix(word: Array, angle: float) -> Array:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.engines.statevector_gradient import gradients_by_state
 from tnplan.api.circuits.methods import possible_methods
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
@@ -78,6 +79,8 @@ class StateWork:
 
 def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
+    if asked.has_gradient:
+        return gradients_by_state(asked, options)
     seed = secrets.randbits(63) if options.seed is None else options.seed
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
