@@ -126,6 +126,7 @@ class RunCheckpoint:
         except AgreedError:
             if total is not None:
                 self._path(0).unlink(missing_ok=True)
+            self._world.barrier()  # no rank ends the job before all have deleted what they wrote
             raise
 
     def _added(self) -> tuple[dict[int, int], NDArray[Any] | None]:
