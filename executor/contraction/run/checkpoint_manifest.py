@@ -81,7 +81,7 @@ def first_division(run: RunIdentity, n_groups: int) -> Division:
 
 def read_manifest(path: Path, run: RunIdentity) -> Division:
     """The division in a manifest; InputError where it is of another run, or was changed."""
-    found = read_json(path, FORMAT, VERSION)
+    found = read_json(path, FORMAT, VERSION, RESTART)
     for name, value in run.document().items():
         if found.get(name) != value:
             raise InputError(
