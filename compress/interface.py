@@ -59,7 +59,7 @@ def compress(
             there = arrays.device_of(array, "array", "a NumPy array")
         else:
             there = arrays.check_device(device)
-        options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
+        options = CodingOptions(bound, mode, setting, nonfinite, frame_log2, predict=True)
         return arrays.compress_array(array, options, there)
     header, pieces = encode(
         array, bound, mode=mode, setting=setting, nonfinite=nonfinite, frame_log2=frame_log2

@@ -10,7 +10,8 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals, pair_count
-from tnplan.executor.sbd.basis.strings import StringSet, from_occupied, read_bits, read_strings
+from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.strings import StringSet, from_occupied, read_bits
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "sbd"
 

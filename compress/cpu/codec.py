@@ -15,10 +15,13 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes, quantize
+from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
+from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor
+from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
-from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
+from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import extent
+from tnplan.compress.format.box import Box, box_of_shape, frame_elements, may_be_smooth
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
@@ -136,7 +139,9 @@ def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME
     if dtype not in stream.DTYPES:
         raise CodecError("dtype", f"is {dtype!r}", f"give one of {', '.join(stream.DTYPES)}")
     header = Header(dtype, shape, "lossless", 0.0, "lossless", "none", (), NATURAL, frame_log2)
-    frames = -(-header.size >> frame_log2) if header.size else 0
+    # Those under a predictor, which may be smaller.
+    least = frame_elements(shape, frame_log2) if may_be_smooth(shape) else 1 << frame_log2
+    frames = -(-header.size // least) if header.size else 0
     values_bytes = header.size * header.components * header.real_dtype.itemsize
     head_bytes = stream.header_size_bytes(len(shape), header.components)
     return head_bytes + frames * stream.FRAME_HEADER_BYTES + values_bytes + frames * MOST_FILLING_BYTES
@@ -144,10 +149,10 @@ def worst_size_bytes(shape: tuple[int, ...], dtype: str, frame_log2: int = FRAME
 
 def encode(
     array: Array, bound: float, *, mode: str = "range", setting: str = "auto", nonfinite: str = "keep",
-    frame_log2: int = FRAME_LOG2,
+    frame_log2: int = FRAME_LOG2, predict: bool = True,
 ) -> tuple[Header, Iterator[bytes]]:  # fmt: skip
     """As `interface.compress`, the stream in pieces: header first, then frame by frame as it is asked for."""
-    options = CodingOptions(bound, mode, setting, nonfinite, frame_log2)
+    options = CodingOptions(bound, mode, setting, nonfinite, frame_log2, predict)
     with enough_memory():
         return _encode(widened(array, bound), options)
 
@@ -161,17 +166,17 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
-    def count_classes(header: Header, limits: Limits, n_axes: int) -> NDArray[np.int64]:
-        elements = sampled(header.stored >> n_axes << n_axes)
-        neighbours = np.stack([elements, *(elements ^ np.uint64(1 << axis) for axis in range(n_axes))])
-        sample = values.reshape(-1, n)[neighbours.reshape(-1)].reshape(-1)
-        q, _ = quantize(sample, header, limits)
-        return class_counts(
-            np.abs(q[:, : neighbours.size].astype(np.int64)).sum(axis=0).reshape(neighbours.shape)
-        )
+    def take_box(starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
+        ends = (start + stride * (count - 1) + 1 for start, count in zip(starts, counts, strict=True))
+        part = tuple(slice(start, end, stride) for start, end in zip(starts, ends, strict=True))
+        return values.reshape(*box_of_shape(array.shape), n)[part]
 
     found = reaches, reflection_of(values, n)
-    header, limits = chosen_header(dtype, array.shape, options, found, trial_bytes, count_classes)
+    header, limits = chosen_header(
+        dtype, array.shape, options, found, trial_bytes,
+        lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
+        lambda header: chosen_predictor(header, take_box),
+    )  # fmt: skip
     return header, _pieces(header, values, limits)
 
 

@@ -1,10 +1,12 @@
 """One frame: values to a payload and back, by a header's quantizers and coder.
 
-    payload     u64 kind: RAW, PLANES or CODED; every part is filled up to 8 bytes
+    payload     u64 kind: RAW, PLANES, CODED or SHUFFLED; every part is filled up to 8 bytes
     RAW         the values' bytes
     PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
+    SHUFFLED    u64 size, bytes (`cpu.lossless.shuffled`); in streams without loss, from version 2 on
     CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
-                ascending: component * padded elements + place in tile order) and bits of the exact values
+                ascending: component * padded elements + place in tile order) and bits of the exact values;
+                where there is a predictor, tiles have residuals, and places are those of elements
 
 The kind is whichever is smallest, so that a payload is never larger than its values by more than 16 bytes.
 """
@@ -18,13 +20,26 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
 from tnplan.compress.cpu import rans
-from tnplan.compress.format.bit_tiling import TILE, local_offsets, tile_count, tile_offsets, usable_axes
+from tnplan.compress.cpu.lossless import shuffled
+from tnplan.compress.cpu.prediction import predicted
+from tnplan.compress.format.bit_tiling import (
+    NATURAL,
+    TILE,
+    local_offsets,
+    tile_count,
+    tile_offsets,
+    usable_axes,
+)
+from tnplan.compress.format.bounds import LARGEST_Q, round_down
 from tnplan.compress.format.stream import Header, damaged_unless
 
 RAW, PLANES, CODED = range(3)
+SHUFFLED = 4
 CODED_HEAD = struct.Struct("<QQQ")
 _U64 = struct.Struct("<Q")
 PLACE_BYTES = 4
+TRIAL = 1 << 16
+"""Elements on which kinds of frames without loss are compared."""
 MOST_EXACT = 8
 """A frame of which more than one value in so many misses its bound is stored without loss."""
 
@@ -47,9 +62,13 @@ def encode_frame(values: Values, header: Header, limits: tuple[float, ...]) -> b
 
     `limits` are the largest errors of each component; they matter for absolute bounds.
     """
-    payload = _encode_coded(values, header, limits) if header.coder != "lossless" else None
-    if payload is None and header.coder != "fast":
-        payload = _encode_planes(values)
+    payload = None
+    if header.coder == "lossless":
+        payload = _encode_lossless(values, header.components)
+    else:
+        payload = _encode_coded(values, header, limits)
+        if payload is None and header.coder != "fast":
+            payload = _encode_planes(values)
     return _joined(_U64.pack(RAW), values.tobytes()) if payload is None else payload
 
 
@@ -57,13 +76,16 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
     """Fill a frame's values from its payload; StreamError, naming `place`, where it makes no sense."""
     damaged_unless(len(payload) >= _U64.size, place)
     (kind,) = _U64.unpack(payload[: _U64.size])
-    damaged_unless(kind <= CODED, place)
+    damaged_unless(kind <= CODED or kind == SHUFFLED, place)
     data = np.frombuffer(payload, np.uint8)
     if kind == RAW:
         damaged_unless(data.size == filled(_U64.size + values.nbytes), place)
         values.view(np.uint8)[:] = data[_U64.size : _U64.size + values.nbytes]
     elif kind == PLANES:
         _decode_planes(data, values, place)
+    elif kind == SHUFFLED:
+        damaged_unless(header.coder == "lossless" and header.version >= 2, place)
+        _decode_shuffled(data, values, header.components * values.itemsize, place)
     else:
         damaged_unless(header.coder != "lossless", place)
         _decode_coded(data, header, values, place)
@@ -71,6 +93,31 @@ def decode_frame(payload: bytes, header: Header, values: Values, place: str) -> 
 
 def _joined(*parts: bytes) -> bytes:
     return b"".join(part + bytes(-len(part) % _U64.size) for part in parts)
+
+
+def _encode_lossless(values: Values, components: int) -> bytes | None:
+    """The payload of the kind that makes a part of the values smaller; None where they are smaller as
+    they are."""
+    middle = max(0, values.size // 2 // components * components - components * TRIAL // 2)
+    part = values[middle : middle + components * TRIAL]
+    kinds = [lambda some: _encode_shuffled(some, components), _encode_planes]
+    made = [encode(part) for encode in kinds]
+    sizes = [part.nbytes if one is None else len(one) for one in made]
+    best = int(np.argmin(sizes))
+    return made[best] if part.size == values.size else kinds[best](values)
+
+
+def _encode_shuffled(values: Values, components: int) -> bytes | None:
+    body = shuffled.encode(values.view(np.uint8), components * values.itemsize)
+    payload = _joined(_U64.pack(SHUFFLED), _U64.pack(len(body)), body)
+    return payload if len(payload) <= values.nbytes else None
+
+
+def _decode_shuffled(data: NDArray[np.uint8], values: Values, item_bytes: int, place: str) -> None:
+    damaged_unless(data.size >= 2 * _U64.size, place)
+    (size,) = _U64.unpack(data[_U64.size : 2 * _U64.size].tobytes())
+    damaged_unless(data.size == filled(2 * _U64.size + size), place)
+    shuffled.decode(data[2 * _U64.size :][:size], item_bytes, values.view(np.uint8), place)
 
 
 def _encode_planes(values: Values) -> bytes | None:
@@ -110,7 +157,11 @@ def _encode_coded(values: Values, header: Header, limits: tuple[float, ...]) -> 
     if places is None:
         return None
     exact_bytes = filled(places.size * PLACE_BYTES) + filled(places.size * values.itemsize)
-    coded = CODER[header.coder].encode(q, values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size)
+    most_bytes = values.nbytes - exact_bytes - CODED_HEAD.size - _U64.size
+    if header.predictor:
+        coded = rans.encode(q, most_bytes, residuals=True)
+    else:
+        coded = CODER[header.coder].encode(q, most_bytes)
     if coded is None:
         return None
     bits = _bits(values)[element_indices(places, header, values.size, q.shape[1])]
@@ -143,14 +194,16 @@ def quantize(
     """Whole numbers (components, tiles * 4096) in tile order, and the places to be stored exactly; None for
     these where they are too many."""
     from tnplan.compress.cpu import quantize_kernel as kernel
-    from tnplan.compress.format.bounds import LARGEST_Q, round_down
 
+    most_exact = values.size // MOST_EXACT + 1
+    if header.predictor:
+        return predicted.quantize(values, header, limits, most_exact)
     n = header.components
     n_elements = values.size // n
     axes = usable_axes(header.axes, n_elements)
     local, tiles = local_offsets(axes), tile_offsets(axes, n_elements)
     q = np.empty((n, tiles.size * TILE), np.int32)
-    room = np.empty(values.size // MOST_EXACT + 1, np.int64)
+    room = np.empty(most_exact, np.int64)
     real = values.dtype.type
     found = 0
     for c, rule in enumerate(header.quantizers):
@@ -181,6 +234,9 @@ def dequantize(q: NDArray[np.int32], header: Header, values: Values) -> None:
     """Fill a frame's values from whole numbers in tile order."""
     from tnplan.compress.cpu import quantize_kernel as kernel
 
+    if header.predictor:
+        predicted.dequantize(q, header, values)
+        return
     n = header.components
     n_elements = values.size // n
     axes = usable_axes(header.axes, n_elements)
@@ -201,7 +257,7 @@ def element_indices(
     """The index among the frame's values of each place."""
     component, place = np.divmod(places, padded)
     n_elements = n_values // header.components
-    axes = usable_axes(header.axes, n_elements)
+    axes = NATURAL if header.predictor else usable_axes(header.axes, n_elements)
     element = local_offsets(axes)[place % TILE] + tile_offsets(axes, n_elements)[place // TILE]
     return np.asarray(header.components * element + component)
 

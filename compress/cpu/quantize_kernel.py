@@ -15,7 +15,29 @@ import numpy as np
 from tnplan.compress.cpu.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
+inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 int64: Any = np.int64
+
+
+@inline
+def absolute_number(x: Any, step: Any, inverse: Any, limit: Any, largest: Any) -> Any:
+    """rint(x / step) in the values' precision, and whether it keeps the bound; 0 where it is too large."""
+    scaled = np.rint(x * inverse)
+    if np.abs(scaled) <= largest:
+        return int64(scaled), np.abs(x - scaled * step) < limit
+    return int64(0), False
+
+
+@inline
+def pointwise_number(word: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base: Any) -> Any:
+    """The number of a value with these bits, and whether it keeps the bound."""
+    magnitude = int64(word & ~sign_bit)
+    if least <= magnitude < infinite:
+        steps = (magnitude - base + bits_step // 2) // bits_step
+        again = base + steps * bits_step
+        good = again < infinite and 2 * abs(again - magnitude) <= bits_step
+        return (-(steps + 1) if word & sign_bit else steps + 1), good
+    return int64(0), magnitude == 0
 
 
 @jit
@@ -32,13 +54,7 @@ def quantize_absolute(
             if element >= n:
                 q[place] = 0
                 continue
-            x = values[components * element + c]
-            scaled = np.rint(x * inverse)
-            good = False
-            number = 0
-            if np.abs(scaled) <= largest:
-                number = int64(scaled)
-                good = np.abs(x - scaled * step) < limit
+            number, good = absolute_number(values[components * element + c], step, inverse, limit, largest)
             q[place] = number if good else 0
             if not good:
                 if found < places.size:
@@ -82,15 +98,10 @@ def quantize_pointwise(
             if element >= n:
                 continue
             word = bits[components * element + c]
-            magnitude = int64(word & ~sign_bit)
-            if magnitude == 0:
+            number, good = pointwise_number(word, sign_bit, least, infinite, bits_step, base)
+            if good:
+                q[place] = number
                 continue
-            if least <= magnitude < infinite:
-                steps = (magnitude - base + bits_step // 2) // bits_step
-                again = base + steps * bits_step
-                if again < infinite and 2 * abs(again - magnitude) <= bits_step:
-                    q[place] = -(steps + 1) if word & sign_bit else steps + 1
-                    continue
             if found < places.size:
                 places[found] = place
             found += 1

@@ -42,13 +42,14 @@ class SegmentPlan:
     size_bytes: float
 
 
-def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int) -> SegmentPlan:
-    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits."""
+def plan(counts: NDArray[np.int64], raw_bits: int, n_tiles: int, longest_log2: int) -> SegmentPlan:
+    """The plan for tokens that occur so often (tables, tokens), followed by so many raw bits; segments
+    have at most 2^longest_log2 tiles."""
     frequencies = normalized(counts)
     units = (raw_bits << COST_LOG2) + cost_units(counts, frequencies)
     least = (WASTE * STATES_WASTE_BYTES * 8 * n_tiles) << COST_LOG2
     log2 = 0
-    while log2 < LONGEST_WRITTEN_LOG2 and units << log2 < least:
+    while log2 < longest_log2 and units << log2 < least:
         log2 += 1
     return SegmentPlan(frequencies, log2, units / (8 << COST_LOG2))
 
@@ -80,30 +81,37 @@ def pack_head(planned: SegmentPlan, words: NDArray[np.integer]) -> bytes:
     return head + words.astype("<u4").tobytes()
 
 
-def encode(q: NDArray[np.int32], most_bytes: int) -> bytes | None:
-    """The bytes of q (components, tiles * 4096), or None where they are more than `most_bytes`."""
-    from tnplan.compress.cpu import rans_kernel as kernel
+def longest_log2(residuals: bool) -> int:
+    """Log2 of the most tiles of a segment that is written. Residuals of smooth arrays take so little that the
+    states of segments count."""
+    return LONGEST_SEGMENT_LOG2 if residuals else LONGEST_WRITTEN_LOG2
+
+
+def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> bytes | None:
+    """The bytes of q (components, tiles * 4096), whole numbers or residuals of a predictor, or None where
+    they are more than `most_bytes`."""
+    from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     n_tiles = q.shape[1] // TILE
     counts = np.zeros(count_shape(q.shape[0]), np.int64)
-    raw_bits = int(kernel.count(q, counts))
-    planned = plan(counts, raw_bits, n_tiles)
+    symbols, raw_bits = np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)
+    total = int(kernel.count(q, counts, symbols, raw_bits))
+    planned = plan(counts, total, n_tiles, longest_log2(residuals))
     if planned.size_bytes > most_bytes:
         return None
-    starts = cumulative(planned.frequencies)
-    words = np.empty(most_words(min(n_tiles, 1 << planned.tiles_log2), q.shape[0]), "<u2")
-    states = np.empty(kernel.LANES, np.int64)
-    counts_of_words, segments = [], []
-    step = TILE << planned.tiles_log2
-    for begin in range(0, q.shape[1], step):
-        stop = min(q.shape[1], begin + step)
-        room = words[: most_words((stop - begin) // TILE, q.shape[0])]
-        top = int(kernel.encode_segment(q, begin, stop, starts, states, room))
-        if top < 0:
-            return None
-        counts_of_words.append(room.size - top)
-        segments.append(_filled(states.astype("<u4").tobytes() + room[top:].tobytes()))
-    data = b"".join([pack_head(planned, np.array(counts_of_words)), *segments])
+    frequencies = planned.frequencies.reshape(-1)
+    packed = frequencies << kernel.PACKED_LOG2 | cumulative(planned.frequencies)[:, :-1].reshape(-1)
+    inverses = 1 / np.maximum(frequencies, 1)
+    segment = min(n_tiles, 1 << planned.tiles_log2)
+    words = np.empty(most_words(segment, q.shape[0]), np.uint16)
+    sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
+    out = np.empty(most_bytes // 2 + 1, "<u2")
+    end = int(
+        kernel.encode_segments(q, symbols, raw_bits, TILE * segment, packed, inverses, words, sizes, out)
+    )
+    if end < 0:
+        return None
+    data = pack_head(planned, sizes) + out[:end].tobytes()
     return data if len(data) <= most_bytes else None
 
 
@@ -129,15 +137,10 @@ def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     from tnplan.compress.cpu import rans_kernel as kernel
 
     tiles_log2, frequencies, counts, at = unpack_head(data, q.shape[1] // TILE, q.shape[0], place)
-    starts = cumulative(frequencies)
-    table = lookup(frequencies)
-    step = TILE << tiles_log2
-    for segment, n_words in enumerate(counts):
-        states, words, at = _segment(data, at, int(n_words), place)
-        begin = segment * step
-        stop = min(q.shape[1], begin + step)
-        damaged_unless(bool(kernel.decode_segment(words, states, starts, table, q, begin, stop)), place)
-    damaged_unless(at == data.size, place)
+    sizes = STATES_BYTES + 2 * (counts + counts % 2)
+    damaged_unless(bool((counts <= data.size).all()) and at + int(sizes.sum()) == data.size, place)
+    segments, step = data[at:].view("<u2"), TILE << tiles_log2
+    damaged_unless(bool(kernel.decode_segments(segments, counts, slot_table(frequencies), step, q)), place)
 
 
 def encode_bytes(data: NDArray[np.uint8], most_bytes: int) -> bytes | None:
@@ -253,6 +256,23 @@ def lookup(frequencies: NDArray[np.int64]) -> NDArray[np.uint8]:
         if found.any():
             row[:] = np.repeat(np.arange(found.size, dtype=np.uint8), found)
     return tokens
+
+
+def slot_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Token, frequency and offset of each of the 4096 slots of all tables, one after the other; those of
+    tables that are not used are 0."""
+    from tnplan.compress.cpu import rans_kernel as kernel
+
+    slots = np.zeros(frequencies.shape[0] * kernel.TOTAL, np.uint32)
+    starts, numbers = cumulative(frequencies), np.arange(kernel.TOTAL)
+    for number in np.flatnonzero(frequencies.any(axis=1)).tolist():
+        row = frequencies[number]
+        token = np.repeat(np.arange(row.size), row)
+        own = (
+            token | row[token] << kernel.FREQUENCY_AT | (numbers - starts[number, token]) << kernel.OFFSET_AT
+        )
+        slots[number * kernel.TOTAL : (number + 1) * kernel.TOTAL] = own
+    return slots
 
 
 def pack_tables(frequencies: NDArray[np.int64]) -> bytes:

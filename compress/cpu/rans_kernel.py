@@ -1,4 +1,5 @@
-"""The numba kernels of the coder `small`: tokens in contexts, coded by interleaved rANS. Imported lazily.
+"""The numba kernels that read the coder `small`: tokens in contexts, coded by interleaved rANS. Imported
+lazily. `cpu.rans_encode_kernel` writes it. The kernels of bytes without contexts are here as well.
 
 rANS: Duda, arXiv 1311.2540; 32-bit states, 16-bit words, probabilities in 1/4096. A tile has 128 rounds of 32
 lanes; a segment of some tiles has one state a lane, and one sequence of words that its lanes read in turn.
@@ -45,83 +46,18 @@ MOST_ROUND_WORDS = 8 * LANES
 """A number takes at most four words: a token and three parts of raw bits."""
 
 POPCOUNT = np.array([bin(r).count("1") for r in range(ROUNDS)], np.int64)
+NEIGHBOURS = np.array(
+    [[(r ^ (1 << b) if r >> b & 1 else ROUNDS) * LANES for b in range(ROUND_AXES)] for r in range(ROUNDS)],
+    np.uint64,
+)
+"""Where the magnitudes of a round's neighbours begin; those that come later are a row of zeros."""
 SCALE = np.array([0] + [8 * 65536 // n for n in range(1, ROUND_AXES + 1)], np.int64)
-BIT_LENGTH = np.array([n.bit_length() for n in range(8 * LARGEST_MAGNITUDE + 1)], np.uint8)
 
-
-@jit
-def buckets_of(magnitudes: Any, r: Any, sums: Any, buckets: Any) -> None:
-    """The context buckets of round r from the magnitudes (128 * 32) of earlier rounds."""
-    if r == 0:
-        buckets[:] = FIRST
-        return
-    sums[:] = 0
-    for b in range(ROUND_AXES):
-        if (r >> b) & 1:
-            other = (r ^ (1 << b)) * LANES
-            for lane in range(LANES):
-                sums[lane] += magnitudes[other + lane]
-    scale = SCALE[POPCOUNT[r]]
-    for lane in range(LANES):
-        buckets[lane] = BIT_LENGTH[(sums[lane] * scale) >> 16]
-
-
-@inline
-def zigzag(number: Any) -> Any:
-    """0, 1, -1, 2, -2 ... as 0, 1, 2, 3, 4 ..."""
-    return 2 * number - 1 if number > 0 else -2 * number
-
-
-@inline
-def split(z: Any) -> Any:
-    """The token of a zigzag number and how many raw bits follow."""
-    if z < DIRECT:
-        return z, 0
-    length = 5
-    while z >> length:
-        length += 1
-    return DIRECT + 2 * (length - 5) + ((z >> (length - 2)) & 1), length - 2
-
-
-@inline
-def class_of(number: Any) -> Any:
-    """The class of the real part's magnitude."""
-    size = abs(number)
-    return size if size < 2 else (2 if size < 4 else 3)
-
-
-@jit
-def magnitudes_of(q: Any, first: Any, magnitudes: Any) -> None:
-    """min(255, sum of |q|) of the tile that starts at `first`."""
-    for i in range(TILE):
-        total = abs(int64(q[0, first + i]))
-        if q.shape[0] == 2:
-            total += abs(int64(q[1, first + i]))
-        magnitudes[i] = min(total, LARGEST_MAGNITUDE)
-
-
-@jit
-def count(q: Any, counts: Any) -> Any:
-    """Add to counts (tables, TOKENS) how often tokens occur; the number of raw bits is returned."""
-    magnitudes = np.zeros(TILE, np.int32)
-    sums = np.zeros(LANES, np.int32)
-    buckets = np.zeros(LANES, np.int64)
-    raw = 0
-    for first in range(0, q.shape[1], TILE):
-        magnitudes_of(q, first, magnitudes)
-        for r in range(ROUNDS):
-            buckets_of(magnitudes, r, sums, buckets)
-            for lane in range(LANES):
-                place = first + r * LANES + lane
-                token, bits = split(zigzag(int64(q[0, place])))
-                counts[buckets[lane], token] += 1
-                raw += bits
-                if q.shape[0] == 2:
-                    table = BUCKETS + CLASSES * buckets[lane] + class_of(int64(q[0, place]))
-                    token, bits = split(zigzag(int64(q[1, place])))
-                    counts[table, token] += 1
-                    raw += bits
-    return raw
+TOKEN_ROOM = 1 << 7
+FREQUENCY_AT = 7
+OFFSET_AT = 20
+"""Of an entry of `slots`: a token, its frequency from this bit on, and how far the slot is behind its
+first one."""
 
 
 @inline
@@ -146,139 +82,178 @@ def parts_of(bits: Any) -> Any:
 
 
 @jit
-def push_round(states: Any, numbers: Any, tables: Any, starts: Any, words: Any, top: Any) -> Any:
-    """Put a number a lane on the states: everything that `take_round` takes, the other way round."""
-    longest = 0
+def fill_round(magnitudes: Any, used: Any, r: Any, floats: Any, buckets: Any) -> Any:
+    """The context buckets of round r from the magnitudes (129 * 32) of earlier rounds, of which `used` says
+    whether any is not 0, and a row of zeros; whether any bucket is not 0."""
+    if r == 0:
+        buckets[:] = FIRST
+        return True
+    any_used = False
+    for b in range(ROUND_AXES):
+        any_used |= ((r >> b) & 1) != 0 and used[r ^ (1 << b)]
+    if not any_used:
+        buckets[:] = 0
+        return False
+    o0, o1, o2, o3 = NEIGHBOURS[r, 0], NEIGHBOURS[r, 1], NEIGHBOURS[r, 2], NEIGHBOURS[r, 3]
+    o4, o5, o6 = NEIGHBOURS[r, 4], NEIGHBOURS[r, 5], NEIGHBOURS[r, 6]
+    scale = np.int32(SCALE[POPCOUNT[r]])
     for lane in range(LANES):
-        longest = max(longest, split(zigzag(numbers[lane]))[1])
-    for part in range(parts_of(longest) - 1, -1, -1):
-        for back in range(LANES):
-            lane = LANES - 1 - back
-            z = zigzag(numbers[lane])
-            bits = split(z)[1]
-            if parts_of(bits) > part:
-                below = RAW_LOG2 * (parts_of(bits) - 1 - part)
-                width = min(RAW_LOG2, bits - below)
-                value = (z >> below) & ((1 << width) - 1)
-                frequency = 1 << (TOTAL_LOG2 - width)
-                top = push(states, lane, value * frequency, frequency, words, top)
-    for back in range(LANES):
-        lane = LANES - 1 - back
-        token = split(zigzag(numbers[lane]))[0]
-        start = int64(starts[tables[lane], token])
-        frequency = int64(starts[tables[lane], token + 1]) - start
-        top = push(states, lane, start, frequency, words, top)
-    return top
+        at = np.uint64(lane)
+        near = magnitudes[o0 + at] + magnitudes[o1 + at] + magnitudes[o2 + at] + magnitudes[o3 + at]
+        total = near + magnitudes[o4 + at] + magnitudes[o5 + at] + magnitudes[o6 + at]
+        floats[lane] = np.float32((np.int32(total) * scale) >> np.int32(16))
+    # A float32 from 1/2 on has its bit length in its exponent, less 126.
+    exponents = floats.view(np.int32)
+    for lane in range(LANES):
+        buckets[lane] = max((exponents[lane] >> np.int32(23)) - np.int32(126), np.int32(0))
+    return True
 
 
 @jit
-def encode_segment(q: Any, begin: Any, stop: Any, starts: Any, states: Any, words: Any) -> Any:
-    """Encode places begin .. stop - 1 of q (components, ...): returns where in `words` they start, -1 where
-    they do not fit. starts (tables, TOKENS + 1) are the tokens' cumulative frequencies; states (32) is set to
-    what the decoder starts with."""
-    magnitudes = np.zeros(TILE, np.int32)
-    sums = np.zeros(LANES, np.int32)
-    buckets = np.zeros(LANES, np.int64)
-    tables = np.zeros(LANES, np.int64)
-    numbers = np.zeros(LANES, np.int64)
-    top = words.size
-    states[:] = LOW
-    for first in range(stop - TILE, begin - TILE, -TILE):
-        magnitudes_of(q, first, magnitudes)
-        for r in range(ROUNDS - 1, -1, -1):
-            if top < MOST_ROUND_WORDS:
-                return -1
-            place = first + r * LANES
-            buckets_of(magnitudes, r, sums, buckets)
-            if q.shape[0] == 2:
-                for lane in range(LANES):
-                    tables[lane] = BUCKETS + CLASSES * buckets[lane] + class_of(int64(q[0, place + lane]))
-                    numbers[lane] = q[1, place + lane]
-                top = push_round(states, numbers, tables, starts, words, top)
-            for lane in range(LANES):
-                numbers[lane] = q[0, place + lane]
-            top = push_round(states, numbers, buckets, starts, words, top)
-    return top
-
-
-@jit
-def take_round(
-    states: Any, tables: Any, starts: Any, lookup: Any, words: Any, at: Any, numbers: Any, bits: Any
-) -> Any:
-    """A number a lane from the states: the tokens of all lanes, then the first part of raw bits of all lanes
-    that have one, then the second. Returns the place of the next word, past the end of `words` where they are
-    used up. `bits` (32) is for work."""
-    longest = 0
+def take_words(states: Any, words: Any, at: Any) -> Any:
+    """States below LOW take a word each, the first lane first; the place of the next word. Beyond the
+    last word they take that one."""
+    least = states[0]
     for lane in range(LANES):
-        state = states[lane]
-        slot = state & (TOTAL - 1)
-        token = int64(lookup[tables[lane], slot])
-        start = int64(starts[tables[lane], token])
-        state = (int64(starts[tables[lane], token + 1]) - start) * (state >> TOTAL_LOG2) + slot - start
-        if state < LOW:
-            state = (state << 16) | (int64(words[at]) if at < words.size else 0)
-            at += 1
-        states[lane] = state
-        bits[lane] = 0
-        if token >= DIRECT:
-            bits[lane] = 3 + (token - DIRECT) // 2
-            longest = max(longest, bits[lane])
-            token = (2 + (token & 1)) << bits[lane]
-        numbers[lane] = token
-    for _ in range(parts_of(longest)):
-        for lane in range(LANES):
-            if bits[lane] == 0:
-                continue
-            width = (bits[lane] - 1) % RAW_LOG2 + 1
-            rest = TOTAL_LOG2 - width
-            slot = states[lane] & (TOTAL - 1)
-            state = ((states[lane] >> TOTAL_LOG2) << rest) + (slot & ((1 << rest) - 1))
-            if state < LOW:
-                state = (state << 16) | (int64(words[at]) if at < words.size else 0)
-                at += 1
-            states[lane] = state
-            bits[lane] -= width
-            numbers[lane] |= (slot >> rest) << bits[lane]
+        least = min(least, states[lane])
+    if least >= LOW:
+        return at
+    last = words.size - 1
     for lane in range(LANES):
-        z = numbers[lane]
-        numbers[lane] = (z >> 1) + 1 if z & 1 else -(z >> 1)
+        low = states[lane] < LOW
+        word = int64(words[np.uint64(min(at, last))])
+        states[lane] = (states[lane] << 16) | word if low else states[lane]
+        at += int64(low)
     return at
 
 
 @jit
-def decode_segment(words: Any, states: Any, starts: Any, lookup: Any, q: Any, begin: Any, stop: Any) -> Any:
-    """Fill places begin .. stop - 1 of q; False where words or states do not come out even."""
-    magnitudes = np.zeros(TILE, np.int32)
-    sums = np.zeros(LANES, np.int32)
-    buckets = np.zeros(LANES, np.int64)
-    tables = np.zeros(LANES, np.int64)
-    numbers = np.zeros(LANES, np.int64)
-    sizes = np.zeros(LANES, np.int64)
-    bits = np.zeros(LANES, np.int64)
-    at = 0
-    for first in range(begin, stop, TILE):
-        for r in range(ROUNDS):
-            if at > words.size:
-                return False
-            place = first + r * LANES
-            buckets_of(magnitudes, r, sums, buckets)
-            at = take_round(states, buckets, starts, lookup, words, at, numbers, bits)
+def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
+    """Take a 0 in context 0 from every state, where all have one: the place of the next word, or -1.
+    `zeros`: the frequency of that token."""
+    largest = int64(0)
+    for lane in range(LANES):
+        largest = max(largest, states[lane] & (TOTAL - 1))
+    if largest >= zeros:
+        return -1
+    for lane in range(LANES):
+        states[lane] = zeros * (states[lane] >> TOTAL_LOG2) + (states[lane] & (TOTAL - 1))
+    return take_words(states, words, at)
+
+
+@jit
+def take_raw(states: Any, longest: Any, bits: Any, widths: Any, words: Any, at: Any, numbers: Any) -> Any:
+    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are used
+    up. `widths` (32) is for work."""
+    for _ in range((longest + RAW_LOG2 - 1) // RAW_LOG2):
+        if longest <= RAW_LOG2:
+            widths[:] = bits
+        else:
             for lane in range(LANES):
-                q[0, place + lane] = numbers[lane]
-                sizes[lane] = abs(numbers[lane])
+                widths[lane] = (bits[lane] - 1) % RAW_LOG2 + 1 if bits[lane] else 0
+        for lane in range(LANES):
+            rest = TOTAL_LOG2 - widths[lane]
+            slot = states[lane] & (TOTAL - 1)
+            states[lane] = ((states[lane] >> TOTAL_LOG2) << rest) + (slot & ((int64(1) << rest) - 1))
+            bits[lane] -= widths[lane]
+            numbers[lane] |= (slot >> rest) << bits[lane]
+        at = take_words(states, words, at)
+    return at
+
+
+@jit
+def take_round(
+    states: Any, tables: Any, slots: Any, words: Any, at: Any, numbers: Any, bits: Any, widths: Any
+) -> Any:
+    """A number a lane from the states: the tokens of all lanes, then the first part of raw bits of all lanes
+    that have one, then the second. Returns the place of the next word, past the end of `words` where they are
+    used up. `slots` is what `slot_table` gives; `bits` and `widths` (32) are for work."""
+    longest = int64(0)
+    for lane in range(LANES):
+        numbers[lane] = slots[np.uint64(tables[lane] * TOTAL + (states[lane] & (TOTAL - 1)))]
+    for lane in range(LANES):
+        found = numbers[lane]
+        token, frequency = found & (TOKEN_ROOM - 1), (found >> FREQUENCY_AT) & (2 * TOTAL - 1)
+        states[lane] = frequency * (states[lane] >> TOTAL_LOG2) + (found >> OFFSET_AT)
+        raw = max(3 + ((token - DIRECT) >> 1), int64(0)) if token >= DIRECT else int64(0)
+        numbers[lane] = (2 + (token & 1)) << raw if token >= DIRECT else token
+        bits[lane] = raw
+        longest = max(longest, raw)
+    at = take_words(states, words, at)
+    if longest:
+        at = take_raw(states, longest, bits, widths, words, at, numbers)
+    for lane in range(LANES):
+        z = numbers[lane]
+        numbers[lane] = ((z >> 1) ^ ((z & 1) - 1)) + 1
+    return at
+
+
+@jit
+def zeros_of(slots: Any, table: Any) -> Any:
+    """The frequency of token 0 in a table, whose slots are the first ones."""
+    first = int64(slots[table * TOTAL])
+    return (first >> FREQUENCY_AT) & (2 * TOTAL - 1) if first & (TOKEN_ROOM - 1) == 0 else int64(0)
+
+
+@jit
+def remember(sizes: Any, magnitudes: Any) -> Any:
+    """Keep a round's magnitudes; whether any is not 0."""
+    largest = int64(0)
+    for lane in range(LANES):
+        magnitudes[lane] = min(sizes[lane], LARGEST_MAGNITUDE)
+        largest |= sizes[lane]
+    return largest != 0
+
+
+@jit
+def put(numbers: Any, into: Any, sizes: Any) -> None:
+    """Bring a round's numbers to their place, and add their sizes."""
+    for lane in range(LANES):
+        into[lane] = numbers[lane]
+        sizes[lane] += abs(numbers[lane])
+
+
+@jit
+def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> Any:
+    """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words,
+    filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words or
+    states do not come out even."""
+    magnitudes, used = np.zeros(TILE + LANES, np.int32), np.zeros(ROUNDS, np.bool_)
+    floats = np.zeros(LANES, np.float32)
+    buckets, tables = np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)
+    states, bits = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
+    widths = np.zeros(LANES, np.int64)
+    numbers, sizes = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
+    zeros, at = zeros_of(slots, 0), 0
+    for segment in range(counts.size):
+        for lane in range(LANES):
+            states[lane] = int64(data[at + 2 * lane]) | int64(data[at + 2 * lane + 1]) << 16
+        at += 2 * LANES
+        end = at + counts[segment]
+        for place in range(segment * step, min(q.shape[1], segment * step + step), LANES):
+            r = place // LANES % ROUNDS
+            if at > end:
+                return False
+            alone = not fill_round(magnitudes, used, r, floats, buckets)
+            after = take_zeros(states, zeros, data, at) if alone else -1
+            numbers[:] = 0
+            sizes[:] = 0
+            at = after if after >= 0 else take_round(states, buckets, slots, data, at, numbers, bits, widths)
+            put(numbers, q[0, place : place + LANES], sizes)
             if q.shape[0] == 2:
                 for lane in range(LANES):
-                    tables[lane] = BUCKETS + CLASSES * buckets[lane] + class_of(numbers[lane])
-                at = take_round(states, tables, starts, lookup, words, at, numbers, bits)
-                for lane in range(LANES):
-                    q[1, place + lane] = numbers[lane]
-                    sizes[lane] += abs(numbers[lane])
-            for lane in range(LANES):
-                magnitudes[r * LANES + lane] = min(sizes[lane], LARGEST_MAGNITUDE)
-    for lane in range(LANES):
-        if states[lane] != LOW:
+                    kind = min(sizes[lane], 2) + int64(sizes[lane] >= 4)
+                    tables[lane] = BUCKETS + CLASSES * buckets[lane] + kind
+                at = take_round(states, tables, slots, data, at, numbers, bits, widths)
+                put(numbers, q[1, place : place + LANES], sizes)
+            used[r] = remember(sizes, magnitudes[r * LANES : r * LANES + LANES])
+        for lane in range(LANES):
+            if states[lane] != LOW:
+                return False
+        if at != end:
             return False
-    return at == words.size
+        at += counts[segment] % 2
+    return True
 
 
 @jit

@@ -20,6 +20,8 @@ PIECE_BYTES = 32
 """The lowest axes stay in the tile of `fast`, in the lanes of `small`, so that a GPU moves whole sectors."""
 SAMPLE = 1 << 14
 CLASSES = 6
+"""A class is the bit length of a magnitude, at most CLASSES - 1: of an element and its neighbours along
+each axis pairs of classes are counted."""
 LOG2_BITS = 20
 """Logarithms are whole numbers of units of 2^-20, which a CPU and a GPU find alike."""
 
@@ -62,18 +64,6 @@ def sampled(n_elements: int) -> NDArray[np.uint64]:
     return np.asarray((mixed ^ (mixed >> np.uint64(31))) % np.uint64(n_elements))
 
 
-def class_counts(magnitudes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often pairs of classes occur (axes, CLASSES, CLASSES): of an element, and of its neighbour.
-
-    `magnitudes` (axes + 1, samples): row 0 the magnitudes of sampled elements, whole numbers from 0 up, row
-    k + 1 those of their neighbours along axis k. A class is the bit length, at most CLASSES - 1.
-    """
-    classes = np.minimum(np.ceil(np.log2(1.0 + magnitudes)), CLASSES - 1).astype(np.int64)
-    pairs = CLASSES * classes[0] + classes[1:]
-    counts = [np.bincount(row, minlength=CLASSES * CLASSES) for row in pairs]
-    return np.array(counts, np.int64).reshape(-1, CLASSES, CLASSES)
-
-
 def times_log2(most: int) -> NDArray[np.int64]:
     """n log2 n in units of 2^-LOG2_BITS, of whole numbers from 0 to `most`, below 2^31: squares of a number
     from 1 to 2 give the bits of its logarithm."""
@@ -93,8 +83,8 @@ LOGS = times_log2(SAMPLE)
 
 def ranked_axes(counts: NDArray[np.integer]) -> list[int]:
     """The axes, those first along which neighbours tell most about each other: by the entropy of an element's
-    class given the neighbour's, in thousandths of a bit, from `class_counts`, whose rows have SAMPLE
-    pairs."""
+    class given the neighbour's, in thousandths of a bit, from counts (axes, CLASSES, CLASSES) of SAMPLE
+    pairs: of an element, and of its neighbour."""
     pairs = LOGS.take(counts.reshape(len(counts), -1)).sum(axis=1)
     classes = LOGS.take(counts.sum(axis=1)).sum(axis=1)
     unit = SAMPLE << LOG2_BITS

@@ -19,6 +19,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.format.box import SHIFT
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import MODES, Quantizer
 
@@ -105,6 +106,11 @@ def quantizer(reach: Extent, bound: float, mode: str, dtype: np.dtype[np.floatin
     if step < float(np.finfo(dtype).tiny):
         return None
     return Quantizer(step=step)
+
+
+def fine_quantizer(rule: Quantizer, dtype: np.dtype[np.floating]) -> Quantizer:
+    """The same for the fine numbers of a predictor, of which 2^SHIFT and one more make a step."""
+    return Quantizer(step=round_down(rule.step / ((1 << SHIFT) + 1), dtype))
 
 
 def error_limit(reach: Extent, bound: float, mode: str) -> float:

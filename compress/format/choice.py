@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
-from tnplan.compress.format.bounds import Extent, error_limit, quantizer
+from tnplan.compress.format.bounds import Extent, error_limit, fine_quantizer, quantizer
+from tnplan.compress.format.box import Predictor, may_be_smooth
 from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.stream import Header, Quantizer
+from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
 
 RANKED_FROM = 1 << 16
 """Elements from which the order of the axes is chosen."""
@@ -29,12 +30,16 @@ Limits = tuple[float, ...]
 TrialBytes = Callable[[Header, Limits], int]
 """The bytes that some pieces of the array (`trial_pieces`) take with a header's coder."""
 CountClasses = Callable[[Header, Limits, int], NDArray[np.integer]]
-"""The `bit_tiling.class_counts` of a sample along so many axes."""
+"""How often pairs of classes (`bit_tiling.CLASSES`) occur in a sample, along so many axes."""
+
+FindPredictor = Callable[[Header], tuple[Predictor | None, float]]
+"""The predictor of an array of the coder `small`, or None, and the share of the bytes that it takes with
+it."""
 
 
 def chosen_header(
     dtype: str, shape: tuple[int, ...], options: CodingOptions, found: tuple[Sequence[Extent], str],
-    trial_bytes: TrialBytes, count_classes: CountClasses,
+    trial_bytes: TrialBytes, count_classes: CountClasses, find_predictor: FindPredictor,
 ) -> tuple[Header, Limits]:  # fmt: skip
     """The header of an array's stream, and the largest errors of its components.
 
@@ -46,23 +51,44 @@ def chosen_header(
     bound, mode, n = options.bound, options.mode, stream.components(dtype)
     none = (Quantizer(),) * n
     header = Header(
-        dtype, shape, "lossless", bound, "lossless", reflection, none, NATURAL, options.frame_log2
+        dtype,
+        shape,
+        "lossless",
+        bound,
+        "lossless",
+        reflection,
+        none,
+        NATURAL,
+        options.frame_log2,
+        version=VERSION,
     )
     rules = [quantizer(reach, bound, mode, header.real_dtype) for reach in reaches] if bound else [None]
     lossy = tuple(rule for rule in rules if rule is not None)
     if len(lossy) < len(rules):
         return header, (0.0,) * n
     limits = tuple(0.0 if mode == "pointwise" else error_limit(reach, bound, mode) for reach in reaches)
-    header = replace(header, mode=mode, coder=options.setting, quantizers=lossy)
+    header = replace(header, mode=mode, coder=options.setting, quantizers=lossy, version=FIRST_VERSION)
+    predictor, share = None, 1.0
+    if options.predict and may_predict(header):
+        predictor, share = find_predictor(header)
     if options.setting == "auto":
         fast, small = (trial_bytes(replace(header, coder=name), limits) for name in ("fast", "small"))
-        header = replace(header, coder="small" if small * WORTH < fast else "fast")
+        header = replace(header, coder="small" if small * share * WORTH < fast else "fast")
+    if predictor and header.coder == "small":
+        fine = tuple(fine_quantizer(rule, header.real_dtype) for rule in lossy)
+        return replace(header, predictor=predictor, quantizers=fine, version=VERSION), limits
     n_axes = axis_count(header.stored, header.frame_log2)
     if not n_axes:
         return header, limits
     ranked = ranked_axes(count_classes(header, limits, n_axes))
     element_bytes = n * header.real_dtype.itemsize
     return replace(header, axes=tile_axes(ranked, header.coder, element_bytes)), limits
+
+
+def may_predict(header: Header) -> bool:
+    """Whether the coder `small` may have a predictor: for linear steps alone, and where an axis is long."""
+    linear = all(rule.step > 0 and not rule.bits_step for rule in header.quantizers)
+    return linear and header.coder != "fast" and may_be_smooth(header.shape)
 
 
 def axis_count(stored: int, frame_log2: int) -> int:

@@ -24,6 +24,8 @@ class CodingOptions:
     setting: str = "auto"
     nonfinite: str = "keep"
     frame_log2: int = stream.FRAME_LOG2
+    predict: bool = False
+    """Whether the coder `small` may have a predictor."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", check_bound(self.bound, self.mode))

@@ -2,16 +2,18 @@
 
 Knows fields and sizes; never what a payload means.
 
-    header   magic, version, size, dtype, mode, coder, reflection, frame size, 0, dimensions, bound,
+    header   magic, version, size, dtype, mode, coder, reflection, frame size, predictor, dimensions, bound,
              quantizers, axes (filled up to 16 bytes), shape, checksum
     frame    payload size u64, checksum u64, payload
 
 Everything starts at a multiple of 8 bytes. A frame holds 2^frame_log2 elements in C order, the last one what
-is left. A mirrored stream holds the first half of the elements, the middle one included. Sizes are 64 bits
-wide.
+is left; under a predictor as many whole planes or rows as that holds. A mirrored stream holds the first half
+of the elements, the middle one included, and under a predictor the rest of its row. Sizes are 64 bits wide.
 
 Changelog of `tnplan.compressed`:
 1 (2026-11-21): first version.
+2 (2026-11-26): predictors (`format.box`), in the byte that was 0; frames without loss as bit planes. Streams
+that have neither are written as version 1.
 """
 
 from __future__ import annotations
@@ -26,11 +28,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.format import box
+from tnplan.compress.format.box import PREDICTORS, Predictor
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.reflection import REFLECTIONS
 
 FORMAT = "tnplan.compressed"
-VERSION = 1
+VERSION = 2
+FIRST_VERSION = 1
 MAGIC = b"tnplanCZ"
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -82,7 +87,8 @@ class Quantizer:
 @dataclass(frozen=True)
 class Header:
     """What a stream says about itself. `axes`: bit j of an element's place in a tile is bit axes[j] of its
-    number in the frame (`tnplan.compress.format.bit_tiling`)."""
+    number in the frame (`tnplan.compress.format.bit_tiling`), or of its residual's number where there is a
+    predictor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -93,6 +99,8 @@ class Header:
     quantizers: tuple[Quantizer, ...]
     axes: tuple[int, ...] = tuple(range(TILE_LOG2))
     frame_log2: int = FRAME_LOG2
+    predictor: Predictor | None = None
+    version: int = FIRST_VERSION
 
     @property
     def size(self) -> int:
@@ -101,8 +109,12 @@ class Header:
 
     @property
     def stored(self) -> int:
-        """The elements that the frames hold."""
-        return self.size if self.reflection == "none" else (self.size + 1) // 2
+        """The elements that the frames hold: half of a mirrored array, in whole rows where there is a
+        predictor."""
+        if self.reflection == "none":
+            return self.size
+        half, row = (self.size + 1) // 2, box.box_of_shape(self.shape)[2] if self.predictor else 1
+        return min(self.size, -(-half // row) * row) if row else half
 
     @property
     def components(self) -> int:
@@ -114,9 +126,16 @@ class Header:
         """The dtype of a component."""
         return real_dtype(self.dtype)
 
+    @property
+    def frame_elements(self) -> int:
+        """The elements of every frame but the last."""
+        if self.predictor:
+            return box.frame_elements(self.shape, self.frame_log2)
+        return 1 << self.frame_log2
+
     def frames(self) -> Iterator[tuple[int, int]]:
         """First element and number of elements of each frame."""
-        frame = 1 << self.frame_log2
+        frame = self.frame_elements
         for start in range(0, self.stored, frame):
             yield start, min(frame, self.stored - start)
 
@@ -175,9 +194,9 @@ def pack_header(header: Header) -> bytes:
     """The header's bytes, its checksum included."""
     size = header_size_bytes(len(header.shape), header.components)
     body = _FIXED.pack(
-        MAGIC, VERSION, size, DTYPES.index(header.dtype), MODES.index(header.mode),
-        CODERS.index(header.coder), REFLECTIONS.index(header.reflection), header.frame_log2, 0,
-        len(header.shape), header.bound,
+        MAGIC, header.version, size, DTYPES.index(header.dtype),
+        MODES.index(header.mode), CODERS.index(header.coder), REFLECTIONS.index(header.reflection),
+        header.frame_log2, header.predictor.code if header.predictor else 0, len(header.shape), header.bound,
     )  # fmt: skip
     body += b"".join(
         _QUANTIZER.pack(one.step, one.zero_bits, one.bits_step, one.base_bits) for one in header.quantizers
@@ -195,14 +214,14 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     """The header of a stream; StreamError for anything that is none, or of another version. Where it is not
     `checked`, its fields are sound but its checksum is left to `check_header`."""
     fixed = _read(source, _FIXED.size, "its header")
-    magic, version, size, dtype, mode, coder, reflection, frame_log2, spare, ndim, bound = _FIXED.unpack(
+    magic, version, size, dtype, mode, coder, reflection, frame_log2, predictor, ndim, bound = _FIXED.unpack(
         fixed
     )
     if magic != MAGIC:
         raise StreamError("stream", "is no compressed array of tnplan", "give what 'tnplan compress' wrote")
-    if version != VERSION:
+    if not FIRST_VERSION <= version <= VERSION:
         raise StreamError(
-            "stream", f"is version {version} of {FORMAT}", f"this tnplan reads version {VERSION}"
+            "stream", f"is version {version} of {FORMAT}", f"this tnplan reads {FIRST_VERSION} to {VERSION}"
         )
     if dtype >= len(DTYPES) or ndim > LARGEST_NDIM:
         raise _damaged("header")
@@ -215,7 +234,8 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
     end = n_components * _QUANTIZER.size
     axes = tuple(rest[end : end + TILE_LOG2])
     valid = (
-        mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS) and spare == 0
+        mode < len(MODES) and coder < len(CODERS) and reflection < len(REFLECTIONS)
+        and predictor <= len(PREDICTORS)
         and not any(rest[end + TILE_LOG2 : end + AXES_BYTES])
     )  # fmt: skip
     if not valid:
@@ -231,6 +251,8 @@ def read_header(source: BinaryIO, *, checked: bool = True) -> Header:
         quantizers,
         axes,
         frame_log2,
+        PREDICTORS[predictor - 1] if predictor else None,
+        version,
     )
     if not _is_sound(header):
         raise _damaged("header")
@@ -263,6 +285,17 @@ def _is_sound(header: Header) -> bool:
             header.frame_log2,
         )
         and _sound(header.quantizers, header.real_dtype)
+        and (header.predictor is None or _may_predict(header))
+    )  # fmt: skip
+
+
+def _may_predict(header: Header) -> bool:
+    """Whether residuals of a predictor are what this header's coder and quantizers can have."""
+    return (
+        header.version >= 2 and header.predictor in PREDICTORS
+        and header.coder == "small" and header.axes == tuple(range(TILE_LOG2))
+        and box.may_be_smooth(header.shape)
+        and all(rule.step > 0 and not (rule.zero_bits or rule.bits_step) for rule in header.quantizers)
     )  # fmt: skip
 
 

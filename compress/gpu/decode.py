@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
 from tnplan.compress.format import stream
+from tnplan.compress.format.box import Predictor
 from tnplan.compress.format.errors import CodecError, HostOnlyError, StreamError
 from tnplan.compress.format.stream import Header, damaged_unless
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import FRAME_WORDS, FrameGroup, frame_count, groups
 from tnplan.compress.gpu.launches import KernelLaunch
+from tnplan.compress.gpu.predicted import PredictedGroup, residual_rules
 
 MOST_HEADER_BYTES = stream.header_size_bytes(stream.LARGEST_NDIM, 2)
 PARTS = (256, 128)
@@ -97,14 +99,16 @@ def _plan_of(header: Header) -> DecodePlan:
         header.reflection,
         tuple(header.axes),
         header.frame_log2,
+        header.predictor,
     )
 
 
 @lru_cache(64)
 def cached_plan(
-    dtype: str, shape: tuple[int, ...], coder: str, reflection: str, axes: tuple[int, ...], frame_log2: int
-) -> DecodePlan:
-    bare = Header(dtype, shape, "lossless", 0.0, coder, reflection, (), axes, frame_log2)
+    dtype: str, shape: tuple[int, ...], coder: str, reflection: str, axes: tuple[int, ...], frame_log2: int,
+    predictor: Predictor | None,
+) -> DecodePlan:  # fmt: skip
+    bare = Header(dtype, shape, "lossless", 0.0, coder, reflection, (), axes, frame_log2, predictor)
     start = stream.header_size_bytes(len(shape), bare.components)
     return DecodePlan(bare, bare.size * bare.components, bare.real_dtype, start, frame_count(bare))
 
@@ -203,7 +207,13 @@ def _decode(under_way: UnderWay, rules: Any) -> Told:
     box, ended = under_way.mailbox()
     for part in reading.parts:
         span = under_way.span(part, reading.decoding_blocks)
-        code(under_way, part, span, rules, part.group.values_of(under_way.values, reading.header), box)
+        own = part.group.values_of(under_way.values, reading.header)
+        if reading.header.predictor:
+            made = PredictedGroup(under_way.device, reading.header, part.group)
+            code(under_way, part, span, residual_rules(reading.header), made.residuals, box)
+            made.join(under_way.work, span, rules, own)
+        else:
+            code(under_way, part, span, rules, own, box)
     _fill_reflected(under_way)
     return ended
 

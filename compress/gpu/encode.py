@@ -16,6 +16,7 @@ from tnplan.compress.gpu import fixed_length, rans
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.fixed_length import BATCH_BYTES, code_fast
 from tnplan.compress.gpu.frames import StreamUnderWay, check_room, frame_count, groups
+from tnplan.compress.gpu.predicted import code_predicted
 from tnplan.compress.gpu.rans import code_small
 
 CODERS = {"fast": (code_fast, fixed_length.slot_bytes), "small": (code_small, rans.slot_bytes)}
@@ -44,7 +45,9 @@ def go_on(
     """Append frames from the `first` on to a stream, and end it: how many bytes it has."""
     device = under_way.device
     code, slot_bytes = CODERS.get(header.coder, CODERS["fast"])
-    frame_bytes = tile_count(min(header.stored, 1 << header.frame_log2)) * slot_bytes(header.components)
+    if header.predictor:
+        code = code_predicted
+    frame_bytes = tile_count(min(header.stored, header.frame_elements)) * slot_bytes(header.components)
     for group in groups(header, BATCH_BYTES // frame_bytes, first):
         own = group.values_of(values, header)
         if header.coder == "lossless":

@@ -28,17 +28,18 @@ FRAME_WORDS = FRAME.itemsize // WORD_BYTES
 @dataclass(frozen=True)
 class FrameGroup:
     """Frames of equal size that are coded at once: number of the first, how many, their elements and tiles,
-    and the arguments of kernels that say where elements are."""
+    the arguments of kernels that say where elements are, and whether tiles have residuals."""
 
     first: int
     count: int
     elements: int
     n_tiles: int
     arguments: tuple[Any, ...]
+    residuals: bool
 
     def values_of(self, values: DeviceArray, header: Header) -> DeviceArray:
         """The group's part of the array's flat real numbers."""
-        begin = (self.first << header.frame_log2) * header.components
+        begin = self.first * header.frame_elements * header.components
         end = begin + self.count * self.elements * header.components
         return values if end - begin == values.size else values[begin:end]
 
@@ -46,31 +47,35 @@ class FrameGroup:
 def groups(header: Header, most: int, first: int = 0) -> tuple[FrameGroup, ...]:
     """The frames of a stream from the `first` on in groups of at most `most`, and at most `MOST_FRAMES`,
     nearly equal ones."""
-    return _groups(header.stored, header.frame_log2, header.axes, min(most, MOST_FRAMES), first)
+    cut = header.stored, header.frame_elements, header.axes, header.predictor is not None
+    return _groups(cut, min(most, MOST_FRAMES), first)
 
 
 @lru_cache(256)
-def _groups(
-    stored: int, frame_log2: int, axes: tuple[int, ...], most: int, first: int
-) -> tuple[FrameGroup, ...]:
-    whole, rest = divmod(stored, 1 << frame_log2)
+def _groups(cut: tuple[int, int, tuple[int, ...], bool], most: int, first: int) -> tuple[FrameGroup, ...]:
+    """Of so many stored elements, elements of a frame, axes, and whether tiles have residuals."""
+    stored, elements, axes, residuals = cut
+    whole, rest = divmod(stored, elements)
     left, step = max(0, whole - first), max(1, most)
     step = -(-left // max(1, -(-left // step))) or 1
     made = [
-        _group(axes, begin, min(step, whole - begin), 1 << frame_log2) for begin in range(first, whole, step)
+        _group(axes, residuals, begin, min(step, whole - begin), elements)
+        for begin in range(first, whole, step)
     ]
-    return (*made, _group(axes, whole, 1, rest)) if rest and first <= whole else tuple(made)
+    return (*made, _group(axes, residuals, whole, 1, rest)) if rest and first <= whole else tuple(made)
 
 
-def _group(axes: tuple[int, ...], first: int, count: int, elements: int) -> FrameGroup:
+def _group(axes: tuple[int, ...], residuals: bool, first: int, count: int, elements: int) -> FrameGroup:
     n_tiles = tile_count(elements)
     order = launches.order(usable_axes(axes, elements))
-    return FrameGroup(first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)))
+    return FrameGroup(
+        first, count, elements, n_tiles, (np.uint64(elements), order, np.uint32(n_tiles)), residuals
+    )
 
 
 def frame_count(header: Header) -> int:
     """The frames of a stream."""
-    return -(-header.stored >> header.frame_log2)
+    return -(-header.stored // header.frame_elements)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ FRAME = np.dtype(
     [(name, "<u8") for name in ("start", "size", "sum", "stated", "kind", "exact", "coded", "damaged")]
 )
 """`Frame` of tile.cuh."""
+BOX = Struct("<4I")
 SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
@@ -99,6 +100,17 @@ def rules(header: Header, limits: tuple[float, ...] = ()) -> Array[c_char]:
             least = round_down(limit, dtype) if limit else 0.0
         packed += row.pack(rule.step, inverse, least, rule.zero_bits, checked, rule.bits_step, rule.base_bits)
     return _structure(packed)
+
+
+def no_rules(dtype: str) -> Array[c_char]:
+    """Rules (1,) under which no value is stored exactly."""
+    return _structure(bytes(RULES[real_dtype(dtype)].size * components(dtype)))
+
+
+@lru_cache(256)
+def box(extents: tuple[int, int, int], cubic: bool) -> Array[c_char]:
+    """The struct `Box` (1,) of predicted.cuh."""
+    return _structure(BOX.pack(*extents, cubic))
 
 
 @lru_cache(256)
@@ -201,6 +213,11 @@ def small_decode(n_frames: int, n_tiles: int) -> KernelLaunch:
 def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     """A kernel of frames.cu, with so many blocks along x."""
     return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
+
+
+def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch:
+    """A kernel of a file of predicted/, with so many blocks along x."""
+    return KernelLaunch(f"predicted/{file}", entry, (blocks, n_frames), THREADS)
 
 
 def tell_header() -> KernelLaunch:

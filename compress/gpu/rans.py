@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tnplan.compress.cpu import rans
 from tnplan.compress.format.bit_tiling import TILE
-from tnplan.compress.format.stream import Header
+from tnplan.compress.format.stream import Header, components
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out, part_arrays
@@ -21,10 +23,19 @@ def code_small(
     device: KernelDevice, values: DeviceArray, header: Header, limits: tuple[float, ...], group: FrameGroup
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
-    dtype, n, rules = header.dtype, header.components, launches.rules(header, limits)
+    rules = launches.rules(header, limits)
+    return code_numbers(
+        device, values, header.dtype, rules, group, lay_out(device, values, header, group, rules)
+    )
+
+
+def code_numbers(
+    device: KernelDevice, values: DeviceArray, dtype: str, rules: Any, group: FrameGroup, plan: DeviceArray
+) -> Coded:
+    """The same with these rules, and a plan of the frames that the segments go to."""
+    n = components(dtype)
     n_tables, n_tokens = rans.count_shape(n)
     n_tiles, parts = np.uint32(group.n_tiles), group.count * group.n_tiles
-    plan = lay_out(device, values, header, group, rules)
     sizes, exact, heads = part_arrays(device, n, group.count, group.n_tiles)
     counts = device.zeros(group.count * n_tables * n_tokens, "uint32")
     raw = device.zeros(group.count, "uint64")
@@ -35,7 +46,19 @@ def code_small(
     starts = device.empty(group.count * n_tables * (n_tokens + 1), "uint16")
     plans = device.empty(group.count * launches.SMALL_PLAN_WORDS, "uint32")
     tables = device.empty(group.count * rans.tables_room_bytes(n) // 4, "uint32")
-    device.launch(launches.small_plan(group.count), dtype, counts, raw, n_tiles, starts, plans, heads, tables)
+    longest_log2 = np.uint32(rans.longest_log2(group.residuals))
+    device.launch(
+        launches.small_plan(group.count),
+        dtype,
+        counts,
+        raw,
+        n_tiles,
+        longest_log2,
+        starts,
+        plans,
+        heads,
+        tables,
+    )
     slots, words = device.empty(parts * slot_bytes(n) // 2, "uint16"), device.empty(parts, "uint32")
     device.launch(
         launches.small_encode(group.count, group.n_tiles), dtype, values, *group.arguments, rules,

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
+from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor
 from tnplan.compress.format import stream
+from tnplan.compress.format.box import Box, box_of_shape
 from tnplan.compress.format.choice import Limits, axis_count, chosen_header, trial_pieces
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.reflection import REFLECTIONS
@@ -52,7 +54,22 @@ class Survey:
             return counts[:n_axes]
 
         found = reaches, reflection
-        return chosen_header(self.dtype, self.shape, self.options, found, trial_bytes, count_classes)
+        return chosen_header(
+            self.dtype, self.shape, self.options, found, trial_bytes, count_classes,
+            lambda header: chosen_predictor(header, self._take_box),
+        )  # fmt: skip
+
+    def _take_box(self, starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
+        """The values of a box of points (`cpu.prediction.predictor_choice.TakeBox`)."""
+        n, (_, n1, n2) = stream.components(self.dtype), box_of_shape(self.shape)
+        size = prod(counts)
+        sample = self.device.empty(n * size, stream.real_dtype(self.dtype).name)
+        numbers = (n1, n2, *starts, counts[1], counts[2], size, stride)
+        self.device.launch(
+            launches.predicted("split.cu", "take_box", block_count(n * size), 1), self.dtype, self.values,
+            *map(np.uint64, numbers), sample,
+        )  # fmt: skip
+        return self.device.download(sample).reshape(*counts, n)
 
 
 def survey(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,11 @@ class Resources:
             raise InputError("memory", f"is {memory!r}", "give a positive number of bytes")
         if memory == math.inf:
             object.__setattr__(self, "memory_bytes", None)
+
+    def with_memory(self, share: float) -> Resources:
+        """The same with a share of the memory."""
+        memory = None if self.memory_bytes is None else share * self.memory_bytes
+        return replace(self, memory_bytes=memory)
 
     def converted(self, terms: PauliSum) -> PauliSum:
         """A sum with coefficients of this precision; raises InputError where they are beyond its range.

@@ -10,15 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
+from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
+from tnplan.executor.statevector.trajectories.batch import Batch
+from tnplan.executor.statevector.trajectories.branching import BranchingRuns, most_rows
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
@@ -189,20 +192,117 @@ def answer(
     )
 
 
-def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Array]:
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a program whose outcomes were equal on the way.
+
+    Parameters
+    ----------
+    bits
+        The classical bits, uint8, before final measurements.
+    shots
+        How many runs these are.
+    """
+
+    bits: Array
+    shots: int
+
+
+def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Runs]:
     """Run a program, without its final measurements, so many times.
 
-    After each run the state is the simulator's, and the classical bits are what is yielded.
+    After each group of runs with the same outcomes the state is the simulator's, which starts in |0...0>.
     """
+    if can_branch(simulator):
+        for batch in _branches(simulator, program, shots):
+            for row, (own, number) in enumerate(zip(batch.bits, batch.shots.tolist(), strict=True)):
+                load_row(simulator, batch, row)
+                yield Runs(own, number)
+        return
     operations, _ = without_final_measurements(program.operations)
-    steps = prepare_program(operations)
+    steps, bits = prepare_program(operations), _first_bits(program)
     for shot in range(shots):
-        bits = np.zeros(program.n_bits, np.uint8)
-        bits[: len(program.start)] = program.start
         if shot:
             simulator.restart()
-        simulator.run(steps, bits)
-        yield bits
+        own = bits.copy()
+        simulator.run(steps, own)
+        yield Runs(own, 1)
+
+
+def can_branch(simulator: Simulator) -> bool:
+    """Whether runs can share their states: those on one CPU, of which several fit into a batch."""
+    state = simulator.state
+    if not isinstance(state, HostState) or simulator.mode != "compiled":
+        return False
+    return most_rows(simulator.n_qubits, state.dtype) > 1
+
+
+def _branches(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Batch]:
+    """The batches of all runs, without final measurements; then the state of the last is the simulator's."""
+    operations, _ = without_final_measurements(program.operations)
+    state = simulator.state
+    assert isinstance(state, HostState)
+    runs = BranchingRuns(simulator.n_qubits, state.dtype, state.tile, state.threads, simulator.random)
+    for batch in runs.run(prepare_program(operations), _first_bits(program), shots):
+        simulator.passes, runs.passes = simulator.passes + runs.passes, 0
+        yield batch
+        load_row(simulator, batch, batch.rows - 1)
+
+
+def _first_bits(program: CircuitProgram) -> Array:
+    bits = np.zeros(program.n_bits, np.uint8)
+    bits[: len(program.start)] = program.start
+    return bits
+
+
+def load_row(simulator: Simulator, batch: Batch, row: int) -> None:
+    """Make a row's state the simulator's."""
+    simulator.load(batch.amplitudes[row], tuple(range(simulator.n_qubits - 1, -1, -1)))
+
+
+class _Tally:
+    """Counts of outcomes, and the mean of a value, over the runs so far."""
+
+    def __init__(self, program: CircuitProgram) -> None:
+        _, self.measured = without_final_measurements(program.operations)
+        self.n_qubits, self.n_shown = program.n_qubits, program.n_bits - program.n_scratch
+        self.writes = measures(program.operations) and self.n_shown > 0
+        self.samples = bool(self.measured) or not self.writes
+        """Whether an outcome takes the values of all qubits."""
+        self.counts: Counter[str] = Counter()
+        self.shots, self.mean, self.squares = 0, cast(complex, 0.0), 0.0
+
+    def add_outcomes(self, bits: Array, qubits: Array, numbers: Array) -> None:
+        """Outcomes that came so many times: classical bits, uint8 [outcome, bit], and values of qubits."""
+        if self.writes:
+            shown = bits[:, : self.n_shown].copy()
+            for bit, qubit in self.measured.items():
+                if bit < self.n_shown:
+                    shown[:, bit] = qubits >> (self.n_qubits - 1 - qubit) & 1
+        else:
+            shown = (qubits[:, None] >> np.arange(self.n_qubits - 1, -1, -1) & 1).astype(np.uint8)
+        packed, width = np.packbits(shown, axis=1), shown.shape[1]
+        keys, inverse = np.unique(packed, axis=0, return_inverse=True)
+        totals = np.zeros(len(keys), np.int64)
+        np.add.at(totals, inverse.reshape(-1), numbers)
+        for key, total in zip(np.unpackbits(keys, axis=1, count=width), totals.tolist(), strict=True):
+            self.counts["".join(map(str, key.tolist()))] += total
+
+    def add_value(self, value: complex, shots: int) -> None:
+        """A value of so many runs."""
+        self.shots += shots
+        before = value - self.mean
+        self.mean = self.mean + before * shots / self.shots
+        self.squares += (before * np.conj(value - self.mean)).real * shots
+
+    def answer(self, has_value: bool, norm: float) -> Answer:
+        """What is known after the last run."""
+        counts = dict(sorted(self.counts.items()))
+        if not has_value:
+            return Answer(counts, None, 0.0, None, None, norm)
+        n = self.shots
+        deviation = sqrt(self.squares / (n - 1) / n) if n > 1 else None
+        return Answer(counts, self.mean, deviation, None, None, norm)
 
 
 def _from_trajectories(
@@ -211,27 +311,37 @@ def _from_trajectories(
 ) -> Answer:  # fmt: skip
     """Run a program once a shot. Its final measurements are one draw, and leave the state as it is."""
     assert question.shots is not None
-    _, measured = without_final_measurements(program.operations)
-    writes = measures(program.operations) and program.n_bits > program.n_scratch
-    texts, values = [], []
-    for shot, bits in enumerate(trajectories(simulator, program, question.shots)):
-        qubits = ""
-        if measured or not writes:
-            qubits = format(int(simulator.sample(1)[0]), f"0{program.n_qubits}b")
-        for bit, qubit in measured.items():
-            bits[bit] = int(qubits[qubit])
-        texts.append("".join(map(str, bits[: program.n_bits - program.n_scratch])) if writes else qubits)
+    tally, done = _Tally(program), 0
+    if can_branch(simulator):
+        for batch in _branches(simulator, program, question.shots):
+            _tally_batch(tally, simulator, batch, question.observable)
+            done += int(batch.shots.sum())
+            if progress is not None:
+                progress(done, question.shots)
+        return tally.answer(question.observable is not None, simulator.norm())
+    for runs in trajectories(simulator, program, question.shots):
+        qubits = simulator.sample(1) if tally.samples else np.zeros(1, np.int64)
+        tally.add_outcomes(runs.bits[None], qubits, np.ones(1, np.int64))
         if question.observable is not None:
-            values.append(simulator.expectation(question.observable))
+            tally.add_value(simulator.expectation(question.observable), 1)
+        done += 1
         if progress is not None:
-            progress(shot + 1, question.shots)
-    counts = _summed((text, 1) for text in texts)
-    if not values:
-        return Answer(counts, None, 0.0, None, None, simulator.norm())
-    mean = sum(values) / len(values)
-    squares = sum(abs(value - mean) ** 2 for value in values)
-    deviation = sqrt(squares / (len(values) - 1) / len(values)) if len(values) > 1 else None
-    return Answer(counts, mean, deviation, None, None, simulator.norm())
+            progress(done, question.shots)
+    return tally.answer(question.observable is not None, simulator.norm())
+
+
+def _tally_batch(tally: _Tally, simulator: Simulator, batch: Batch, observable: PauliSum | None) -> None:
+    if tally.samples:
+        qubits = batch.sample(simulator.random)
+        bits = np.repeat(batch.bits, batch.shots, axis=0)
+        tally.add_outcomes(bits, qubits, np.ones(len(qubits), np.int64))
+    else:
+        tally.add_outcomes(batch.bits, np.zeros(batch.rows, np.int64), batch.shots)
+    if observable is None:
+        return
+    for row, shots in enumerate(batch.shots.tolist()):
+        load_row(simulator, batch, row)
+        tally.add_value(simulator.expectation(observable), shots)
 
 
 def outcomes(texts: Sequence[str], program: CircuitProgram) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -15,6 +17,8 @@ from uuid import uuid4
 
 from tnplan.planner.common.errors import InputError
 
+GZIP = b"\x1f\x8b"
+"""How a file begins that gzip has packed."""
 DEEPEST = 800
 """Objects and lists of a JSON file that may lie within each other."""
 
@@ -54,10 +58,17 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: str | Path, wanted: str) -> str:
-    """The text of a file; `wanted` says in errors what kind of file to give."""
+    """The text of a file, which may be packed by gzip; `wanted` says in errors what kind of file to give."""
     try:
         with open_input(path) as stream:
-            return stream.read().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+            content = stream.read()
+        if content.startswith(GZIP):
+            content = gzip.decompress(content)
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(
+            str(path), f"is packed by gzip and cannot be unpacked ({error})", f"give {wanted}"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text", f"give {wanted}") from None
 

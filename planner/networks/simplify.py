@@ -7,7 +7,8 @@ larger than the larger of the two. Open indices are never summed. Knows no path 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,16 +25,69 @@ def simplify(network: Network, arrays: Sequence[np.ndarray]) -> tuple[Network, l
     Deterministic: the smallest tensor is merged first, with the neighbour that gives the smallest result, the
     lower number deciding between equals.
     """
-    state = _Simplifier(network, arrays)
-    state.run()
-    inputs, values = state.tensors()
-    present = {index for term in inputs for index in term}
-    sizes = {index: size for index, size in network.size_dict.items() if index in present}
-    return Network(tuple(inputs), network.output, sizes), values
+    found = Simplified(network, arrays)
+    return found.network, found.arrays
+
+
+@dataclass(frozen=True, eq=False)
+class _Merge:
+    """Tensors that became tensor `new` with indices `kept`; `numbers` are those of `arrays`."""
+
+    numbers: tuple[int, ...]
+    terms: tuple[Term, ...]
+    arrays: tuple[np.ndarray, ...]
+    new: int
+    kept: Term
+
+
+class Simplified:
+    """A simplified network, its tensors, and the way back of derivatives.
+
+    Parameters
+    ----------
+    network, arrays
+        What is simplified.
+    wanted
+        The tensors by which derivatives may be asked for: what became of these is remembered.
+    """
+
+    def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int] = ()) -> None:
+        state = _Simplifier(network, arrays, wanted)
+        state.run()
+        numbers = sorted(state.terms)
+        inputs = tuple(state.terms[number] for number in numbers)
+        present = {index for term in inputs for index in term}
+        sizes = {index: size for index, size in network.size_dict.items() if index in present}
+        self.network = Network(inputs, network.output, sizes)
+        self.arrays = [state.arrays[number] for number in numbers]
+        self.depending = tuple(place for place, number in enumerate(numbers) if number in state.needed)
+        """The places of the tensors that depend on those wanted."""
+        self._numbers, self._state, self._wanted = numbers, state, wanted
+
+    def back(self, cotangents: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """The derivatives by the tensors wanted, from those by the simplified tensors at places `depending`.
+
+        Nothing is conjugated.
+        """
+        state = self._state
+        found = {self._numbers[place]: array for place, array in cotangents.items()}
+        for step in reversed(state.history):
+            after = found.pop(step.new)
+            for place, number in enumerate(step.numbers):
+                if number not in state.needed:
+                    continue
+                others = [other for k, other in enumerate(step.arrays) if k != place]
+                terms = [term for k, term in enumerate(step.terms) if k != place]
+                found[number] = _spread([after, *others], [step.kept, *terms], step.terms[place], state.sizes)
+        return {number: found[number] for number in self._wanted}
 
 
 class _Simplifier:
-    def __init__(self, network: Network, arrays: Sequence[np.ndarray]) -> None:
+    def __init__(self, network: Network, arrays: Sequence[np.ndarray], wanted: Collection[int]) -> None:
+        self.needed = set(wanted)
+        """The tensors that depend on those wanted."""
+        self.history: list[_Merge] = []
+        """What became of them, a step each."""
         self.sizes = network.size_dict
         self.output = set(network.output)
         self.terms: dict[int, Term] = {}
@@ -58,9 +112,11 @@ class _Simplifier:
             if partner is not None:
                 self._merge(number, partner)
 
-    def tensors(self) -> tuple[list[Term], list[np.ndarray]]:
-        numbers = sorted(self.terms)
-        return [self.terms[number] for number in numbers], [self.arrays[number] for number in numbers]
+    def _remember(self, step: _Merge) -> None:
+        """Keep a step for the way back, if derivatives go through it."""
+        if not self.needed.isdisjoint(step.numbers):
+            self.needed.add(step.new)
+            self.history.append(step)
 
     def _size(self, term: Term) -> int:
         return prod(self.sizes[index] for index in term)
@@ -71,7 +127,10 @@ class _Simplifier:
         kept = tuple(
             index for index in dict.fromkeys(term) if index in self.output or self.owners[index] != {number}
         )
-        self.arrays[number] = array if kept == term else _einsum((array,), (term,), kept)
+        if kept != term:
+            self._remember(_Merge((number,), (term,), (array,), number, kept))
+            array = _einsum((array,), (term,), kept)
+        self.arrays[number] = array
         self.terms[number] = kept
         heapq.heappush(self.queue, (self._size(kept), number))
 
@@ -100,9 +159,11 @@ class _Simplifier:
         first, second = sorted((first, second))
         kept = self._result(first, second)
         terms = (self.terms.pop(first), self.terms.pop(second))
-        array = _einsum((self.arrays.pop(first), self.arrays.pop(second)), terms, kept)
+        pair = (self.arrays.pop(first), self.arrays.pop(second))
+        array = _einsum(pair, terms, kept)
         new = self.count
         self.count += 1
+        self._remember(_Merge((first, second), terms, pair, new, kept))
         for index in terms[0] + terms[1]:
             self.owners[index] = (self.owners[index] - {first, second}) | {new}
         self.terms[new] = kept
@@ -121,3 +182,22 @@ def _einsum(arrays: Sequence[np.ndarray], terms: Sequence[Term], output: Term) -
     for array, term in zip(arrays, terms, strict=True):
         operands += [array, [numbers[index] for index in term]]
     return np.asarray(np.einsum(*operands, [numbers[index] for index in output]))
+
+
+def _spread(
+    arrays: Sequence[np.ndarray], terms: Sequence[Term], term: Term, sizes: Mapping[str, int]
+) -> np.ndarray:
+    """The product of tensors with the indices of a term: equal along those that none of them has, and on the
+    diagonal of those that stand in it twice."""
+    held = {index for one in terms for index in one}
+    distinct = tuple(dict.fromkeys(term))
+    shared = tuple(index for index in distinct if index in held)
+    product = _einsum(arrays, terms, shared)
+    shape = [sizes[index] if index in held else 1 for index in distinct]
+    values = np.broadcast_to(product.reshape(shape), [sizes[index] for index in distinct])
+    if distinct == term:
+        return values
+    whole = np.zeros([sizes[index] for index in term], values.dtype)
+    places = np.ix_(*(range(sizes[index]) for index in distinct))
+    whole[tuple(places[distinct.index(index)] for index in term)] = values
+    return whole

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.kernels.compress_arrays import bits, make_array
 from tests.support.kernels.compress_streams import mutated
+from tests.support.kernels.smooth_arrays import smooth_array
 from tnplan.compress import CodecError, StreamError, compress, decompress
 from tnplan.compress.format import stream as stream_module
 from tnplan.compress.format.stream import (
@@ -46,6 +47,8 @@ def streams() -> list[bytes]:
     ):  # fmt: skip
         array = make_array(kind, size, ("complex64", "float64", "float32")[number % 3], number)
         made.append(compress(array, bound, mode=mode, setting=setting, frame_log2=12).data)
+    made.append(compress(smooth_array((90, 100), "float32", 1), 1e-3, setting="small").data)
+    made.append(compress(np.tile(make_array("normal", 100, "float32", 1), 50), 0.0).data)
     return made
 
 
@@ -145,20 +148,20 @@ def test_foreign_bytes_are_refused() -> None:
         decompress(b"")
 
 
-@pytest.mark.parametrize("version", [0, 2, 77, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, 3, 77, 2**32 - 1])
 def test_other_versions_are_refused_by_number(version: int) -> None:
     data = bytearray(compress(np.ones(4), 1e-3).data)
     data[8:12] = struct.pack("<I", version)
     with pytest.raises(
-        StreamError, match=f"is version {version} of tnplan.compressed; this tnplan reads version {VERSION}"
+        StreamError, match=f"is version {version} of tnplan.compressed; this tnplan reads 1 to {VERSION}"
     ):
         decompress(bytes(data))
 
 
 def test_the_version_is_that_of_the_changelog() -> None:
-    data = compress(np.ones(4), 1e-3).data
-    assert data.startswith(MAGIC + struct.pack("<I", VERSION))
-    assert f"\n{VERSION} (" in (stream_module.__doc__ or "")
+    for bound, version in ((1e-3, 1), (0.0, VERSION)):
+        assert compress(np.ones(4), bound).data.startswith(MAGIC + struct.pack("<I", version))
+        assert f"\n{version} (" in (stream_module.__doc__ or "")
 
 
 def test_more_than_memory_is_refused() -> None:

@@ -16,7 +16,7 @@ PAGES = [path for path in sorted((ROOT / "docs" / "tutorials").glob("*.md")) if 
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LIBRARIES = {
     "molecule": ("pyscf",), "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",),
-    "gradients": ("scipy",),
+    "gradients": ("scipy",), "vqe-molecule": ("pyscf", "qiskit", "scipy"), "qaoa-light-cones": ("scipy",),
 }  # fmt: skip
 """What a tutorial needs beside tnplan."""
 

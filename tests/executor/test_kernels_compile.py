@@ -58,6 +58,13 @@ def of_excite_tiles() -> Iterator[Defines]:
         yield tile_defines(dtype, held, warps)
 
 
+def of_list_rows() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.list_steps import list_defines
+
+    for n_orbitals, counting in product((20, 36, 100, 250), (False, True)):
+        yield list_defines(n_orbitals, counting)
+
+
 def of_pauli() -> Iterator[Defines]:
     from tnplan.executor.pauli.cuda.table import pauli_defines
 
@@ -176,6 +183,7 @@ CASES = {
     "device/cuda/gather.cu": lambda: ({},),
     "sbd/cuda/excite.cu": of_excite,
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
+    "sbd/cuda/list_rows.cu": of_list_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
     "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),

@@ -146,15 +146,23 @@ def test_questions() -> None:
     assert names["rho"] == pytest.approx(np.eye(2) / 2)
     assert abs(names["fidelity"]) == pytest.approx(1)
     assert names["echo"] == pytest.approx(1)
-    plan = run_example("questions.md", 2, **first)["plan"]
+    Path("ansatz.qasm").write_text(
+        'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\ninput float phi;\nqubit[2] q;\n'
+        "rx(theta) q[0];\nry(2 * phi) q[1];\n"
+    )
+    varied = run_example("questions.md", 2, **first)["found"]
+    assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
+    assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
+    assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
+    plan = run_example("questions.md", 3, **first)["plan"]
     assert (plan.method, len(plan.rows)) == ("statevector", 6)
-    noisy = run_example("questions.md", 3, **first)
+    noisy = run_example("questions.md", 4, **first)
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 
 def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
-    names = run_example("questions.md", 4)
+    names = run_example("questions.md", 5)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == {"00", "11"}
 

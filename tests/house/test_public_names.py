@@ -147,6 +147,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Network": lambda: matrices().network,
     "Optimizer": lambda: tnplan.Optimizer(10.0, max_tensor=2**30),
     "PauliSum": lambda: tnplan.PauliSum(1, np.zeros((1000, 2), np.uint64), np.ones(1000)),
+    "NaturalOrbitals": lambda: tnplan.NaturalOrbitals(np.ones(100), np.eye(100)),
     "Profile": lambda: tnplan.load_profile("dgx-h100"),
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
     "ProgressBar": lambda: tnplan.ProgressBar(),

@@ -72,6 +72,19 @@ class NumpyBatch:
             if shift >= 0:
                 out += factor * (filled[row] @ numbers[: filled.shape[1]]) * x[row + shift]
 
+    def add_exchange(
+        self, block: BatchedBlock, active: Array, partners: Array, factor: float, x: Array, y: Array
+    ) -> None:
+        """y[row, j] += factor times the sum of x[other, j'] over opposite excitations of row and string."""
+        start, other, pairs, sign = block.singles
+        for row, out in enumerate(y):
+            for e in range(start[row], start[row + 1]):
+                if active[pairs[e]] >= 0:
+                    partner = partners[active[pairs[e]]]
+                    met = (partner >= 0) & ((partner >> 1 & 1) != block.up[e])
+                    signs = np.where(partner[met] & 1, -sign[e], sign[e])
+                    out[met] += factor * signs * x[other[e], partner[met] >> 2]
+
     def add_product(self, a: Array, b: Array, y: Array) -> None:
         """y += a b."""
         y += a @ b

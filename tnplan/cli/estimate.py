@@ -21,6 +21,7 @@ from tnplan.cli.terminal import say
 @click.option("--open", "open_qubits", type=QUBITS, help="Amplitudes of all values of these qubits.")
 @click.option("--sample", type=int, metavar="SHOTS", help="Outcomes.")
 @click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times.")
+@click.option("--gradient", is_flag=True, help="With their derivatives by all parameters.")
 @click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits.")
 @click.option("--reduced-density-matrix", type=QUBITS, help="The density matrix of some qubits.")
 @click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit.")

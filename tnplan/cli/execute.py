@@ -60,9 +60,7 @@ def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) 
 
 def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool) -> None:
     if report["not_finite"]:
-        say(
-            f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True
-        )
+        say(f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True)
     if as_json:
         say(json.dumps(report, indent=1))
         return

@@ -19,6 +19,7 @@ from tnplan.cli.question_options import (
 
 if TYPE_CHECKING:
     from tnplan.api.circuits.answer import CircuitAnswer
+    from tnplan.api.circuits.circuit import Circuit
 
 
 @click.command()
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
     help="Such as 'Z62' or '0.5*X0 X1 - Z3'; may be given several times.",
 )  # fmt: skip
 @click.option("--file", type=FILE, help="Observables, one a line, or a JSON list.")
+@click.option("--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives.")
+@click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times.")
 @question_options
 @truncation_options
-def command(circuit: Path, observables: tuple[str, ...], file: Path | None, **options: Any) -> None:
-    """Compute expectation values of sums of Pauli words.
+def command(
+    circuit: Path, observables: tuple[str, ...], file: Path | None, gradient: bool, wrt: tuple[str, ...],
+    **options: Any,
+) -> None:  # fmt: skip
+    """Compute expectation values of sums of Pauli words, and their derivatives by parameters.
 
     CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
@@ -44,8 +50,11 @@ def command(circuit: Path, observables: tuple[str, ...], file: Path | None, **op
         rows = [value_text(one, error) for one, error in zip(answer.value.tolist(), errors, strict=True)]
         names = [f"of {text}" for text in observables] or [str(k) for k in range(len(rows))]
         show_rows("expectation value", list(zip(names, rows, strict=True)))
+        for name, column in (answer.gradient or {}).items():
+            values = [value_text(one) for one in column.tolist()]
+            show_rows(f"derivative by {name}", list(zip(names, values, strict=True)))
 
-    answer_question(
-        circuit, lambda asked, more: asked.expectation(file or list(observables), **truncation_of(more)),
-        show, options,
-    )  # fmt: skip
+    def ask(asked: Circuit, more: dict[str, Any]) -> CircuitAnswer:
+        return asked.expectation(file or list(observables), gradient=wrt or gradient, **truncation_of(more))
+
+    answer_question(circuit, ask, show, options)

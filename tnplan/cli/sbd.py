@@ -24,8 +24,18 @@ from tnplan.cli.terminal import say
 @click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
 @click.option("--spin-weight", type=float, default=0.2, help="By how many Hartree.")
+@click.option(
+    "--symmetry", type=click.IntRange(0, 8), help="Irrep of the states; 0: any [default: ISYM above 1]."
+)
 @click.option("--start", type=FILE, help="Start from the states of this .npz.")
 @click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
+@click.option(
+    "--spin-orbitals/--no-spin-orbitals",
+    default=None,
+    help="NORB counts spin orbitals of both spins (GHF), or orbitals [default: as the header says].",
+)
+@click.option("--rotation", type=FILE, help="Rotate the orbitals first: an .npy, or an .npz of --natural.")
+@click.option("--natural", type=FILE, help="Write an FCIDUMP over natural orbitals, an .npz beside it.")
 @click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
 @click.option("--carryover-ratio", type=float, help="The share of strings to carry over.")
 @click.option(
@@ -47,6 +57,7 @@ def command(
     spin: float | None,
     spin_weight: float,
     start: Path | None,
+    natural: Path | None,
     carryover: Path | None,
     carryover_ratio: float | None,
     carryover_missing: float | None,
@@ -73,11 +84,12 @@ def command(
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty, start=start or (), carry=carry,
+        penalty=None if spin is None else penalty, start=start or (), carry=carry, natural=natural,
         output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
+        written += [] if natural is None else [natural, natural.with_suffix(".npz")]
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
@@ -112,10 +124,14 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
         say(json.dumps(report, indent=1))
         return
     measured = report["measured"]
-    say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}")
-    rows = zip(report["energies_hartree"], report["residuals"], report["spin_square"], strict=True)
-    for number, (energy, residual, square) in enumerate(rows):
-        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{square:>10.5f}")
+    columns = (report[name] for name in ("energies_hartree", "residuals", "spin_square", "symmetry"))
+    rows = list(zip(*columns, strict=True))
+    has_labels = any(irrep is not None for *_, irrep in rows)
+    labels = f"{'irrep':>7}" if has_labels else ""
+    say(f"{'root':>4}{'energy (Ha)':>20}{'residual':>12}{'S^2':>10}{labels}")
+    for number, (energy, residual, square, irrep) in enumerate(rows):
+        shown = "unknown" if square is None else f"{square:.5f}"
+        say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip())
     say(
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"

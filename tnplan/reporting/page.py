@@ -258,8 +258,7 @@ def _schedules(projection: Projection) -> str:
     return _section(
         "Schedules",
         _table(listed, code="identity"),
-        f"Written by tnplan {release()}; the identity is the SHA-256 of everything that changes the "
-        "result.",
+        f"Written by tnplan {release()}; the identity is the SHA-256 of everything that changes the result.",
     )
 
 

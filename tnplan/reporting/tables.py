@@ -191,7 +191,11 @@ def _compressed_text(schedule: Schedule) -> str:
 def facts_table(title: str, facts: Sequence[tuple[str, str]]) -> Table:
     """Names and values in two columns."""
     made = Table(
-        title=shown_text(title), title_justify="left", title_style="bold", box=None, show_header=False,
+        title=shown_text(title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        show_header=False,
         pad_edge=False,
     )
     made.add_column(style="dim")

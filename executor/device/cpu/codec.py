@@ -33,7 +33,9 @@ class NumpyCodec:
 
     def encode(self, values: Array, lossy: Lossy, setting: str, out: NDArray[np.uint8]) -> Packed:
         """Write the stream, piece by piece."""
-        header, pieces = encode_stream(values, lossy.bound, setting=setting, frame_log2=HOST_FRAME_LOG2)
+        header, pieces = encode_stream(
+            values, lossy.bound, setting=setting, frame_log2=HOST_FRAME_LOG2, predict=False
+        )
         at = 0
         for piece in pieces:
             if at + len(piece) > len(out):

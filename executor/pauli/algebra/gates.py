@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
 
 import numpy as np
@@ -32,7 +32,9 @@ NAMED_ROTATIONS: dict[str, tuple[tuple[str, float], ...]] = {
     "rx": (("X", 1),), "ry": (("Y", 1),), "rz": (("Z", 1),), "p": (("Z", 1),), "u1": (("Z", 1),),
     "rxx": (("XX", 1),), "ryy": (("YY", 1),), "rzz": (("ZZ", 1),), "rzx": (("XZ", 1),),
     "cp": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)), "cu1": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
-    "crz": (("ZI", 0.5), ("ZZ", -0.5)),
+    "crz": (("IZ", 0.5), ("ZZ", -0.5)), "crx": (("IX", 0.5), ("ZX", -0.5)),
+    "cry": (("IY", 0.5), ("ZY", -0.5)), "phase": (("Z", 1),),
+    "cphase": (("IZ", 0.5), ("ZI", 0.5), ("ZZ", -0.5)),
 }  # fmt: skip
 """Gates of one angle: the words on their qubits that they turn about, and which part of the angle, up to its
 sign."""
@@ -103,10 +105,37 @@ def gate_steps(gate: Gate, place: str = "gate", *, rotations: bool = False) -> t
     by its name (`NAMED_ROTATIONS`), else where its matrix says about which words; the identity does not.
     """
     q = len(gate.qubits)
-    if not np.allclose(gate.matrix @ gate.matrix.conj().T, np.eye(2**q), rtol=0, atol=UNITARY_ROUNDING):
+    if q <= MOST_QUBITS:
+        steps = _known_steps(gate.name, gate.params, gate.matrix.tobytes(), rotations)
+    else:
+        steps = _local_steps(replace(gate, qubits=tuple(range(q))), rotations)
+    if steps is None:
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
+    if q > MOST_QUBITS and not gate.is_diagonal:
+        raise InputError(
+            place, f"acts on {q} qubits", f"split it into gates on {MOST_QUBITS} or fewer, or diagonal ones"
+        )
+    return tuple(_moved(step, gate.qubits) for step in steps)
+
+
+@lru_cache(maxsize=4096)
+def _known_steps(
+    name: str, params: tuple[float, ...], matrix: bytes, rotations: bool
+) -> tuple[PauliStep, ...] | None:  # fmt: skip
+    """The same as `_local_steps`: a circuit has few distinct gates, each on many qubits."""
+    values = np.frombuffer(matrix, np.complex128)
+    q = (len(values).bit_length() - 1) // 2
+    return _local_steps(Gate(name, tuple(range(q)), values.reshape(2**q, 2**q), params), rotations)
+
+
+def _local_steps(gate: Gate, rotations: bool) -> tuple[PauliStep, ...] | None:
+    """The steps of a gate on qubits 0, 1, ...; None where it is not unitary, empty where it is too large."""
+    q = len(gate.qubits)
+    error = gate.matrix @ gate.matrix.conj().T - np.eye(2**q)
+    if not np.all(np.abs(error) <= UNITARY_ROUNDING):
+        return None
     has_angles = rotations and len(gate.params) > 0
-    named = _named(gate) if has_angles else ()
+    named = named_rotations(gate) if has_angles else ()
     if named:
         return named
     clifford_map = clifford_or_transfer(gate.qubits, [gate.matrix]) if q <= MOST_QUBITS else None
@@ -118,11 +147,18 @@ def gate_steps(gate: Gate, place: str = "gate", *, rotations: bool = False) -> t
     if gate.is_diagonal:
         found = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
         return tuple(found) if has_angles else tuple(_simple(step) for step in found)
-    if clifford_map is None:
-        raise InputError(
-            place, f"acts on {q} qubits", f"split it into gates on {MOST_QUBITS} or fewer, or diagonal ones"
-        )
-    return (clifford_map,)
+    return () if clifford_map is None else (clifford_map,)
+
+
+def _moved(step: PauliStep, qubits: Sequence[int]) -> PauliStep:
+    """A step on qubits 0, 1, ... on these qubits instead."""
+    if isinstance(step, Rotation):
+        x, z = (sum((mask >> j & 1) << qubit for j, qubit in enumerate(qubits)) for mask in (step.x, step.z))
+        return Rotation(x, z, step.angle)
+    acted = tuple(qubits[j] for j in step.qubits)
+    if isinstance(step, Clifford):
+        return Clifford(acted, step.images, step.signs)
+    return TransferMatrix(acted, step.matrix)
 
 
 def clifford_or_transfer(qubits: tuple[int, ...], kraus: Sequence[Array]) -> Clifford | TransferMatrix:
@@ -140,8 +176,9 @@ def heisenberg_matrix(kraus: Sequence[Array]) -> Array:
     """[b, a]: the coefficient of local word b in sum of K^dagger P_a K."""
     side = len(kraus[0])
     basis = local_words(side.bit_length() - 1)
-    images = sum(np.einsum("ji,ajk,kl->ail", k.conj(), basis, k) for k in kraus)
-    return np.ascontiguousarray(np.einsum("bij,aji->ba", basis, images).real / side)
+    images = np.sum([k.conj().T @ basis @ k for k in kraus], axis=0)
+    traces = basis.reshape(len(basis), -1) @ images.transpose(2, 1, 0).reshape(side**2, -1)
+    return np.ascontiguousarray(traces.real / side)
 
 
 @cache
@@ -172,20 +209,34 @@ def word_masks(qubits: Sequence[int], word: int) -> tuple[int, int]:
     return x, z
 
 
-def _named(gate: Gate) -> tuple[Rotation, ...]:
-    """The rotations that a gate's name stands for, if its matrix is theirs up to its phase, else none."""
-    words = NAMED_ROTATIONS.get(gate.name, ())
-    if len(gate.params) != 1 or any(len(letters) != len(gate.qubits) for letters, _ in words):
-        return ()
-    for angle in (gate.params[0], -gate.params[0]):
+def named_rotations(gate: Gate) -> tuple[Rotation, ...]:
+    """The rotations that a gate's name stands for, the first of them acting first; none for other names, and
+    where the gate's matrix is not theirs up to its phase. Their angles are linear in those of the gate."""
+    for parts in _candidates(gate.name, gate.params):
+        if any(len(letters) != len(gate.qubits) for letters, _ in parts):
+            continue
         unitary = np.eye(len(gate.matrix))
-        for letters, part in words:
+        for letters, angle in parts:
             word = sum("IXZY".index(letter) << 2 * j for j, letter in enumerate(letters))
-            unitary = unitary @ rotation_matrix(local_words(len(letters))[word], part * angle)
+            unitary = rotation_matrix(local_words(len(letters))[word], angle) @ unitary
         phase = np.vdot(unitary, gate.matrix) / len(unitary)
         if np.allclose(phase * unitary, gate.matrix, rtol=0, atol=MATRIX_ROUNDING):
-            return tuple(rotation(letters, gate.qubits, part * angle + 0.0) for letters, part in words)
+            return tuple(rotation(letters, gate.qubits, angle + 0.0) for letters, angle in parts)
     return ()
+
+
+def _candidates(name: str, params: Sequence[float]) -> list[list[tuple[str, float]]]:
+    """What a gate of a name may be: words and angles, one after another. qsim's gates of one angle turn one
+    way or the other."""
+    if name in ("u", "u3", "U") and len(params) == 3:
+        theta, phi, lam = params
+        return [[("Z", lam), ("Y", theta), ("Z", phi)]]
+    if name == "u2" and len(params) == 2:
+        return [[("Z", params[1]), ("Y", math.pi / 2), ("Z", params[0])]]
+    if name not in NAMED_ROTATIONS or len(params) != 1:
+        return []
+    words = NAMED_ROTATIONS[name]
+    return [[(letters, part * sign * params[0]) for letters, part in words] for sign in (1, -1)]
 
 
 def rotation_matrix(word: Array, angle: float) -> Array:
@@ -196,7 +247,8 @@ def rotation_matrix(word: Array, angle: float) -> Array:
 def _as_rotation(gate: Gate) -> Rotation | None:
     """The rotation that a gate is up to its phase: cos(angle / 2) - i sin(angle / 2) P."""
     side = len(gate.matrix)
-    parts = np.einsum("aij,ji->a", local_words(len(gate.qubits)), gate.matrix) / side
+    words = local_words(len(gate.qubits))
+    parts = words.reshape(len(words), -1) @ gate.matrix.T.ravel() / side
     others = np.flatnonzero(np.abs(parts[1:]) > EXACT) + 1
     if len(others) != 1:
         return None

@@ -1,162 +1,296 @@
-"""Terms that keep a tape of what every step did to them, so that it can be run backwards. One thread.
+"""Terms that keep a tape of what every step did to them, so that it can be run backwards.
 
-The tape names terms by numbers of their own, given when a word appears and never again: a word that was
-dropped and comes back has a new one. It takes memory for every term that a rotation splits, and for every
-term at Cliffords and transfers.
+The tape names terms of a rank by numbers of their own, given when a word appears and never again: a word that
+was dropped and comes back has a new one. It takes memory for every term that a rotation splits, and for every
+term at Cliffords and transfers. Terms stay on the rank that has their word: between ranks go only branches,
+and on the way back what they give.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
-from tnplan.executor.pauli.terms.hash_table import HashTerms
-from tnplan.executor.pauli.terms.ledger import Ledger, loss_of
-from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
+from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
+from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import TermCap, least_words, nth_largest
+from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
 
 ONE = np.uint64(1)
+MOST_NUMBERS = 1 << 32
+"""Terms of a rank that a tape can name."""
 
 
 @dataclass(frozen=True, eq=False)
-class TapedRotation:
-    """A rotation that split `terms`, which had `coefficients` before it.
+class Split:
+    """What a step did to terms of one shard: they were scaled by `factors`.
 
-    Each keeps the cosine; term `terms[places[k]]` sends sine times `signs[k]` to term `targets[k]`.
+    `coefficients` are those before a rotation; other steps have none.
     """
 
     terms: Array
-    coefficients: Array
-    cosine: float
-    sine: float
-    places: Array
-    signs: Array
-    targets: Array
+    factors: Any
+    coefficients: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class TapedMap:
-    """Another step: `terms` were scaled by `factors`; each of `sent` is places, weights and targets."""
+class Sent:
+    """Contributions that a step sent from term to term.
 
-    terms: Array
-    factors: Array
-    sent: tuple[tuple[Array, Array, Array], ...]
+    Term `places[s][k]` of those that were scaled in shard s sent `scale` times `weights[s][k]`. Its list went
+    to shard s ^ `within` of the rank at distance `across`, whose list met the terms `targets`.
+    """
+
+    places: list[Array]
+    weights: list[Array]
+    scale: float
+    across: int
+    within: int
+    targets: list[Array]
 
 
-class TapedTerms(Terms):
-    """The terms of one rank on one thread, with a tape. Terms that are 0 stay."""
+@dataclass(frozen=True, eq=False)
+class TapedStep:
+    """A step, with an element of `splits` for each shard. Of a rotation it has cosine and sine."""
 
-    def __init__(self, start: PauliSum) -> None:
-        self.terms = HashTerms(start)
-        self.numbers = np.arange(start.n_terms)
-        self.n_numbers = start.n_terms
-        self.tape: list[TapedRotation | TapedMap] = []
-        self.ledger = Ledger()
-        self.n_qubits = start.n_qubits
-
-    @property
-    def n(self) -> int:
-        """How many terms there are."""
-        return self.terms.n
+    splits: list[Split]
+    sent: tuple[Sent, ...] = ()
+    turn: tuple[float, float] | None = None
 
     @property
     def size_bytes(self) -> int:
-        """What the arrays of terms take, without the tape."""
-        return self.terms.size_bytes + self.numbers.nbytes
+        """What its arrays take; the weights of a transfer are counted as if all were arrays."""
+        arrays: list[Any] = [a for one in self.splits for a in (one.terms, one.factors, one.coefficients)]
+        arrays += [a for one in self.sent for a in (*one.places, *one.weights, *one.targets)]
+        return sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
+
+
+class TapedTerms(ShardedTerms):
+    """The terms of this rank with a tape; terms that are 0 stay.
+
+    `memory_bytes` bounds what terms and tape take; past it the next step raises InputError, on all ranks.
+    """
+
+    def __init__(
+        self, start: PauliSum, threads: int = 1, ranks: Communicator | None = None,
+        memory_bytes: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(start, threads, ranks)
+        owners = self.linear_hash.of(start.keys) - self.rank * self.n_local
+        if not self.is_distributed:
+            owners[:] = 0
+        self.started = np.concatenate([np.flatnonzero(owners == s) for s in range(self.n_local)])
+        """Which terms of the start have the numbers 0, 1, ..."""
+        self.n_numbers = 0
+        self.numbers = [self._fresh(shard.n) for shard in self.shards]
+        self.tape: list[TapedStep] = []
+        self.tape_bytes = 0
+        self.memory_bytes = memory_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What the arrays of terms and of the tape take."""
+        return super().size_bytes + sum(one.nbytes for one in self.numbers) + self.tape_bytes
+
+    def at_once(self, room: int | None) -> int:
+        """Steps are taken one by one."""
+        return 0
+
+    def cap(self, cap: TermCap) -> bool:
+        """Terms past a limit are dropped after a step."""
+        return False
+
+    def reshard(self, generators: Array) -> int:
+        """Terms stay where they are."""
+        return len(generators)
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
-        terms, before = self.terms, self.n
-        hits = terms.arrays.hits[: terms.count(generator)].copy()
-        coefficients = terms.arrays.coefficients[hits]
-        branches, branched, loss = terms.split(generator, cosine, sine, cut)
-        self.ledger.losses.append(loss)
-        signs = branch_signs(branches.keys[branches.senders], generator)
-        split, places = self.numbers[hits], np.searchsorted(hits, branches.senders)
-        merged = terms.merge(branches)
-        targets = self._targets(branches.n)
-        self.tape.append(TapedRotation(split, coefficients, cosine, sine, places, signs, targets))
-        self.step_counts = (before, self.n, branched, merged)
+        before = self._begin_step()
+
+        def split(shard: HashTerms, numbers: Array) -> tuple[Split, Array, Array, Branches, int, Loss]:
+            hits = shard.arrays.hits[: shard.count(generator)].copy()
+            terms = Split(numbers[hits], cosine, shard.arrays.coefficients[hits])
+            branches, branched, loss = shard.split(generator, cosine, sine, cut)
+            signs = branch_signs(branches.keys[branches.senders], generator)
+            places = np.searchsorted(hits, branches.senders).astype(np.uint32)
+            return terms, places, signs, branches, branched, loss
+
+        splits, places, signs, lists, branched, losses = map(
+            list, zip(*self._each(split, self.numbers), strict=True)
+        )
+        self.ledger.losses.append(total_loss(losses))
+        merged, sent = self._send(lists, places, signs, sine)
+        self._record(TapedStep(splits, (sent,), (cosine, sine)))
+        self.step_counts = (before, self.n, sum(branched), merged)
+
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        Terms.rotate_many(self, rotations, cut, limits)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
-        before, numbers = self.n, self.numbers
-        words = local_words(self.terms.rows().keys, step.qubits)
-        lists, branched, loss = self.terms.transfer(step, cut)
-        self.ledger.losses.append(loss)
+        before = self._begin_step()
+
+        def split(shard: HashTerms) -> tuple[Array, list[Branches], int, Loss]:
+            words = local_words(shard.rows().keys, step.qubits)
+            return words, *shard.transfer(step, cut)
+
+        words, lists, branched, losses = map(list, zip(*self._each(split), strict=True))
+        self.ledger.losses.append(total_loss(losses))
+        splits = [
+            Split(numbers, np.diag(step.matrix)[own])
+            for numbers, own in zip(self.numbers, words, strict=True)
+        ]
         merged, sent = 0, []
-        for branches in lists:
-            a = words[branches.senders]
-            b = a ^ int(local_words(branches.generator[None], step.qubits)[0])
-            merged += self.terms.merge(branches)
-            sent.append((branches.senders, step.matrix[b, a], self._targets(branches.n)))
-        self.tape.append(TapedMap(numbers, np.diag(step.matrix)[words], tuple(sent)))
-        self.step_counts = (before, self.n, branched, merged)
+        for parts in zip(*lists, strict=True):
+            d = int(local_words(parts[0].generator[None], step.qubits)[0])
+            places = [part.senders for part in parts]
+            weights = [step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, places, strict=True)]
+            met, one = self._send(parts, places, weights, 1.0)
+            merged += met
+            sent.append(one)
+        self._record(TapedStep(splits, tuple(sent)))
+        self.step_counts = (before, self.n, sum(branched), merged)
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""
-        coefficients = self.terms.arrays.coefficients[: self.n]
-        before = coefficients.copy()
-        coefficients[:] = 1
-        self.terms.clifford(gates)
-        signs = coefficients.real.copy()
-        coefficients *= before
-        self.tape.append(TapedMap(self.numbers, signs, ()))
+
+        def signs_of(shard: HashTerms) -> Array:
+            coefficients = shard.arrays.coefficients[: shard.n]
+            before = coefficients.copy()
+            coefficients[:] = 1
+            shard.clifford(gates)
+            signs = coefficients.real.astype(np.int8)
+            coefficients *= before
+            return signs
+
+        signs = self._each(signs_of, least=SINGLE_SHARD_BELOW)
+        self.linear_hash.carry(*gates)
+        self._record(TapedStep([Split(*both) for both in zip(self.numbers, signs, strict=True)]))
         self.step_counts = (self.n, self.n, 0, 0)
 
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
-        rows = self.terms.rows()
-        gone = np.abs(rows.coefficients) < limits.merged_cut
-        gone |= self.terms.arrays.frequencies[: self.n] > limits.max_frequency
-        if limits.has_letters:
-            letters = np.bitwise_count(rows.x).sum(axis=1, dtype=np.int64)
-            gone |= (rows.weights > limits.max_weight) | (letters > limits.max_xy)
-        self._drop(gone)
+
+        def past(shard: HashTerms) -> Array:
+            rows = shard.rows()
+            gone = np.abs(rows.coefficients) < limits.merged_cut
+            gone |= shard.arrays.frequencies[: shard.n] > limits.max_frequency
+            if limits.has_letters:
+                letters = np.bitwise_count(rows.x).sum(axis=1, dtype=np.int64)
+                gone |= (rows.weights > limits.max_weight) | (letters > limits.max_xy)
+            return np.asarray(gone)
+
+        self._drop(self._each(past, least=SINGLE_SHARD_BELOW))
 
     def keep_largest(self, count: int) -> None:
-        """Keep the `count` largest magnitudes; of equal ones the least words."""
-        if self.n > count:
-            rows = self.terms.rows()
-            gone = np.ones(self.n, bool)
-            gone[np.lexsort([*rows.keys.T, -np.abs(rows.coefficients)])[:count]] = False
-            self._drop(gone)
+        """Keep the `count` largest magnitudes of all ranks; of equal ones the least words."""
+        if self.all_ranks(self.n) <= count:
+            return
+        rows = [shard.rows() for shard in self.shards]
+        sizes = [np.abs(one.coefficients).astype(np.float64) for one in rows]
+        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
+        ties = [np.flatnonzero(size == least) for size in sizes]
+        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
+        tied = [one.keys[numbers] for one, numbers in zip(rows, ties, strict=True)]
+        everywhere = np.concatenate(tied)
+        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
+        gone = [size < least for size in sizes]
+        for s, chosen in enumerate(least_words(tied, room, self.rank, gathered)):
+            gone[s][ties[s][~chosen]] = True
+        self._drop(gone)
 
-    def count(self, generator: Array) -> int:
-        """How many terms a rotation about `generator` would split."""
-        return self.terms.count(generator)
+    def end_step(self) -> None:
+        """Enter the step in the ledger; refuse to go on where the memory is full."""
+        super().end_step()
+        if self.memory_bytes is None:
+            return
+        sizes = [self.size_bytes] if self.ranks is None else self.ranks.gather_objects(self.size_bytes)
+        if max(sizes) > self.memory_bytes:
+            raise InputError(
+                f"step {len(self.tape)}",
+                f"brings terms and the tape of a gradient to {size_text(max(sizes))}, and the memory is "
+                f"{size_text(self.memory_bytes)}",
+                "give more memory or more ranks, or truncate",
+            )  # fmt: skip
 
-    def local_terms(self) -> PauliSum:
-        """The terms, in rising order of their words."""
-        return self.terms.rows().sorted()
+    def returned(self, sent: Sent, slopes: Array) -> list[Array]:
+        """The way back of a step's lists: for each shard the slopes of the terms that its contributions met;
+        collective where they went to another rank."""
+        here = [slopes[numbers] for numbers in sent.targets]
+        if sent.across:
+            assert self.ranks is not None
+            peer = self.rank ^ sent.across
+            back = [np.empty(len(sent.places[s ^ sent.within]), slopes.dtype) for s in range(self.n_local)]
+            self.ranks.exchange(messages(peer, here), messages(peer, back))
+            here = back
+        return [here[s ^ sent.within] for s in range(self.n_local)]
 
-    def in_bits(self, bits: str | None = None) -> complex:
-        """The value in a computational state; None is all 0."""
-        return in_bits(self.terms.rows(), bits)
+    def start_values(self, slopes: Array, n_terms: int) -> Array:
+        """The slopes of the terms of the start, in their order there; collective."""
+        values = np.zeros(n_terms, slopes.dtype)
+        values[self.started] = slopes[: len(self.started)]
+        return np.asarray(self.all_ranks(values))  # type: ignore[type-var]
 
-    def close(self) -> None:
-        """Nothing to give back."""
+    def _send(
+        self, lists: Sequence[Branches], places: list[Array], weights: list[Array], scale: float
+    ) -> tuple[int, Sent]:
+        """Take lists of branches to their words; how many met a term, and what the tape has of it."""
+        generator = lists[0].generator
+        distance = self.linear_hash.distance(generator) if self.is_distributed else 0
+        delivered = self._delivered(lists, generator)
+        merged = sum(self._each(HashTerms.merge, delivered))
+        targets = []
+        for s, (shard, branches) in enumerate(zip(self.shards, delivered, strict=True)):
+            self.numbers[s] = np.concatenate([self.numbers[s], self._fresh(shard.n - len(self.numbers[s]))])
+            targets.append(self.numbers[s][shard.arrays.targets[: branches.n]])
+        across, within = divmod(distance, self.n_local)
+        return merged, Sent(places, weights, scale, across, within, targets)
 
-    def _targets(self, n: int) -> Array:
-        """The numbers of the `n` terms that branches met; new terms get theirs."""
-        fresh = self.n - len(self.numbers)
-        self.numbers = np.concatenate([self.numbers, self.n_numbers + np.arange(fresh)])
-        self.n_numbers += fresh
-        return self.numbers[self.terms.arrays.targets[:n]]
+    def _fresh(self, n: int) -> Array:
+        """Numbers that no term has had."""
+        first = self.n_numbers
+        self.n_numbers += n
+        if self.n_numbers > MOST_NUMBERS:
+            raise InputError("gradient", f"has more than {MOST_NUMBERS} terms a rank", "truncate")
+        return np.arange(first, self.n_numbers, dtype=np.uint32)
 
-    def _drop(self, gone: Array) -> None:
-        sizes = np.abs(self.terms.rows().coefficients[gone]).astype(np.float64)
-        self.ledger.losses.append(loss_of(sizes))
-        if len(sizes):
-            kept = np.flatnonzero(~gone)
-            self.terms.keep(kept)
-            self.numbers = self.numbers[kept]
+    def _record(self, step: TapedStep) -> None:
+        self.tape.append(step)
+        self.tape_bytes += step.size_bytes
+
+    def _distribute(self) -> None:
+        """Give every shard its terms, if the first one has all, with their numbers."""
+        if self.is_distributed:
+            return
+        first, numbers = self.shards[0], self.numbers[0]
+        owners = self.linear_hash.of(first.arrays.keys[: first.n])
+        super()._distribute()
+        self.numbers = [numbers[owners == s] for s in range(self.n_local)]
+
+    def _drop(self, gone: Sequence[Array]) -> None:
+        """Drop terms of each shard, by masks: one event."""
+        lost = [
+            np.abs(shard.rows().coefficients[which]) for shard, which in zip(self.shards, gone, strict=True)
+        ]
+        self.ledger.losses.append(loss_of(np.concatenate(lost).astype(np.float64)))
+        for s, which in enumerate(gone):
+            if which.any():
+                kept = np.flatnonzero(~which)
+                self.shards[s].keep(kept)
+                self.numbers[s] = self.numbers[s][kept]
 
 
 def local_words(keys: Array, qubits: Sequence[int]) -> Array:
@@ -171,7 +305,7 @@ def local_words(keys: Array, qubits: Sequence[int]) -> Array:
 
 
 def branch_signs(keys: Array, generator: Array) -> Array:
-    """s, 1.0 or -1.0, in: a rotation about G takes P to cos P + s sin Q, where Q is G P up to its phase.
+    """s, 1 or -1, in: a rotation about G takes P to cos P + s sin Q, where Q is G P up to its phase.
 
     `keys` are packed words P that anticommute with the packed word G.
     """
@@ -179,7 +313,7 @@ def branch_signs(keys: Array, generator: Array) -> Array:
     new = keys ^ generator
     power = _bits(generator[:half] & generator[half:]) + _bits(keys[:, :half] & keys[:, half:])
     power = power + 2 * _bits(keys[:, :half] & generator[half:]) - _bits(new[:, :half] & new[:, half:])
-    return np.where(power & 3 == 1, -1.0, 1.0)
+    return np.where(power & 3 == 1, -1, 1).astype(np.int8)
 
 
 def _bits(words: Array) -> Array:

@@ -1,29 +1,25 @@
-"""Lists of determinants that are no product of half-strings, and the Hamiltonian among them, sparse.
+"""Lists of determinants that are no product of half-strings, and their files.
 
 A determinant is a pair of an alpha and a beta string. In files it is one bitstring of both spins in turn: the
-rightmost bit is alpha's first orbital, the next one beta's first, and so on. Knows strings, integrals and
-sparse rows; nothing of solvers.
+rightmost bit is alpha's first orbital, the next one beta's first, and so on. Knows strings
+and electron counts; nothing of Hamiltonians.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tnplan.executor.device.cpu.host_facts import cores
-from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet, check_distinct, from_occupied, read_bits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 NEITHER = 0
 """The parity of states of a list: none, since nothing is exchanged."""
-ELEMENT_BYTES = 12
-"""What an element of a sparse matrix takes: its column and its value."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,15 @@ class DeterminantList:
         """Numbers of the alpha and beta strings."""
         return len(self.alpha_strings), len(self.beta_strings)
 
+    def take(self, chosen: Array) -> DeterminantList:
+        """The determinants of these numbers, which rise."""
+        return DeterminantList(
+            self.alpha_strings, self.beta_strings, self.alpha[chosen], self.beta[chosen], self.given[chosen]
+        )
+
     def embed(self, x: Array) -> Array:
         """A state [determinant] as a matrix [alpha string, beta string], zero elsewhere."""
-        whole = np.zeros(self.product_shape)
+        whole = np.zeros(self.product_shape, x.dtype)
         whole[self.alpha, self.beta] = x
         return whole
 
@@ -109,7 +111,28 @@ def from_product(alpha: StringSet, beta: StringSet, chosen: Array) -> Determinan
 
 
 class OneRank:
-    """What `Operator` asks of ranks, where one has all elements of a state."""
+    """What operators ask of ranks, where one has all elements of a state."""
+
+    shape: tuple[int, ...]
+
+    def block(self, first: int, last: int) -> Any:
+        """What rows first .. last-1 of a state contribute from."""
+        raise NotImplementedError
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2."""
+        raise NotImplementedError
+
+    def add_exchange(self, block: Any, factor: float, x: Array, y: Array) -> None:
+        """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
+        raise NotImplementedError
+
+    def apply_spin_square(self, x: Array) -> Array:
+        """S^2 x within the space, a new array."""
+        x = np.ascontiguousarray(x)
+        y = self.spin_diagonal() * x
+        self.add_exchange(self.block(0, self.shape[0]), -1.0, x, y)
+        return y
 
     def total(self, values: Array) -> Array:
         """Sums over all elements of a state: those given, since all elements are here."""
@@ -118,81 +141,3 @@ class OneRank:
     def same(self, values: Array) -> Array:
         """The values, since there is one rank."""
         return values
-
-
-class ListHamiltonian(OneRank):
-    """H, without the core energy, among a list of determinants: its elements are kept, row by row."""
-
-    def __init__(
-        self, integrals: Integrals, basis: DeterminantList, *, threads: int | None = None,
-        room_bytes: float = np.inf,
-    ) -> None:  # fmt: skip
-        """Raises InputError where the elements do not fit in `room_bytes`."""
-        from tnplan.executor.sbd.basis import determinant_kernel
-
-        self.threads = threads or cores()
-        self.integrals, self.basis = integrals, basis
-        self.shape = (len(basis),)
-        self.parities = (NEITHER,)
-        n = len(basis)
-        begin = np.searchsorted(basis.alpha, np.arange(len(basis.alpha_strings) + 1))
-        tables = (
-            basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta, begin,
-            integrals.one, integrals.two,
-        )  # fmt: skip
-        counts, start = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
-        column, value = np.empty(0, np.int32), np.empty(0)
-
-        def rows(fill: bool) -> None:
-            over_rows(
-                n, self.threads,
-                lambda first, last: determinant_kernel.assemble_rows(
-                    first, last, fill, *tables, counts, start, column, value
-                ),
-            )  # fmt: skip
-
-        rows(False)
-        start = np.concatenate([[0], np.cumsum(counts)])
-        if ELEMENT_BYTES * start[-1] > room_bytes:
-            needed = size_text(int(ELEMENT_BYTES * start[-1]))
-            raise InputError(
-                "memory", f"holds {size_text(room_bytes)} of the {needed} that the matrix needs",
-                "give fewer determinants or more memory",
-            )  # fmt: skip
-        column, value = np.empty(start[-1], np.int32), np.empty(start[-1])
-        rows(True)
-        self.start, self.column, self.value = start, column, value
-
-    @property
-    def pairs_contributing(self) -> int:
-        """Pairs of determinants whose element is not zero by the rules of Slater and Condon."""
-        return int(self.start[-1])
-
-    def diagonal(self) -> Array:
-        """The diagonal of H, by determinant."""
-        rows = np.repeat(np.arange(len(self.basis)), np.diff(self.start))
-        return self.value[self.column == rows]
-
-    def project(self, x: Array, parity: int) -> Array:
-        """x itself: a list has no symmetry of exchange."""
-        return x
-
-    def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
-        """H x, a new array or `out`."""
-        from tnplan.executor.sbd.basis import determinant_kernel
-
-        if x.shape != self.shape:
-            raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
-        y = np.empty(self.shape) if out is None else out
-        tables = self.start, self.column, self.value, np.ascontiguousarray(x, np.float64), y
-        over_rows(
-            len(y), self.threads, lambda first, last: determinant_kernel.sparse_product(first, last, *tables)
-        )
-        return y
-
-    def dense(self) -> Array:
-        """H as a full matrix."""
-        n = len(self.basis)
-        matrix = np.zeros((n, n))
-        matrix[np.repeat(np.arange(n), np.diff(self.start)), self.column] = self.value
-        return matrix

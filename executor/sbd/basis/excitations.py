@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.integrals import pair_count, pair_number
+from tnplan.executor.sbd.basis.integrals import number_pairs, pair_count
 from tnplan.executor.sbd.basis.strings import WORD, StringSet
 from tnplan.planner.common.arrays import Array
 
@@ -47,13 +47,23 @@ class Singles(NamedTuple):
         )
 
 
+class ActivePairs(NamedTuple):
+    """The pairs that a set of strings has excitations of, in rising order of how many they have.
+
+    Active pair a is `pairs[a]`; `active[pair]` is a, or -1.
+    """
+
+    pairs: Array
+    active: Array
+
+
 class Matching(NamedTuple):
     """The same excitations by pair of orbitals: every string takes part in one of a pair at most.
 
     Pairs that have any are active, and stand in rising order of how many they have. Active pair a is
     `pairs[a]`, of two orbitals. Its excitations are e in start[2 a] .. start[2 a + 2]-1, the positive ones
     before start[2 a + 1]. String upper[e], which fills the higher orbital of the pair, is +-1 times the
-    excitation of lower[e], which fills the lower one. `active[pair]` is a, or -1.
+    excitation of lower[e], which fills the lower one. `active[pair]` is a, or -1, in either order of a pair.
     """
 
     pairs: Array
@@ -63,8 +73,8 @@ class Matching(NamedTuple):
     lower: Array
 
 
-def find_singles(strings: StringSet, threads: int) -> Singles:
-    """All single excitations from one string of a set to another.
+def find_singles(strings: StringSet, threads: int, ordered: bool = False) -> Singles:
+    """All single excitations from one string of a set to another; pairs are numbered in order or not.
 
     Two strings are one apart where one without an electron equals the other without one: sorting all strings
     without each of their electrons brings those together, in N n log(N n) steps for N strings of n electrons.
@@ -74,9 +84,10 @@ def find_singles(strings: StringSet, threads: int) -> Singles:
     n, n_orbitals = len(strings), strings.n_orbitals
     linked = np.zeros(n, np.int64)
     over_rows(n, threads, lambda first, last: string_kernel.count_links(strings.words, first, last, linked))
-    own, other, create, destroy, sign = _neighbours(strings)
-    pairs = pair_number(create.astype(np.int64), destroy.astype(np.int64), n_orbitals)
-    sizes = np.bincount(pairs, minlength=pair_count(n_orbitals))
+    own, other, create, destroy, sign = neighbours(strings)
+    n_pairs = n_orbitals**2 if ordered else pair_count(n_orbitals)
+    pairs = number_pairs(create.astype(np.int64), destroy.astype(np.int64), n_orbitals, n_pairs)
+    sizes = np.bincount(pairs, minlength=n_pairs)
     rank = np.empty(len(sizes), np.int64)
     rank[np.argsort(sizes, kind="stable")] = np.arange(len(sizes))
     order = np.lexsort((rank[pairs], own))
@@ -87,7 +98,7 @@ def find_singles(strings: StringSet, threads: int) -> Singles:
     )  # fmt: skip
 
 
-def _neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
+def neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     """Every ordered pair of strings one excitation apart: string, other, create, destroy, sign."""
     own, orbital = (table.astype(np.int32) for table in np.nonzero(strings.occupied))
     place = np.arange(len(own)) - np.searchsorted(own, own)
@@ -107,6 +118,14 @@ def _neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     return own[bra], own[ket], create, destroy, sign.astype(np.int8)
 
 
+def active_pairs(singles: Singles) -> ActivePairs:
+    """The pairs of the excitations, as they are numbered there."""
+    present = np.argsort(singles.rank)[np.unique(singles.rank[singles.pairs])]
+    active = np.full(len(singles.rank), -1, np.int32)
+    active[present] = np.arange(len(present))
+    return ActivePairs(present, active)
+
+
 def match_pairs(singles: Singles) -> Matching:
     """The excitations of a set of strings in order of their pairs."""
     up = np.flatnonzero(singles.create > singles.destroy)
@@ -120,4 +139,11 @@ def match_pairs(singles: Singles) -> Matching:
     start = np.append(np.searchsorted(keys, bounds), len(keys))
     active = np.full(len(singles.rank), -1, np.int32)
     active[present] = np.arange(len(present))
+    # Every excitation has its reverse in the set. Where pairs are numbered in order, both get one place.
+    down = np.flatnonzero(singles.create < singles.destroy)
+    width = int(singles.create.max(initial=0)) + 1
+    raising = np.zeros(width * width, np.int64)
+    raising[singles.create[up].astype(np.int64) * width + singles.destroy[up]] = singles.pairs[up]
+    reverse = raising[singles.destroy[down].astype(np.int64) * width + singles.create[down]]
+    active[singles.pairs[down]] = active[reverse]
     return Matching(present, active, start.astype(np.int64), own[order], singles.other[up][order])

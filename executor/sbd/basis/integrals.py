@@ -1,21 +1,21 @@
-"""The Hamiltonian of a molecule: one- and two-electron integrals over real orbitals, and electron counts.
+"""The Hamiltonian of a molecule: one- and two-electron integrals, and electron counts.
 
 Knows the symmetry of integrals and how pairs of orbitals are numbered; no file, no determinant.
 
 Pair numbers: p for the pair (p, p), so that number operators come first, then n + p (p - 1) / 2 + q for the
-pair of p > q, n being the number of orbitals.
+pair of p > q, n being the number of orbitals. Over real orbitals (pq|rs) = (qp|rs), and these are all pairs.
+Over complex orbitals the pairs of p < q have numbers of their own: those of (q, p), plus n (n - 1) / 2.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 
 TOLERANCE = 1e-8
@@ -25,8 +25,59 @@ MOST_ORBITALS = 4096
 
 
 @dataclass(frozen=True)
+class BetaIntegrals:
+    """Integrals of beta orbitals that are not those of alpha.
+
+    Parameters
+    ----------
+    one
+        One-electron integrals [orbital, orbital] of beta, in Hartree.
+    two
+        Two-electron integrals (pq|rs) [pair, pair] of beta, in Hartree.
+    mixed
+        (pq|rs) [pair of alpha, pair of beta], in Hartree.
+    overlap
+        Overlaps <p|q> [orbital of alpha, orbital of beta], which S^2 needs, or None.
+    """
+
+    one: Array
+    two: Array
+    mixed: Array
+    overlap: Array | None = None
+
+
+@dataclass(frozen=True)
+class OrbitalLabels:
+    """Symmetry labels of orbitals, as an FCIDUMP has them.
+
+    Parameters
+    ----------
+    irreps
+        ORBSYM: 1 to 8 by orbital; the product of a and b is 1 + ((a - 1) xor (b - 1)). Empty if not known.
+    wanted
+        ISYM: the irreducible representation of the state looked for.
+    momenta
+        SYMLZ: the angular momentum about the axis by orbital. Empty if not known.
+    """
+
+    irreps: tuple[int, ...] = ()
+    wanted: int = 1
+    momenta: tuple[int, ...] = ()
+
+
+class RealTables(NamedTuple):
+    """What kernels take of a Hamiltonian: real integrals of alpha, of beta, and (alpha pair|beta pair)."""
+
+    one_alpha: Array
+    two_alpha: Array
+    one_beta: Array
+    two_beta: Array
+    mixed: Array
+
+
+@dataclass(frozen=True)
 class Integrals:
-    """The Hamiltonian of a molecule over real orbitals; make one with `from_arrays` or from an FCIDUMP file.
+    """The Hamiltonian of a molecule; make one with `from_arrays` or from an FCIDUMP file.
 
     Parameters
     ----------
@@ -35,9 +86,16 @@ class Integrals:
     core
         The energy of nuclei and frozen electrons, in Hartree.
     one
-        One-electron integrals, float64 [orbital, orbital], in Hartree; symmetric.
+        One-electron integrals [orbital, orbital], in Hartree: float64, or complex128 and Hermitian.
     two
-        Two-electron integrals (pq|rs), float64 [pair, pair], in Hartree; symmetric.
+        Two-electron integrals (pq|rs) [pair, pair], in Hartree, symmetric. Over real orbitals a pair is two
+        orbitals, otherwise two orbitals in order; then (pq|rs) is the conjugate of (qp|sr).
+    beta
+        Those of beta where it has orbitals of its own; `one` and `two` are then alpha's.
+    is_general
+        Orbitals are spin orbitals of both spins: all electrons count as alpha's.
+    labels
+        Symmetry labels of the orbitals.
 
     Examples
     --------
@@ -50,22 +108,105 @@ class Integrals:
     core: float
     one: Array
     two: Array
+    beta: BetaIntegrals | None = None
+    is_general: bool = False
+    labels: OrbitalLabels = OrbitalLabels()
 
     def __repr__(self) -> str:
+        if self.is_general:
+            return f"Integrals({self.n_orbitals} spin orbitals, {self.n_alpha} electrons)"
         return f"Integrals({self.n_orbitals} orbitals, {self.n_alpha} alpha and {self.n_beta} beta electrons)"
 
     @property
     def n_orbitals(self) -> int:
-        """Spatial orbitals, shared by both spins."""
+        """Orbitals of each spin, or spin orbitals of both where they are general."""
         return len(self.one)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether some integral is no real number."""
+        return np.iscomplexobj(self.two)
+
+    @property
+    def has_ordered_pairs(self) -> bool:
+        """Whether (pq|rs) is not (qp|rs), so that pairs of p < q have numbers of their own."""
+        return len(self.two) > pair_count(self.n_orbitals)
+
+    @property
+    def has_common_orbitals(self) -> bool:
+        """Whether alpha and beta have the same orbitals."""
+        return self.beta is None and not self.is_general
+
+    @property
+    def kind(self) -> str:
+        """What is not as with real orbitals that both spins share, in words; empty where nothing is."""
+        words = []
+        if self.is_complex:
+            words.append("complex integrals")
+        elif self.has_ordered_pairs:
+            words.append("complex orbitals")
+        if self.beta is not None:
+            words.append("orbitals of each spin")
+        if self.is_general:
+            words.append("general spin orbitals")
+        return " over ".join(words)
 
     @property
     def identity(self) -> str:
         """The SHA-256 of the values."""
         digest = hashlib.sha256(np.array([self.n_alpha, self.n_beta, self.core]).tobytes())
-        for values in (self.one, self.two):
+        arrays = [self.one, self.two]
+        if self.beta is not None:
+            arrays += [self.beta.one, self.beta.two, self.beta.mixed]
+        for values in arrays:
             digest.update(np.ascontiguousarray(values).data)
+        if self.is_general:
+            digest.update(b"general")
         return digest.hexdigest()
+
+    @property
+    def mixed(self) -> Array:
+        """(pq|rs) [pair of alpha, pair of beta]."""
+        return self.two if self.beta is None else self.beta.mixed
+
+    def of_spin(self, spin: int) -> tuple[Array, Array]:
+        """The one- and two-electron integrals of alpha (0) or beta (1)."""
+        if spin == 0 or self.beta is None:
+            return self.one, self.two
+        return self.beta.one, self.beta.two
+
+    @property
+    def real(self) -> Integrals:
+        """The integrals' real parts: H is H.real + i H.imaginary."""
+        return self._part("real") if self.is_complex else self
+
+    @property
+    def imaginary(self) -> Integrals:
+        """The integrals' imaginary parts, which change their sign with the order of pairs."""
+        return self._part("imag")
+
+    def _part(self, name: str) -> Integrals:
+        def part(values: Array) -> Array:
+            return np.ascontiguousarray(getattr(values, name))
+
+        beta = self.beta
+        if beta is not None:
+            beta = BetaIntegrals(part(beta.one), part(beta.two), part(beta.mixed), beta.overlap)
+        core = self.core if name == "real" else 0.0
+        return replace(self, core=core, one=part(self.one), two=part(self.two), beta=beta)
+
+    @property
+    def tables(self) -> RealTables:
+        """The arrays of real integrals that kernels take."""
+        if self.is_complex:
+            raise ValueError("integrals are complex: kernels take their real and imaginary parts")
+        return RealTables(self.one, self.two, *self.of_spin(1), self.mixed)
+
+
+def spin_constant(integrals: Integrals) -> float:
+    """Sz (Sz + 1) + N_beta: S^2 is this minus the sum over p, q of E^a_pq E^b_qp."""
+    sz = (integrals.n_alpha - integrals.n_beta) / 2
+    return sz * (sz + 1) + integrals.n_beta
 
 
 def pair_count(n_orbitals: int) -> int:
@@ -79,8 +220,26 @@ def pair_number(p: Any, q: Any, n_orbitals: int) -> Any:
     return np.where(low == high, low, n_orbitals + high * (high - 1) // 2 + low)
 
 
+def ordered_pair_number(p: Any, q: Any, n_orbitals: int) -> Any:
+    """The number of the pair of p and q in this order, for integers or arrays of them."""
+    return pair_number(p, q, n_orbitals) + np.where(np.less(p, q), n_orbitals * (n_orbitals - 1) // 2, 0)
+
+
+def number_pairs(p: Any, q: Any, n_orbitals: int, n_pairs: int) -> Any:
+    """The numbers of pairs where there are `n_pairs` in all: in order, or not."""
+    number = ordered_pair_number if n_pairs > pair_count(n_orbitals) else pair_number
+    return number(p, q, n_orbitals)
+
+
+def turned_pairs(n_orbitals: int) -> Array:
+    """The numbers of (q, p) for every ordered pair number of (p, q)."""
+    n, half = n_orbitals, n_orbitals * (n_orbitals - 1) // 2
+    up = n + np.arange(half)
+    return np.concatenate([np.arange(n), up + half, up])
+
+
 def all_pairs(n_orbitals: int) -> tuple[Array, Array]:
-    """The orbitals p >= q of every pair number."""
+    """The orbitals p >= q of every pair number, unordered."""
     high, low = np.tril_indices(n_orbitals, -1)
     same = np.arange(n_orbitals)
     return np.concatenate([same, high]), np.concatenate([same, low])
@@ -96,96 +255,23 @@ def check_counts(place: str, n_orbitals: int, n_alpha: int, n_beta: int) -> None
             )  # fmt: skip
 
 
-def from_arrays(one: Any, two: Any, n_alpha: int, n_beta: int, core: float = 0.0) -> Integrals:
-    """Integrals from arrays as PySCF keeps them.
-
-    Parameters
-    ----------
-    one
-        One-electron integrals [p, q], in Hartree.
-    two
-        Two-electron integrals (pq|rs), in Hartree: [p, q, r, s], a matrix over pairs p >= q in the order of
-        `numpy.tril_indices`, or the lower triangle of that matrix.
-    n_alpha, n_beta
-        Electrons of either spin.
-    core
-        The energy of nuclei and frozen electrons, in Hartree.
-
-    Returns
-    -------
-    Integrals
-
-    Raises
-    ------
-    InputError
-        Where shapes disagree, a symmetry of real orbitals is missing, or electrons or the core energy are no
-        such numbers.
-
-    Examples
-    --------
-    >>> tnplan.from_arrays(np.eye(2), np.zeros((2, 2, 2, 2)), 1, 1).n_orbitals
-    2
-    """
-    one_body = _numbers("one-electron integrals", one)
-    if one_body.ndim != 2 or one_body.shape[0] != one_body.shape[1] or not len(one_body):
-        raise InputError("one-electron integrals", f"have the shape {one_body.shape}", "give a square matrix")
-    n = len(one_body)
-    counts = check_count("n_alpha", n_alpha, 0), check_count("n_beta", n_beta, 0)
-    check_counts("electrons", n, *counts)
-    constant = np.asarray(core, object)[()]
-    if not (is_number(constant) and np.isfinite(constant)):
-        raise InputError("core", f"is {core!r}", "give a finite number of Hartrees")
-    _check_equal("one-electron integrals", "[p, q] and [q, p]", one_body, one_body.T)
-    packed = _pack(_numbers("two-electron integrals", two), n)
-    _check_equal("two-electron integrals", "(pq|rs) and (rs|pq)", packed, packed.T)
-    return Integrals(*counts, float(constant), one_body, (packed + packed.T) / 2)
-
-
 def dense_two(integrals: Integrals) -> Array:
-    """The two-electron integrals as [p, q, r, s]."""
-    n = integrals.n_orbitals
+    """The two-electron integrals of alpha, or of both spins, as [p, q, r, s]."""
+    return unpacked(integrals.two, integrals.n_orbitals)
+
+
+def unpacked(two: Array, n_orbitals: int) -> Array:
+    """Integrals [pair, pair] as [p, q, r, s]."""
+    n = n_orbitals
     p, q = np.indices((n, n))
-    pairs = pair_number(p, q, n).ravel()
-    return np.ascontiguousarray(integrals.two[np.ix_(pairs, pairs)]).reshape(n, n, n, n)
+    pairs = number_pairs(p, q, n, len(two)).ravel()
+    return np.ascontiguousarray(two[np.ix_(pairs, pairs)]).reshape(n, n, n, n)
 
 
-def _numbers(name: str, values: Any) -> Array:
-    try:
-        if np.iscomplexobj(values):
-            raise TypeError
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(name, "are no real numbers", "give an array of real numbers") from None
-    if not np.isfinite(array).all():
-        raise InputError(name, "hold values that are NaN or infinite", "mend the integrals")
-    return array
-
-
-def _check_equal(name: str, what: str, first: Array, second: Array) -> None:
-    beyond = np.abs(first - second) - TOLERANCE * np.maximum(1.0, np.abs(first))
-    if beyond.size and beyond.max() > 0:
-        worst = np.abs(first - second).max()
-        raise InputError(
-            name, f"are not symmetric: {what} differ by {worst:.2g}", "give real, symmetric integrals"
-        )
-
-
-def _pack(two: Array, n: int) -> Array:
-    """`two` of any accepted shape as a matrix over pair numbers."""
-    pairs = pair_count(n)
-    high, low = all_pairs(n)
-    if two.shape == (n,) * 4:
-        for axes in ((1, 0, 2, 3), (0, 1, 3, 2)):
-            _check_equal("two-electron integrals", "(pq|rs) and (qp|rs)", two, two.transpose(axes))
-        return np.ascontiguousarray(two[high, low][:, high, low])
-    if two.shape == (pairs * (pairs + 1) // 2,):
-        matrix = np.zeros((pairs, pairs))
-        matrix[np.tril_indices(pairs)] = two
-        two = matrix + np.tril(matrix, -1).T
-    if two.shape != (pairs, pairs):
-        raise InputError(
-            "two-electron integrals", f"have the shape {two.shape}, which is none for {n} orbitals",
-            f"give {(n,) * 4}, {(pairs, pairs)} or {(pairs * (pairs + 1) // 2,)}",
-        )  # fmt: skip
-    place = high * (high + 1) // 2 + low
-    return np.ascontiguousarray(two[np.ix_(place, place)])
+def packed(four: Array, ordered: bool) -> Array:
+    """Integrals [p, q, r, s] as [pair, pair]."""
+    high, low = all_pairs(len(four))
+    if ordered:
+        n = len(four)
+        high, low = np.concatenate([high, low[n:]]), np.concatenate([low, high[n:]])
+    return np.ascontiguousarray(four[high, low][:, high, low])

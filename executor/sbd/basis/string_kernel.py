@@ -77,6 +77,15 @@ def pair(p: int, q: int, n: int) -> Any:
     return n + high * (high - 1) // 2 + min(p, q)
 
 
+@inline
+def pair_of(p: int, q: int, n: int, n_pairs: int) -> Any:
+    """The number of the pair of p and q where there are `n_pairs` in all: in order, or not."""
+    number = pair(p, q, n)
+    if p < q and n_pairs > n * (n + 1) // 2:
+        number += n * (n - 1) // 2
+    return number
+
+
 @jit
 def is_filled(string: Any, p: int) -> Any:
     """Whether orbital p is filled."""
@@ -93,7 +102,7 @@ def diagonal(string: Any, one: Any, two: Any) -> Any:
             energy += one[p, p]
             for r in range(p):
                 if is_filled(string, r):
-                    energy += two[p, r] - two[pair(p, r, n), pair(p, r, n)]
+                    energy += two[p, r] - two[pair_of(p, r, n, len(two)), pair_of(r, p, n, len(two))]
     return energy
 
 
@@ -102,21 +111,22 @@ def single_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
     """The same-spin element between strings that differ by one orbital."""
     n = len(one)
     p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
-    both = pair(p, q, n)
+    both = pair_of(p, q, n, len(two))
     value = one[p, q]
     for k in range(n):
         if is_filled(ket, k) and k != q:
-            value += two[both, k] - two[pair(p, k, n), pair(k, q, n)]
+            value += two[both, k] - two[pair_of(p, k, n, len(two)), pair_of(k, q, n, len(two))]
     return value * move_sign(ket, p, q)
 
 
 @jit
 def double_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
     """The same-spin element between strings that differ by two orbitals."""
-    n = len(one)
+    n, n_pairs = len(one), len(two)
     p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
     q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
-    value = two[pair(p1, q1, n), pair(p2, q2, n)] - two[pair(p1, q2, n), pair(p2, q1, n)]
+    direct = two[pair_of(p1, q1, n, n_pairs), pair_of(p2, q2, n, n_pairs)]
+    value = direct - two[pair_of(p1, q2, n, n_pairs), pair_of(p2, q1, n, n_pairs)]
     return value * double_sign(ket, p1, q1, p2, q2)
 
 

@@ -100,12 +100,6 @@ def from_integers(values: Iterable[int], n_orbitals: int, n_electrons: int | Non
     return _checked("strings", occupied, range(1, len(bits) + 1), n_electrons)
 
 
-def read_strings(path: str | Path, n_orbitals: int, n_electrons: int) -> StringSet:
-    """The strings of a file, one a line; raises InputError naming the line that cannot be used."""
-    occupied, lines = read_bits(path, n_orbitals)
-    return _checked(str(path), occupied, lines, n_electrons)
-
-
 def read_bits(path: str | Path, length: int) -> tuple[Array, list[int]]:
     """Rows of `length` bits, the rightmost character first, and the numbers of their lines."""
     text = read_text(path, "a file of bitstrings, one a line")
@@ -124,17 +118,27 @@ def read_bits(path: str | Path, length: int) -> tuple[Array, list[int]]:
 def _checked(place: str, occupied: Array, lines: Sequence[int], n_electrons: int | None) -> StringSet:
     if not len(occupied):
         raise InputError(place, "holds no string", "give at least one")
-    counts = occupied.sum(1)
-    expected = int(counts[0]) if n_electrons is None else n_electrons
-    if (counts != expected).any():
-        at = int(np.argmax(counts != expected))
-        raise InputError(
-            f"{place}: line {lines[at]}", f"fills {counts[at]} orbitals, not {expected}",
-            "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
-        )  # fmt: skip
+    expected = int(occupied[0].sum()) if n_electrons is None else n_electrons
+    at = check_electrons(occupied, expected)
+    if at is not None:
+        raise wrong_electrons(f"{place}: line {lines[at]}", int(occupied[at].sum()), expected)
     strings = from_occupied(occupied)
     check_distinct(strings.words, place, lines, "string")
     return strings
+
+
+def wrong_electrons(place: str, found: int, expected: int) -> InputError:
+    """A string of other electrons than the Hamiltonian's."""
+    return InputError(
+        place, f"fills {found} orbitals, not {expected}",
+        "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
+    )  # fmt: skip
+
+
+def check_electrons(occupied: Array, expected: int) -> int | None:
+    """The first string that does not fill the expected number of orbitals; None where all do."""
+    wrong = occupied.sum(1) != expected
+    return int(np.argmax(wrong)) if wrong.any() else None
 
 
 def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> None:

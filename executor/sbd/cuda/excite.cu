@@ -29,6 +29,28 @@ extern "C" __global__ void numbers(Index n_rows, Index n_beta, Index n_orbitals,
     y[row * n_beta + j] += sum;
 }
 
+// y[row, j] += factor times the sum of x[other, j'] over excitations of the row and of string j by the same pair in
+// opposite directions: up[e] says whether e creates the higher orbital. active[pair] is the pair's place in
+// `partners`, or -1; partners[place, j] is -1, or 4 j' + 2 where string j fills the higher orbital, + 1 where the
+// excitation has a minus. Grid: as that of `numbers`.
+extern "C" __global__ void exchange(Index n_rows, Index n_beta, const Index *__restrict__ start,
+                                    const int *__restrict__ other, const int *__restrict__ pairs,
+                                    const signed char *__restrict__ sign, const signed char *__restrict__ up,
+                                    const int *__restrict__ active, const int *__restrict__ partners, REAL factor,
+                                    const REAL *__restrict__ x, REAL *__restrict__ y) {
+    const Index row = blockIdx.x % n_rows, j = blockIdx.x / n_rows * THREADS + threadIdx.x;
+    if (j >= n_beta)
+        return;
+    REAL sum = 0;
+    for (Index e = start[row]; e < start[row + 1]; ++e) {
+        const int place = active[pairs[e]];
+        const int partner = place < 0 ? -1 : partners[place * n_beta + j];
+        if (partner >= 0 && (partner >> 1 & 1) != up[e])
+            sum += (partner & 1 ? -sign[e] : sign[e]) * x[other[e] * n_beta + (partner >> 2)];
+    }
+    y[row * n_beta + j] += factor * sum;
+}
+
 // y[rows[i], j] += the sum of spare[k, j] over k in bounds[i] .. bounds[i+1]-1. Grid: one block for each i.
 extern "C" __global__ void join(Index n_beta, const Index *__restrict__ rows, const Index *__restrict__ bounds,
                                 const REAL *__restrict__ spare, REAL *__restrict__ y) {

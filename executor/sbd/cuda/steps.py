@@ -126,6 +126,16 @@ class CupyBatch:
             tables.numbers, self._real(factor), x, y,
         )  # fmt: skip
 
+    def add_exchange(
+        self, block: BatchedBlock, active: Array, partners: Array, factor: float, x: Array, y: Array
+    ) -> None:
+        """y[row, j] += factor times the sum of x[other, j'] over opposite excitations of row and string."""
+        n_rows, n_beta = y.shape
+        self._launch(
+            "exchange", (n_rows * -(-n_beta // THREADS),), (n_rows, n_beta), *block.singles, block.up,
+            active, partners, self._real(factor), x, y,
+        )  # fmt: skip
+
     def add_product(self, a: Array, b: Array, y: Array) -> None:
         """y += a b."""
         add_product(self._stream, a, b, y)

@@ -1,4 +1,4 @@
-"""The numba kernels of the total spin and of density matrices: sums over the excitations of a pair.
+"""The numba kernel of density matrices of opposite spins: the excitations of a pair, side by side.
 
 Imported lazily (numba loads slowly). Rows are contiguous.
 No two excitations of a pair touch one string, so none of these sums needs an atomic addition.
@@ -9,26 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from tnplan.executor.device.cpu.bits_kernel import jit
-
-
-@jit
-def exchange_spins(first: int, last: int, singles: Any, matching: Any, x: Any, out: Any) -> None:
-    """out[i, :] += the sum over p != q of E^a_pq E^b_qp x, for alpha strings first .. last-1."""
-    start_a, other, create, destroy, sign, pairs, _, _ = singles
-    _, active, start, upper, lower = matching
-    for i in range(first, last):
-        for e in range(start_a[i], start_a[i + 1]):
-            a = active[pairs[e]]
-            if a < 0:
-                continue
-            row = x[other[e]]
-            for part in range(2):
-                s = sign[e] if part == 0 else -sign[e]
-                for f in range(start[2 * a + part], start[2 * a + part + 1]):
-                    if create[e] < destroy[e]:
-                        out[i, upper[f]] += s * row[lower[f]]
-                    else:
-                        out[i, lower[f]] += s * row[upper[f]]
 
 
 @jit

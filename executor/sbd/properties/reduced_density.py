@@ -3,17 +3,20 @@
     one[p, q] = <p+ q>        two[p, q, r, s] = <p+ r+ s q>
 
 with p, q of the first spin and r, s of the second, so that E = core + sum h[p, q] one[p, q] + 1/2 sum
-(pq|rs) two[p, q, r, s] for sums over spins. Knows the tables of a `ProductHamiltonian`; no files.
+(pq|rs) two[p, q, r, s] for sums over spins. Of a complex state they are complex. Knows the tables of a
+`ProductHamiltonian`; no files.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, dense_two
+from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
+from tnplan.executor.sbd.basis.real_parts import real_parts
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
 from tnplan.planner.common.arrays import Array
 
@@ -36,63 +39,87 @@ class Densities:
 
     @property
     def one(self) -> Array:
-        """The spin-summed one-body density matrix."""
+        """The spin-summed one-body density matrix, for orbitals that both spins share."""
         return np.asarray(self.alpha + self.beta)
 
     @property
     def two(self) -> Array:
-        """The spin-summed two-body density matrix."""
+        """The spin-summed two-body density matrix, for orbitals that both spins share."""
         opposite = self.two_alpha_beta
         return np.asarray(self.two_alpha + self.two_beta + opposite + opposite.transpose(2, 3, 0, 1))
 
     def energy(self, integrals: Integrals) -> float:
         """The energy in Hartree that these densities give, the core's with it."""
-        pairs = np.vdot(dense_two(integrals), self.two) / 2
-        return float(integrals.core + np.vdot(integrals.one, self.one) + pairs)
+        n = integrals.n_orbitals
+        alpha, beta = integrals.of_spin(0), integrals.of_spin(1)
+        terms = [
+            (alpha[0], self.alpha), (beta[0], self.beta), (unpacked(integrals.mixed, n), self.two_alpha_beta),
+            (unpacked(alpha[1], n) / 2, self.two_alpha), (unpacked(beta[1], n) / 2, self.two_beta),
+        ]  # fmt: skip
+        return float(integrals.core + sum(np.sum(values * matrix).real for values, matrix in terms))
 
-    def spin_square(self) -> float:
-        """The expectation value of S^2."""
-        n_alpha, n_beta = np.trace(self.alpha), np.trace(self.beta)
+    def spin_square(self, overlap: Array | None = None) -> float:
+        """The expectation value of S^2.
+
+        `overlap` [orbital of alpha, orbital of beta] is needed where each spin has orbitals of its own.
+        """
+        n_alpha, n_beta = np.trace(self.alpha).real, np.trace(self.beta).real
         sz = (n_alpha - n_beta) / 2
-        return float(sz * (sz + 1) + n_beta - np.einsum("pqqp->", self.two_alpha_beta))
+        shared = np.eye(len(self.alpha)) if overlap is None else overlap
+        flips = np.einsum("ps,qr,pqrs->", shared, shared.conj(), self.two_alpha_beta, optimize=True)
+        return float(sz * (sz + 1) + n_beta - flips.real)
 
 
-def occupations(hamiltonian: ProductHamiltonian, x: Array) -> tuple[Array, Array]:
-    """Mean occupation numbers of the orbitals by alpha and by beta electrons, of a normalized state."""
-    weights = string_weights(x)
-    return weights[0] @ hamiltonian.alpha.filled, weights[1] @ hamiltonian.beta.filled
-
-
-def string_weights(x: Array) -> tuple[Array, Array]:
+def product_weights(x: Array) -> tuple[Array, Array]:
     """The probability of every alpha and of every beta string."""
-    squared = x * x
+    squared = np.abs(x) ** 2
     return squared.sum(1), squared.sum(0)
 
 
-def densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
+def product_densities(hamiltonian: ProductHamiltonian, x: Array) -> Densities:
     """The density matrices of a normalized state x[alpha, beta]."""
-    x = np.ascontiguousarray(x, np.float64)
-    alpha, two_alpha = _same_spin(hamiltonian.alpha, x)
-    beta, two_beta = _same_spin(hamiltonian.beta, np.ascontiguousarray(x.T))
-    return Densities(alpha, beta, two_alpha, two_beta, _opposite_spin(hamiltonian, x))
+    return densities_of_parts(lambda bra, ket: _between(hamiltonian, bra, ket), x)
 
 
-def _same_spin(spin: Spin, x: Array) -> tuple[Array, Array]:
+def densities_of_parts(between: Callable[[Array, Array], Densities], x: Array) -> Densities:
+    """The density matrices of a state, from products of operators between two real ones."""
+    if not np.iscomplexobj(x):
+        real_x = np.ascontiguousarray(x, np.float64)
+        return between(real_x, real_x)
+    # <x|E|x> of x = u + i v, each term being real.
+    u, v = real_parts(x)
+    real, imaginary, uv, vu = (between(*pair) for pair in ((u, u), (v, v), (u, v), (v, u)))
+    matrices = []
+    for name in (field.name for field in fields(Densities)):
+        parts = [getattr(part, name) for part in (real, imaginary, uv, vu)]
+        matrices.append(parts[0] + parts[1] + 1j * (parts[2] - parts[3]))
+    return Densities(*matrices)
+
+
+def _between(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> Densities:
+    """The same products of operators between two real states."""
+    bra, ket = (np.ascontiguousarray(state, np.float64) for state in (bra, ket))
+    alpha, two_alpha = _same_spin(hamiltonian.alpha, bra, ket)
+    beta, two_beta = _same_spin(hamiltonian.beta, *(np.ascontiguousarray(state.T) for state in (bra, ket)))
+    return Densities(alpha, beta, two_alpha, two_beta, _opposite_spin(hamiltonian, bra, ket))
+
+
+def _same_spin(spin: Spin, bra: Array, ket: Array) -> tuple[Array, Array]:
     from tnplan.executor.sbd.properties import reduced_density_kernel
 
-    n, count = spin.strings.n_orbitals, len(x)
+    n, count = spin.strings.n_orbitals, len(bra)
     one, two = np.zeros((n, n)), np.zeros((n, n, n, n))
     at_once = max(1, OVERLAP_BYTES // (8 * count))
     for first in range(0, count, at_once):
         last = min(count, first + at_once)
         reduced_density_kernel.same_spin_density(
-            spin.strings.words, first, last, x[first:last] @ x.T, one, two
+            spin.strings.words, first, last, bra[first:last] @ ket.T, one, two
         )
     return one, two
 
 
-def _opposite_spin(hamiltonian: ProductHamiltonian, x: Array) -> Array:
-    """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the state for each alpha string."""
+def _opposite_spin(hamiltonian: ProductHamiltonian, bra: Array, ket: Array) -> Array:
+    """<p+ q of alpha times r+ s of beta>, by a half-transformed row of the bra for each alpha string."""
     from tnplan.executor.sbd.properties import pair_sum_kernel
 
     alpha, beta, match = hamiltonian.alpha, hamiltonian.beta, hamiltonian.beta.matching
@@ -101,21 +128,21 @@ def _opposite_spin(hamiltonian: ProductHamiltonian, x: Array) -> Array:
 
     def rows(first: int, last: int) -> None:
         sums = np.zeros((n * n, n + 2 * n_pairs))
-        moved = np.empty((n + 2 * n_pairs, x.shape[1]))
+        moved = np.empty((n + 2 * n_pairs, bra.shape[1]))
         filled = beta.filled.T.copy()
         for i in range(first, last):
-            np.multiply(filled, x[i], out=moved[:n])
+            np.multiply(filled, bra[i], out=moved[:n])
             raised, lowered = moved[n : n + n_pairs], moved[n + n_pairs :]
-            pair_sum_kernel.scatter_pairs(match, x[i], raised, lowered)
+            pair_sum_kernel.scatter_pairs(match, bra[i], raised, lowered)
             span = slice(int(singles.start[i]), int(singles.start[i + 1]))
-            kets = np.concatenate([x[i][None], x[singles.other[span]] * singles.sign[span, None]])
+            kets = np.concatenate([ket[i][None], ket[singles.other[span]] * singles.sign[span, None]])
             products = kets @ moved.T
             occupied = np.flatnonzero(alpha.strings.occupied[i])
             sums[occupied * (n + 1)] += products[0]
             sums[singles.create[span].astype(np.int64) * n + singles.destroy[span]] += products[1:]
         parts[first] = sums
 
-    over_rows(len(x), hamiltonian.threads, rows)
+    over_rows(len(bra), hamiltonian.threads, rows)
     total = np.sum([parts[first] for first in sorted(parts)], axis=0)
     high, low = (side[match.pairs] for side in all_pairs(n))
     both = np.zeros((n * n, n * n))

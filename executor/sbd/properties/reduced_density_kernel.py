@@ -12,12 +12,44 @@ from tnplan.executor.sbd.basis.string_kernel import distance, double_sign, is_fi
 
 
 @jit
+def add_same_spin(bra: Any, ket: Any, differing: int, product: float, one: Any, two: Any) -> None:
+    """Add what a product of amplitudes gives, of strings that fill 0, 2 or 4 orbitals differently."""
+    n = len(one)
+    g = product
+    if differing == 4:
+        p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
+        q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
+        g *= double_sign(ket, p1, q1, p2, q2)
+        two[p1, q1, p2, q2] += g
+        two[p2, q2, p1, q1] += g
+        two[p1, q2, p2, q1] -= g
+        two[p2, q1, p1, q2] -= g
+    elif differing == 2:
+        p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
+        g *= move_sign(ket, p, q)
+        one[p, q] += g
+        for k in range(n):
+            if k != q and is_filled(ket, k):
+                two[p, q, k, k] += g
+                two[k, k, p, q] += g
+                two[p, k, k, q] -= g
+                two[k, q, p, k] -= g
+    else:
+        for p in range(n):
+            if is_filled(ket, p):
+                one[p, p] += g
+                for r in range(n):
+                    if r != p and is_filled(ket, r):
+                        two[p, p, r, r] += g
+                        two[p, r, r, p] -= g
+
+
+@jit
 def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any, two: Any) -> None:
     """Add to one[p, q] = <p+ q> and two[p, q, r, s] = <p+ r+ s q> what bra strings first .. last-1 give.
 
     `overlap[i, j]` is the sum over the other spin's strings of x[first + i, :] x[j, :].
     """
-    n = len(one)
     for i in range(first, last):
         bra = words[i]
         for j in range(len(words)):
@@ -25,30 +57,4 @@ def same_spin_density(words: Any, first: int, last: int, overlap: Any, one: Any,
             differing = distance(bra, ket)
             if differing > 4:
                 continue
-            g = overlap[i - first, j]
-            if differing == 4:
-                p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
-                q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
-                g *= double_sign(ket, p1, q1, p2, q2)
-                two[p1, q1, p2, q2] += g
-                two[p2, q2, p1, q1] += g
-                two[p1, q2, p2, q1] -= g
-                two[p2, q1, p1, q2] -= g
-            elif differing == 2:
-                p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
-                g *= move_sign(ket, p, q)
-                one[p, q] += g
-                for k in range(n):
-                    if k != q and is_filled(ket, k):
-                        two[p, q, k, k] += g
-                        two[k, k, p, q] += g
-                        two[p, k, k, q] -= g
-                        two[k, q, p, k] -= g
-            else:
-                for p in range(n):
-                    if is_filled(ket, p):
-                        one[p, p] += g
-                        for r in range(n):
-                            if r != p and is_filled(ket, r):
-                                two[p, p, r, r] += g
-                                two[p, r, r, p] -= g
+            add_same_spin(bra, ket, differing, overlap[i - first, j], one, two)

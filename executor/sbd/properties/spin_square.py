@@ -1,97 +1,149 @@
-"""The square of the total spin over products of half-strings, and the Hamiltonian with a penalty on it.
+"""The square of the total spin, and the Hamiltonian with a penalty on it.
 
     S^2 = Sz (Sz + 1) + N_beta - sum over p, q of E^a_pq E^b_qp
 
-Knows the tables of a `ProductHamiltonian`; nothing of solvers.
+Knows operators and parities; nothing of solvers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Protocol
+
 import numpy as np
+from numpy.typing import NDArray
 
-from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.determinants import OneRank
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
-from tnplan.planner.common.arrays import Array
+from tnplan.executor.sbd.basis.determinants import NEITHER
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import densities
+from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
 
-
-def apply_spin_square(hamiltonian: ProductHamiltonian, x: Array) -> Array:
-    """S^2 x within the space, a new array."""
-    from tnplan.executor.sbd.properties import pair_sum_kernel
-
-    alpha, beta = hamiltonian.alpha, hamiltonian.beta
-    x = np.ascontiguousarray(x, np.float64)
-    flipped = (alpha.filled @ beta.filled.T) * x
-    tables = alpha.singles, beta.matching
-    over_rows(
-        len(x), hamiltonian.threads,
-        lambda first, last: pair_sum_kernel.exchange_spins(first, last, *tables, x, flipped),
-    )  # fmt: skip
-    return np.asarray(_spin_constant(hamiltonian) * x - flipped)
+Array = Any
+"""An array where the operator's vectors lie."""
 
 
-def spin_square(hamiltonian: ProductHamiltonian, x: Array) -> float:
-    """The expectation value of S^2 in a normalized state."""
-    return float(np.vdot(x, apply_spin_square(hamiltonian, x)))
+class SpinOperator(Protocol):
+    """A Hamiltonian on the ranks of a group whose states have spin orbitals: see `davidson.Operator`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a vector."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
+
+    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
+        """H x."""
+
+    def apply_spin_square(self, x: Array) -> Array:
+        """S^2 x, a new array."""
+
+    def diagonal(self) -> Array:
+        """The diagonal of H."""
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2."""
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of x that has a parity."""
+
+    def total(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The sum over the ranks of small arrays."""
+
+    def same(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Rank 0's values."""
 
 
-def _spin_constant(hamiltonian: ProductHamiltonian) -> float:
-    """Sz (Sz + 1) + N_beta."""
-    n_alpha, n_beta = (spin.strings.n_electrons for spin in (hamiltonian.alpha, hamiltonian.beta))
-    sz = (n_alpha - n_beta) / 2
-    return sz * (sz + 1) + n_beta
+class HostHamiltonian(Protocol):
+    """The rows of a Hamiltonian whose determinants are known on the host."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first local row, and the one after the last."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
+
+    def open_shells(self) -> NDArray[Any]:
+        """The numbers of singly occupied orbitals of the local determinants."""
 
 
-class PenalizedHamiltonian(OneRank):
-    """H + weight (S^2 - wanted)^2: states of other spin lie higher. Energies are to be taken from H.
+def spin_square(hamiltonian: ProductHamiltonian | ListHamiltonian, x: NDArray[Any]) -> float | None:
+    """The expectation value of S^2 in a whole normalized state on the host.
+
+    None where it is not known: for general spin orbitals, and for orbitals of each spin without overlaps.
+    """
+    integrals = hamiltonian.integrals
+    if integrals.has_common_orbitals:
+        return float(np.vdot(x, hamiltonian.alone().apply_spin_square(x)).real)
+    if integrals.beta is None or integrals.beta.overlap is None:
+        return None
+    return densities(hamiltonian, x).spin_square(integrals.beta.overlap)
+
+
+@dataclass(frozen=True)
+class SpinTarget:
+    """The spin that a penalty leaves alone: `wanted` is s (s + 1), `weight` in Hartree.
 
     States of equally many alpha and beta electrons are even under exchange of the strings where the total
-    spin is even, and odd where it is odd. With equal sets those of the other parity are left out.
+    spin is even, and odd where it is odd. With equal sets those of the other parity are left out, unless
+    `every_state` is set.
     """
 
-    def __init__(self, hamiltonian: ProductHamiltonian, wanted: float, weight: float) -> None:
-        """`wanted` is s (s + 1); `weight` is in Hartree."""
-        self._hamiltonian = hamiltonian
-        self.wanted = wanted
-        self.weight = weight
-        self.shape = hamiltonian.shape
-        parity = ODD if self.least_open % 4 == 2 else EVEN
-        self.parities: tuple[int, ...] = (parity,) if parity in hamiltonian.parities else hamiltonian.parities
+    wanted: float
+    weight: float
+    power: int = 2
+    every_state: bool = False
 
     @property
     def least_open(self) -> int:
-        """How many singly occupied orbitals the wanted spin needs."""
+        """How many singly occupied orbitals the states looked for need."""
+        if self.every_state:
+            return 0
         return round(float(np.sqrt(1 + 4 * self.wanted))) - 1
 
-    def open_shells(self) -> Array:
-        """The numbers of singly occupied orbitals of all determinants."""
-        alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
-        n_electrons = alpha.strings.n_electrons + beta.strings.n_electrons
-        return np.asarray(n_electrons - 2 * alpha.filled @ beta.filled.T)
+    def parities(self, present: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of a Hamiltonian's parities that the states looked for have."""
+        parity = ODD if self.least_open % 4 == 2 else EVEN
+        return (parity,) if parity in present and not self.every_state else present
 
-    def n_states(self) -> int:
-        """How many states of its parities there are among determinants of enough open shells."""
-        enough = self.open_shells() >= self.least_open
-        if self.parities[0] == NEITHER:
-            return int(enough.sum())
-        return int(enough.sum() + self.parities[0] * enough.trace()) // 2
+    def count(self, hamiltonian: HostHamiltonian) -> NDArray[Any]:
+        """Local determinants of enough open shells, and of these the ones with two equal strings."""
+        enough = hamiltonian.open_shells() >= self.least_open
+        twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0
+        return np.array([enough.sum(), twins], np.int64)
+
+    def n_states(self, counts: NDArray[Any], present: tuple[int, ...]) -> int:
+        """How many states of its parities there are, from the counts of all ranks."""
+        parities = self.parities(present)
+        if parities[0] == NEITHER:
+            return int(counts[0])
+        return sum(int(counts[0] + parity * counts[1]) // 2 for parity in parities)
+
+
+class PenalizedHamiltonian:
+    """H + weight (S^2 - wanted)^power: states of other spin lie higher. Energies are to be taken from H."""
+
+    def __init__(self, hamiltonian: SpinOperator, target: SpinTarget) -> None:
+        self._hamiltonian, self._target = hamiltonian, target
+        self.shape = hamiltonian.shape
+        self.parities = target.parities(hamiltonian.parities)
+        self.total, self.same, self.project = hamiltonian.total, hamiltonian.same, hamiltonian.project
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
         """The product with a vector of that parity, a new array or `out`."""
         y = self._hamiltonian.apply(x, parity, out)
         away = x
-        for _ in range(2):
-            away = apply_spin_square(self._hamiltonian, away) - self.wanted * away
-        y += self.weight * away
+        for _ in range(self._target.power):
+            away = self._hamiltonian.apply_spin_square(away) - self._target.wanted * away
+        away *= self._target.weight
+        y += away
         y[:] = self.project(y, parity)
         return y
 
     def diagonal(self) -> Array:
         """That of H, and of the penalty as far as S^2 is diagonal."""
-        alpha, beta = self._hamiltonian.alpha, self._hamiltonian.beta
-        away = _spin_constant(self._hamiltonian) - alpha.filled @ beta.filled.T - self.wanted
-        return np.asarray(self._hamiltonian.diagonal() + self.weight * away**2)
-
-    def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity."""
-        return self._hamiltonian.project(x, parity)
+        away = self._hamiltonian.spin_diagonal() - self._target.wanted
+        return self._hamiltonian.diagonal() + self._target.weight * away**self._target.power

@@ -19,11 +19,13 @@ fe4s4 (6,000 x 6,000, s 52, c 628) with a parity: 4.3e11 operations within a spi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.sbd.basis.excitations import Matching
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.same_spin import DenseMatrix, SpinMatrix
 
@@ -70,6 +72,14 @@ class BatchSteps(Protocol):
         numbers[p, j].
         """
 
+    def add_exchange(
+        self, block: BatchedBlock, active: Array, partners: Array, factor: float, x: Array, y: Array
+    ) -> None:
+        """y[row, j] += factor times the sum of +-x[other, j'] over excitations of the row and of string j.
+
+        Both are by the same pair, in opposite directions; see `exchange_partners`.
+        """
+
     def add_product(self, a: Array, b: Array, y: Array) -> None:
         """y += a b, for matrices whose columns are adjacent."""
 
@@ -85,13 +95,15 @@ class BatchedBlock:
     """A `SourceBlock` where the steps work: tables of this rank's rows, numbered from 0.
 
     Row i is string i + shift of the block; shift is -1 where the block is of other rows. `singles` are start,
-    other, pairs and sign of their `Singles`; `tasks` are table, split and bounds of their `RowTasks`.
+    other, pairs and sign of their `Singles`, `up` says which of these create the higher orbital; `tasks` are
+    table, split and bounds of their `RowTasks`.
     """
 
     shift: int
     singles: tuple[Array, ...]
     matrix: Matrix
     tasks: tuple[Array, ...]
+    up: Array
 
 
 class BatchedTables(NamedTuple):
@@ -111,6 +123,21 @@ class BatchedTables(NamedTuple):
     spare: Array
 
 
+def exchange_partners(matching: Matching, n_strings: int) -> Host:
+    """What string an active pair takes each string to, int32 [active pair, string].
+
+    4 j' for string j', + 2 where the string itself fills the higher orbital, + 1 where the excitation has a
+    minus; -1 where the pair does not excite the string.
+    """
+    partners = np.full((len(matching.pairs), n_strings), -1, np.int32)
+    sides = np.diff(matching.start)
+    side = np.repeat(np.arange(len(sides)), sides)
+    pair, minus = np.divmod(side, 2)
+    partners[pair, matching.upper] = 4 * matching.lower + 2 + minus
+    partners[pair, matching.lower] = 4 * matching.upper + minus
+    return partners
+
+
 class BatchedHamiltonian:
     """The rows of H that a `ProductHamiltonian` holds, without the core energy, made where `steps` work."""
 
@@ -119,9 +146,10 @@ class BatchedHamiltonian:
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
+        self.sector = h.sector
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
-            steps.put(h.beta.matching.active), steps.put(made.active), steps.put(made.number_weights),
+            steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),
             steps.put(made.filled), steps.put(made.numbers),
             tuple(map(steps.put, tiles)),
             steps.empty(0, n_beta),
@@ -147,9 +175,10 @@ class BatchedHamiltonian:
             self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))
         start = singles.start[local[0] : local[1] + 1] - begin
         chosen = (table[entries] for table in (singles.other, singles.pairs, singles.sign))
+        up = (singles.create > singles.destroy)[entries].astype(np.int8)
         return BatchedBlock(
             -1 if place is None else place, tuple(map(put, (start, *chosen))),
-            self._put_matrix(block.matrix), tuple(map(put, tasks)),
+            self._put_matrix(block.matrix), tuple(map(put, tasks)), put(up),
         )  # fmt: skip
 
     def empty(self, *shape: int) -> Array:
@@ -167,6 +196,18 @@ class BatchedHamiltonian:
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
         return self.put(self._hamiltonian.diagonal())
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows."""
+        return self.put(self._hamiltonian.spin_diagonal())
+
+    @cached_property
+    def _partners(self) -> Array:
+        return self._steps.put(exchange_partners(self._hamiltonian.beta.matching, self.shape[1]))
+
+    def add_exchange(self, block: BatchedBlock, factor: float, x: Array, y: Array) -> None:
+        """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
+        self._steps.add_exchange(block, self._tables.rank, self._partners, factor, x, y)
 
     def add_rows(self, block: BatchedBlock, x: Array, local: Array, y: Array, half: bool) -> None:
         """See `ProductHamiltonian.add_rows`. Allocates nothing."""

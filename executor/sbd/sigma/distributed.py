@@ -1,4 +1,6 @@
-"""H over ranks: each holds a range of alpha rows of every state, and makes the same rows of products.
+"""H over ranks: each holds a range of rows of every state, and makes the same rows of products.
+
+A row is all determinants of an alpha string, or one determinant of a list.
 
 A product needs all rows of x. They are gathered where they fit; otherwise blocks of rows go round a ring, the
 next one arriving while the last one is worked on. Rows of the product are made where they are kept, so that
@@ -10,6 +12,9 @@ Knows ranges of rows and flat messages; what makes rows is a `HamiltonianRows`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,12 +30,27 @@ Host = NDArray[Any]
 
 
 class HamiltonianRows(Protocol):
-    """Rows of H on one rank: a `ProductHamiltonian` on the CPU, a `BatchedHamiltonian` on a GPU."""
+    """Rows of H on one rank, over products of strings or a list of determinants, on a CPU or a GPU."""
 
-    shape: tuple[int, int]
-    rows: tuple[int, int]
-    parities: tuple[int, ...]
-    symmetric: bool
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a whole state."""
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first local row, and the one after the last."""
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """The parities that occur."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a state can be even or odd under exchange of the spins' strings."""
+
+    @property
+    def sector(self) -> Host | None:
+        """Which local elements states may have; None: all."""
 
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""
@@ -40,6 +60,12 @@ class HamiltonianRows(Protocol):
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows."""
+
+    def add_exchange(self, block: Any, factor: float, x: Array, y: Array) -> None:
+        """Add to y factor times the sum over p != q of E^a_pq E^b_qp of the rows x of a block."""
 
     def empty(self, *shape: int) -> Array:
         """An array, not set."""
@@ -63,17 +89,19 @@ class DistributedHamiltonian:
     ) -> None:
         """`gathers` says whether all rows of a state fit on every rank."""
         self._rows, self._partition, self._ranks = rows, shares, ranks
-        self.shape = (shares.count(ranks.rank), rows.shape[1])
+        row = rows.shape[1:]
+        self.shape = (shares.count(ranks.rank), *row)
         self.parities = rows.parities
         self._gathers = gathers or ranks.size == 1
-        n_beta, most = rows.shape[1], shares.most
+        self._sector = None if rows.sector is None else rows.put(rows.sector)
+        width, most = prod(row), shares.most
         if self._gathers:
             self._blocks = [rows.block(0, rows.shape[0])]
-            self._whole: Array = rows.empty(rows.shape[0] * (ranks.size > 1), n_beta)
+            self._whole: Array = rows.empty(rows.shape[0] * (ranks.size > 1), *row)
         else:
             self._blocks = [rows.block(*shares.rows(rank)) for rank in range(ranks.size)]
-            self._ring = [rows.empty(most * n_beta) for _ in range(2)]
-        turned = self.shape[0] * n_beta if rows.symmetric else 0
+            self._ring = [rows.empty(most * width) for _ in range(2)]
+        turned = self.shape[0] * width if rows.symmetric else 0
         self._sent, self._received = (rows.empty(turned * (ranks.size > 1)), rows.empty(turned))
 
     def diagonal(self) -> Array:
@@ -90,13 +118,15 @@ class DistributedHamiltonian:
         return np.asarray(self._ranks.broadcast_object(values, 0))
 
     def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity, a new array unless that is x."""
+        """The part of x that has a parity, and lies in the sector; a new array unless that is x."""
         if parity == NEITHER:
-            return x
+            return x if self._sector is None else x * self._sector
         turned = self._rows.empty(*self.shape)
         turned[:] = x
         self._add_transpose(turned, parity)
         turned *= 0.5
+        if self._sector is not None:
+            turned *= self._sector
         return turned
 
     def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
@@ -109,13 +139,31 @@ class DistributedHamiltonian:
             return y
         y[:] = 0.0
         half = parity != NEITHER
-        if self._gathers:
-            self._rows.add_rows(self._blocks[0], self._gathered(x), x, y, half)
-        else:
-            self._add_ring(x, y, half)
+        self._over_blocks(x, lambda block, rows: self._rows.add_rows(block, rows, x, y, half))
         if half:
             self._add_transpose(y, parity)
         return y
+
+    def apply_spin_square(self, x: Array) -> Array:
+        """S^2 x within the space, a new array."""
+        y = self.spin_diagonal() * x
+        self._over_blocks(x, lambda block, rows: self._rows.add_exchange(block, -1.0, rows, y))
+        return y
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows, made once."""
+        return self._spin_diagonal
+
+    @cached_property
+    def _spin_diagonal(self) -> Array:
+        return self._rows.spin_diagonal()
+
+    def _over_blocks(self, x: Array, work: Callable[[Any, Array], None]) -> None:
+        """Call work(block, its rows of the state x) for all rows, as they come to this rank."""
+        if self._gathers:
+            work(self._blocks[0], self._gathered(x))
+        else:
+            self._over_ring(x, work)
 
     def _gathered(self, x: Array) -> Array:
         """All rows of x."""
@@ -132,9 +180,9 @@ class DistributedHamiltonian:
         end()
         return self._whole
 
-    def _add_ring(self, x: Array, y: Array, half: bool) -> None:
-        """Add what every rank's rows contribute, which arrive from the next rank one after the other."""
-        ranks, shares, n_beta = self._ranks, self._partition, self.shape[1]
+    def _over_ring(self, x: Array, work: Callable[[Any, Array], None]) -> None:
+        """Every rank's rows, which arrive from the next rank one after the other."""
+        ranks, shares, row = self._ranks, self._partition, self.shape[1:]
         before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
         block = x
         for step in range(ranks.size):
@@ -142,11 +190,11 @@ class DistributedHamiltonian:
             end = None
             if step < ranks.size - 1:
                 coming = shares.count((owner + 1) % ranks.size)
-                arriving = self._ring[step % 2][: coming * n_beta].reshape(coming, n_beta)
+                arriving = self._ring[step % 2][: coming * prod(row)].reshape(coming, *row)
                 begin, end = ranks.bind_exchange(messages(before, [block]), messages(after, [arriving]))
                 begin()
             if len(block):
-                self._rows.add_rows(self._blocks[owner], block, x, y, half)
+                work(self._blocks[owner], block)
             if end is not None:
                 end()
                 block = arriving

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.excitations import Matching, Singles
+from tnplan.executor.sbd.basis.excitations import ActivePairs, Singles
 from tnplan.planner.common.arrays import Array
 
 SIMD_LANES = 16
@@ -62,24 +62,24 @@ class OppositeSpinTables(NamedTuple):
 
 
 def opposite_spin_tables(
-    two: Array, filled: Array, filled_beta: Array, singles: Singles, matching: Matching
+    two: Array, filled: Array, filled_beta: Array, singles: Singles, pairs: ActivePairs
 ) -> OppositeSpinTables:
-    """Tables from integrals two[pair, pair], the rows' and beta's filled orbitals, and beta's excitations."""
+    """Tables from integrals two[pair of alpha, pair of beta], filled orbitals, and beta's excitations."""
     n = filled.shape[1]
-    active = np.ascontiguousarray(two[:, matching.pairs])
-    bounds, entries = beta_entries(singles, matching)
+    active = np.ascontiguousarray(two[:, pairs.pairs])
+    bounds, entries = beta_entries(singles, pairs)
     return OppositeSpinTables(
         np.ascontiguousarray(two[:, :n] @ filled_beta.T), active, filled @ active[:n], filled, bounds, entries
     )
 
 
-def beta_entries(singles: Singles, matching: Matching) -> tuple[Array, Array]:
+def beta_entries(singles: Singles, pairs: ActivePairs) -> tuple[Array, Array]:
     """`bounds` and `entries` of `OppositeSpinTables`: each string's positive excitations come first."""
     n_beta = len(singles.start) - 1
     target = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
     order = np.lexsort((negative, target))
-    entries = np.stack([matching.active[singles.pairs], singles.other], 1)[order]
+    entries = np.stack([pairs.active[singles.pairs], singles.other], 1)[order]
     bounds = np.searchsorted((2 * target + negative)[order], np.arange(2 * n_beta + 1))
     return bounds.astype(np.int64), np.ascontiguousarray(entries, np.int32)
 

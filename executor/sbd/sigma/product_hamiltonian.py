@@ -22,8 +22,15 @@ import numpy as np
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
-from tnplan.executor.sbd.basis.excitations import Matching, Singles, find_singles, match_pairs
-from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.excitations import (
+    ActivePairs,
+    Matching,
+    Singles,
+    active_pairs,
+    find_singles,
+    match_pairs,
+)
+from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.load_balance import WARPS_AT_ONCE, RowTasks, balance_rows, tile_work
@@ -44,13 +51,15 @@ TRANSPOSED_AT_ONCE = 64
 class Spin:
     """What one spin contributes: its strings, their excitations, and the Hamiltonian within the spin.
 
-    `energies` is the diagonal of that Hamiltonian, `matrix` has the local rows.
+    `energies` is the diagonal of that Hamiltonian, `matrix` has the local rows. `pairs` are the excitations'
+    pairs as the integrals number them.
     """
 
     strings: StringSet
     filled: Array
     singles: Singles
     matching: Matching
+    pairs: ActivePairs
     energies: Array
     matrix: SpinMatrix
 
@@ -71,13 +80,15 @@ class SourceBlock:
 
 
 class ProductHamiltonian(OneRank):
-    """H, without the core energy, over alpha x beta strings.
+    """H, without the core energy, over alpha x beta strings; for complex integrals see `ComplexHamiltonian`.
 
     `apply` gives the same bits whenever it is called with the same number of threads. Of several ranks
     each has a range of rows, the local ones, and makes these alone, by `add_rows`.
     """
 
     dtype = "float64"
+    sector: Array | None = None
+    """Which products of the local rows states may have, bool; None: all."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
@@ -95,30 +106,38 @@ class ProductHamiltonian(OneRank):
                     f"{name} strings", f"have {strings.n_orbitals} orbitals, not {integrals.n_orbitals}",
                     "give strings of the integrals' orbitals",
                 )  # fmt: skip
+        if integrals.is_complex:
+            raise ValueError("integrals are complex: use product_hamiltonian")
         self.threads = threads or cores()
         self.integrals = integrals
-        self.symmetric = beta is None or beta.same_as(alpha)
-        other = alpha if self.symmetric or beta is None else beta
-        singles = find_singles(alpha, self.threads)
-        others = singles if self.symmetric else find_singles(other, self.threads)
+        same = beta is None or beta.same_as(alpha)
+        self.symmetric = same and integrals.has_common_orbitals
+        other = alpha if same or beta is None else beta
+        singles = find_singles(alpha, self.threads, integrals.has_ordered_pairs)
+        others = singles if same else find_singles(other, self.threads, integrals.has_ordered_pairs)
         self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         spin_bytes = room_bytes if self.symmetric else room_bytes / 2
 
-        def spin(strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
+        def spin(number: int, strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
             chosen = dense
             if chosen is None:
                 chosen = cost.dense_is_faster(len(strings), int(found.linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
-            matrix = same_spin(strings, integrals, found.linked, chosen, self.threads, rows)
-            filled, energies = strings.occupied.astype(np.float64), string_energies(strings, integrals)
-            return Spin(strings, filled, found, match_pairs(found), energies, matrix)
+            of_spin = integrals.of_spin(number)
+            matrix = same_spin(strings, of_spin, found.linked, chosen, self.threads, rows)
+            filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
+            return Spin(strings, filled, found, match_pairs(found), active_pairs(found), energies, matrix)
 
-        self.alpha = spin(alpha, singles, self.rows)
-        self.beta = self.alpha if self.symmetric else spin(other, others, (0, len(other)))
-        self.shape: tuple[int, int] = (len(self.alpha.strings), len(self.beta.strings))
+        self.alpha = spin(0, alpha, singles, self.rows)
+        self.beta = self.alpha if self.symmetric else spin(1, other, others, (0, len(other)))
+        self.shape = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._whole = self.block(0, self.shape[0])
+
+    def restrict(self, alpha: Array, beta: Array, product: int) -> None:
+        """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
+        self.sector = alpha[slice(*self.rows), None] ^ beta[None, :] == product
 
     def as_type(self, dtype: str) -> ProductHamiltonian:
         """The same with products in "float32" or "float64"."""
@@ -145,21 +164,21 @@ class ProductHamiltonian(OneRank):
     def opposite_spin(self) -> OppositeSpinTables:
         """The tables of the opposite-spin part, made where rows are first made here."""
         filled, beta = self.alpha.filled[slice(*self.rows)], self.beta
-        made = opposite_spin_tables(self.integrals.two, filled, beta.filled, beta.singles, beta.matching)
+        made = opposite_spin_tables(self.integrals.mixed, filled, beta.filled, beta.singles, beta.pairs)
         return made.as_type(self.dtype)
 
     @cached_property
     def tiles(self) -> PairTiles:
         """Excitations of beta in tiles, made where rows are first made by them."""
-        bounds, entries = beta_entries(self.beta.singles, self.beta.matching)
-        return pair_tiles(bounds, entries, len(self.beta.matching.pairs), block_warps(self.shape[1]))
+        bounds, entries = beta_entries(self.beta.singles, self.beta.pairs)
+        return pair_tiles(bounds, entries, len(self.beta.pairs.pairs), block_warps(self.shape[1]))
 
     def row_tasks(self, block: SourceBlock) -> RowTasks:
         """How the local rows are dealt to blocks of threads, for what a block of rows contributes."""
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.tiles
         # Without a parity the row itself counts as one more.
         itself = not self.symmetric and block.place(self.rows[0]) is not None
-        places = self.beta.matching.active[block.singles.pairs[bounds[0] : bounds[-1]]]
+        places = self.beta.pairs.active[block.singles.pairs[bounds[0] : bounds[-1]]]
         work = tile_work(np.diff(bounds) + itself, places if self.symmetric else None, np.diff(tiles.start))
         return balance_rows(work, WARPS_AT_ONCE // tiles.columns.shape[1])
 
@@ -175,12 +194,45 @@ class ProductHamiltonian(OneRank):
         """The diagonal of H over the local rows."""
         alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
         local = slice(*self.rows)
-        filled, numbers = alpha.filled[local], self.integrals.two[:n, :n]
+        filled, numbers = alpha.filled[local], self.integrals.mixed[:n, :n]
         opposite = (filled @ numbers) @ beta.filled.T
         if self.symmetric:
             opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
         opposite += alpha.energies[local, None] + beta.energies[None, :]
         return np.asarray(opposite, self.dtype)
+
+    def alone(self) -> ProductHamiltonian:
+        """The same with all rows, for what needs no matrix within alpha."""
+        other = copy.copy(self)
+        other.rows = (0, self.shape[0])
+        return other
+
+    def doubly_filled(self) -> Array:
+        """The numbers of doubly occupied orbitals of the local determinants."""
+        return np.asarray(self.alpha.filled[slice(*self.rows)] @ self.beta.filled.T)
+
+    def spin_diagonal(self) -> Array:
+        """The diagonal of S^2 over the local rows."""
+        return np.asarray(spin_constant(self.integrals) - self.doubly_filled(), self.dtype)
+
+    def open_shells(self) -> Array:
+        """The numbers of singly occupied orbitals of the local determinants."""
+        return self.integrals.n_alpha + self.integrals.n_beta - 2 * self.doubly_filled()
+
+    def add_exchange(self, block: SourceBlock, factor: float, x: Array, y: Array) -> None:
+        """Add to y, the local rows, factor times the sum of E^a_pq E^b_qp x for p != q, x rows of a block."""
+        from tnplan.executor.sbd.properties import exchange_kernel
+
+        above, tables = self.rows[0], (block.singles, self.beta.matching)
+        over_rows(
+            len(y), self.threads,
+            lambda first, last: exchange_kernel.exchange_spins(first, last, above, factor, *tables, x, y),
+        )  # fmt: skip
+
+    @property
+    def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:
+        """The Hamiltonians of real tables of which this one is made: itself alone."""
+        return (self,)
 
     def empty(self, *shape: int) -> Array:
         """An array of its precision, not set."""
@@ -203,8 +255,9 @@ class ProductHamiltonian(OneRank):
         return ODD if np.array_equal(x, -x.T) else NEITHER
 
     def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity."""
-        return x if parity == NEITHER else (x + parity * x.T) / 2
+        """The part of x that has a parity, and lies in the sector."""
+        part = x if parity == NEITHER else (x + parity * x.T) / 2
+        return part if self.sector is None else part * self.sector
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`. `parity` is that of x (None: looked up)."""
@@ -216,7 +269,7 @@ class ProductHamiltonian(OneRank):
         y[:] = 0.0
         self.add_rows(self._whole, x, x, y, parity != NEITHER)
         if parity != NEITHER:
-            _add_transpose(y, parity, self.threads)
+            add_transpose(y, parity, self.threads)
         return y
 
     def add_rows(self, block: SourceBlock, x: Array, local: Array, y: Array, half: bool) -> None:
@@ -251,7 +304,7 @@ def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates)
 def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
     """Seconds of a GPU in the opposite-spin part of every alpha row."""
     n_beta = len(beta.start) - 1
-    active = match_pairs(beta).active
+    active = active_pairs(beta).active
     n_columns = LANES * block_warps(n_beta)
     tiles = tile_counts(active[beta.pairs] // ROWS, beta.other, -(-(active.max() + 1) // ROWS), n_columns)
     places = active[alpha.pairs] if symmetric else None
@@ -263,7 +316,7 @@ def _tile_seconds(alpha: Singles, beta: Singles, symmetric: bool) -> Array:
     return np.asarray(n_columns * (tile_work(counts, places, tiles).sum(1) + cost.FAR_S * met_far))
 
 
-def _add_transpose(y: Array, parity: int, threads: int) -> None:
+def add_transpose(y: Array, parity: int, threads: int) -> None:
     """y += parity y^T, in place, tile by tile; no two rows of tiles touch the same elements."""
     from tnplan.executor.sbd.sigma import opposite_spin_kernel
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.planner.common.arrays import Array
 
@@ -21,7 +20,7 @@ ROWS_AT_ONCE = 128
 
 @dataclass(frozen=True)
 class DenseMatrix:
-    """Rows of a symmetric matrix [string, string]."""
+    """Rows of a matrix [string, string]."""
 
     values: Array
 
@@ -45,15 +44,15 @@ class DenseMatrix:
             out[rows] += self.values[rows] @ x
 
     def add_transposed(self, first: int, last: int, x: Array, out: Array) -> None:
-        """out[i, :] += the sum over j of x[i, j] self[j, :] for rows first .. last-1."""
+        """out[i, k] += the sum over j of x[i, j] self[k, j] for rows first .. last-1."""
         for begin in range(first, last, ROWS_AT_ONCE):
             rows = slice(begin, min(last, begin + ROWS_AT_ONCE))
-            out[rows] += x[rows] @ self.values
+            out[rows] += x[rows] @ self.values.T
 
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """Rows of a symmetric matrix: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
+    """Rows of a matrix: value[e] at column[e] for e in start[i] .. start[i+1]-1."""
 
     start: Array
     column: Array
@@ -81,7 +80,7 @@ class SparseMatrix:
         string_kernel.sparse_rows(first, last, self.start, self.column, self.value, x, out)
 
     def add_transposed(self, first: int, last: int, x: Array, out: Array) -> None:
-        """out[i, :] += the sum over j of x[i, j] self[j, :] for rows first .. last-1."""
+        """out[i, k] += the sum over j of x[i, j] self[k, j] for rows first .. last-1."""
         from tnplan.executor.sbd.basis import string_kernel
 
         part = np.zeros((x.shape[1], last - first), x.dtype)
@@ -94,16 +93,17 @@ SpinMatrix = DenseMatrix | SparseMatrix
 
 
 def same_spin(
-    strings: StringSet, integrals: Integrals, linked: Array, dense: bool, threads: int, rows: tuple[int, int]
-) -> SpinMatrix:
+    strings: StringSet, integrals: tuple[Array, Array], linked: Array, dense: bool, threads: int,
+    rows: tuple[int, int],
+) -> SpinMatrix:  # fmt: skip
     """Rows rows[0] .. rows[1]-1 of the same-spin Hamiltonian in Hartree, numbered from 0.
 
-    `linked` counts the elements of every row.
+    `integrals` are the spin's one- and two-electron integrals, `linked` counts the elements of every row.
     """
     from tnplan.executor.sbd.basis import string_kernel
 
     above, n_rows = rows[0], rows[1] - rows[0]
-    words, one, two = strings.words, integrals.one, integrals.two
+    words, (one, two) = strings.words, integrals
     fill: Any
     made: tuple[Array, ...]
     if dense:
@@ -118,10 +118,10 @@ def same_spin(
     return DenseMatrix(*made) if dense else SparseMatrix(*made)
 
 
-def string_energies(strings: StringSet, integrals: Integrals) -> Array:
+def string_energies(strings: StringSet, integrals: tuple[Array, Array]) -> Array:
     """The energy of every string alone: the diagonal of the same-spin Hamiltonian."""
     from tnplan.executor.sbd.basis import string_kernel
 
     energies = np.empty(len(strings))
-    string_kernel.fill_energies(strings.words, integrals.one, integrals.two, energies)
+    string_kernel.fill_energies(strings.words, *integrals, energies)
     return energies

@@ -38,14 +38,14 @@ class SolveCheckpoint:
         self._last = perf_counter()
         self._cost_s = 0.0
 
-    def open(self, resume: bool, shape: tuple[int, ...]) -> list[tuple[Array, int]]:
+    def open(self, resume: bool, shape: tuple[int, ...], dtype: str = "float64") -> list[tuple[Array, int]]:
         """The vectors to go on from; none where no checkpoint stands. Refuses one of another solve."""
         if not self._path.exists():
             return []
         if not resume:
             raise self.refusal("is the checkpoint of an interrupted solve", "continue it with --resume, or ")
         try:
-            stated, vectors, parities = self._read(shape)
+            stated, vectors, parities = self._read(shape, dtype)
         except InputError as error:
             raise self.refusal(f"is no checkpoint of a solve ({error.problem})") from None
         if (stated["format"], stated["version"]) != (FORMAT, str(VERSION)):
@@ -55,11 +55,11 @@ class SolveCheckpoint:
             raise self.refusal(problem, "resume with those of that solve, or ")
         return [(vector, int(parity)) for vector, parity in zip(vectors, parities, strict=True)]
 
-    def _read(self, shape: tuple[int, ...]) -> tuple[dict[str, str], Array, Array]:
+    def _read(self, shape: tuple[int, ...], dtype: str) -> tuple[dict[str, str], Array, Array]:
         """What the file says of itself, vectors of the shape, and the parity of each."""
 
         def of_states(header: ArrayHeader) -> None:
-            if header.shape[1:] != shape or not header.shape or header.dtype != np.float64:
+            if header.shape[1:] != shape or not header.shape or header.dtype != np.dtype(dtype):
                 raise InputError("vectors", f"they have the shape {header.shape} of {header.dtype}", "")
 
         def short(header: ArrayHeader) -> None:

@@ -1,4 +1,4 @@
-"""Davidson's method for the lowest states of a symmetric operator that is only applied, never stored.
+"""Davidson's method for the lowest states of a Hermitian operator that is only applied, never stored.
 
 Knows vectors and a small projected matrix; not what the operator means. Vectors are arrays of any shape that
 NumPy's functions take, or the part of such an array that one of several ranks holds; then every rank does the
@@ -43,7 +43,7 @@ ELEMENTS_AT_ONCE = 1 << 16
 
 
 class Operator(Protocol):
-    """A symmetric matrix over arrays of one shape, which mixes no vectors of different parity."""
+    """A Hermitian matrix over arrays of one shape, which mixes no vectors of different parity."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -256,13 +256,15 @@ class Subspace:
         return True
 
     def _products(self, rows: Array, vector: Array) -> Small:
-        """The inner products of rows, or of one vector, with a vector."""
-        return np.atleast_1d(self._operator.total(np.asarray(_host(rows @ vector), np.float64)))
+        """The inner products of rows, or of one vector, with a vector: the rows' conjugates count."""
+        products = _host(rows @ _conjugate(vector)).conj()
+        kind = np.result_type(products.dtype, np.float64)
+        return np.atleast_1d(self._operator.total(np.asarray(products, kind)))
 
     def norm(self, vector: Array) -> float:
         """The Euclidean norm of a vector."""
         flat = vector.ravel()
-        return float(np.sqrt(self._products(flat, flat)[0]))
+        return float(np.sqrt(self._products(flat, flat)[0].real))
 
     def _project(self, flat: Array, parity: int) -> Array:
         return self._operator.project(flat.reshape(self._operator.shape), parity).ravel()
@@ -278,12 +280,13 @@ class Subspace:
             vector = self._vectors[number].reshape(self._operator.shape)
             image = self._images[number].reshape(self._operator.shape)
             self._operator.apply(vector, self.parities[number], image)
-        matrix = np.zeros((size, size))
+        matrix = np.zeros((size, size), np.result_type(self._vectors.dtype, np.float64))
         matrix[:first, :first] = self._projected
         for number in range(first, size):
             products = self._products(self._vectors[:size], self._images[number])
             products[np.array(self.parities) != self.parities[number]] = 0.0
-            matrix[number, : number + 1] = matrix[: number + 1, number] = products[: number + 1]
+            matrix[: number + 1, number] = products[: number + 1]
+            matrix[number, : number + 1] = products[: number + 1].conj()
         self._projected = matrix
         self._n_images = size
         self.multiplications += size - first
@@ -296,8 +299,8 @@ class Subspace:
             members = np.flatnonzero(np.array(self.parities) == parity)
             solved = np.linalg.eigh(self._projected[np.ix_(members, members)])
             energies, columns = np.split(self._operator.same(np.vstack(solved)), [1])
-            for energy, column in zip(energies[0], columns.T, strict=True):
-                coefficients = np.zeros(len(self))
+            for energy, column in zip(energies[0].real, columns.T, strict=True):
+                coefficients = np.zeros(len(self), columns.dtype)
                 coefficients[members] = column
                 found.append(_Root(float(energy), parity, coefficients))
         return sorted(found, key=lambda root: root.energy)
@@ -337,7 +340,7 @@ class Subspace:
             column = root.coefficients
             for _ in range(ORTHOGONALIZATIONS):
                 for other in basis:
-                    column = column - (other.coefficients @ column) * other.coefficients
+                    column = column - np.vdot(other.coefficients, column) * other.coefficients
             norm = float(np.linalg.norm(column))
             if norm > DEPENDENT:
                 basis.append(_Root(root.energy, root.parity, column / norm))
@@ -346,8 +349,8 @@ class Subspace:
             self._rotate(rows, vectors, [root.parity for root in basis])
         self.parities = [root.parity for root in basis]
         self._n_images = len(basis)
-        self._projected = rows @ self._projected @ rows.T
-        return [_Root(root.energy, root.parity, rows @ root.coefficients) for root in roots]
+        self._projected = rows.conj() @ self._projected @ rows.T
+        return [_Root(root.energy, root.parity, rows.conj() @ root.coefficients) for root in roots]
 
     def _rotate(self, rows: Small, vectors: Array, parities: Sequence[int]) -> None:
         """vectors[:len(rows)] = rows times vectors, in place, a range of elements at a time.
@@ -374,7 +377,7 @@ class Subspace:
         """The Frobenius norm of the Gram matrix minus 1, over vectors of one parity."""
         vectors = self._vectors[: len(self)]
         kinds = np.array(self.parities)
-        gram = self._operator.total(_host(vectors @ vectors.T)) * (kinds[:, None] == kinds)
+        gram = np.array([self._products(vectors, vector) for vector in vectors]) * (kinds[:, None] == kinds)
         return float(np.linalg.norm(gram - np.eye(len(self))))
 
 
@@ -397,6 +400,11 @@ def _residuals(
 def _host(array: Array) -> Small:
     """A small array in the host's memory."""
     return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def _conjugate(array: Array) -> Array:
+    """The complex conjugate; a real array itself."""
+    return array.conj() if array.dtype.kind == "c" else array
 
 
 def _like(values: Small, array: Array) -> Array:

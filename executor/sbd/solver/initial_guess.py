@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian, from_product
-from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_product
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.planner.common.array_file import ArrayHeader, open_archive
 from tnplan.planner.common.arrays import Array
@@ -24,36 +26,19 @@ NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
 
 
-def lowest_of_list(hamiltonian: ListHamiltonian, n_roots: int) -> list[tuple[Array, int]]:
-    """At least `n_roots` start vectors, where the space has so many, in a list of determinants."""
-    basis = hamiltonian.basis
-    chosen = lowest(hamiltonian.diagonal(), count_at_start(n_roots))
-    few = DeterminantList(
-        basis.alpha_strings, basis.beta_strings, basis.alpha[chosen], basis.beta[chosen], chosen
-    )
-    matrix = ListHamiltonian(hamiltonian.integrals, few, threads=hamiltonian.threads).dense()
-    _, columns = np.linalg.eigh(matrix)
-    vectors = []
-    for column in columns.T[:n_roots]:
-        vector = np.zeros(len(basis))
-        vector[chosen] = column
-        vectors.append((vector, NEITHER))
-    return vectors
-
-
 @dataclass(frozen=True)
 class SparseState:
-    """A state that is zero but at these flat numbers [alpha string, beta string] of the space."""
+    """A state that is zero but at these flat numbers of the space's determinants."""
 
     numbers: Array
     values: Array
     parity: int
 
-    def rows(self, first: int, last: int, n_beta: int) -> Array:
-        """Rows first .. last-1 of the state."""
-        part = np.zeros((last - first, n_beta))
-        inside = (self.numbers >= first * n_beta) & (self.numbers < last * n_beta)
-        part.ravel()[self.numbers[inside] - first * n_beta] = self.values[inside]
+    def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
+        """Rows first .. last-1 of the state, each of shape `row`."""
+        part, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
+        inside = (self.numbers >= first * width) & (self.numbers < last * width)
+        part.ravel()[self.numbers[inside] - first * width] = self.values[inside]
         return part
 
 
@@ -63,41 +48,49 @@ def count_at_start(n_roots: int) -> int:
 
 
 def lowest_determinants(
-    hamiltonian: ProductHamiltonian, n_roots: int, penalized: PenalizedHamiltonian | None = None
+    hamiltonian: ProductHamiltonian | ListHamiltonian, n_roots: int, target: SpinTarget | None = None
 ) -> tuple[Array, Array]:
     """Flat numbers and energies of the determinants of least energy in the local rows.
 
     With a penalty only those of as many open shells as its spin needs.
     """
     diagonal = hamiltonian.diagonal()
-    if penalized is not None:
-        diagonal[penalized.open_shells() < penalized.least_open] = np.inf
+    if hamiltonian.sector is not None:
+        diagonal[~hamiltonian.sector] = np.inf
+    if target is not None:
+        diagonal[hamiltonian.open_shells() < target.least_open] = np.inf
     energies = diagonal.ravel()
     chosen = lowest(energies, count_at_start(n_roots))
     chosen = chosen[np.isfinite(energies[chosen])]
-    return chosen + hamiltonian.rows[0] * hamiltonian.shape[1], energies[chosen]
+    return chosen + hamiltonian.rows[0] * prod(hamiltonian.shape[1:]), energies[chosen]
 
 
 def lowest_states(
-    hamiltonian: ProductHamiltonian, n_roots: int, chosen: Array,
-    penalized: PenalizedHamiltonian | None = None,
+    hamiltonian: ProductHamiltonian | ListHamiltonian, n_roots: int, chosen: Array,
+    target: SpinTarget | None = None,
 ) -> list[SparseState]:  # fmt: skip
     """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
-    shape = hamiltonian.shape
-    parities = hamiltonian.parities if penalized is None else penalized.parities
-    if hamiltonian.symmetric:
-        row, column = np.divmod(chosen, shape[1])
-        chosen = np.unique(np.concatenate([chosen, column * shape[1] + row]))
-    alpha, beta = hamiltonian.alpha.strings, hamiltonian.beta.strings
-    basis = from_product(alpha, beta, chosen)
+    parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
+    width = prod(hamiltonian.shape[1:])
+    if isinstance(hamiltonian, ListHamiltonian):
+        given = hamiltonian.basis
+        alpha, beta = given.alpha_strings, given.beta_strings
+        basis = DeterminantList(alpha, beta, given.alpha[chosen], given.beta[chosen], np.arange(len(chosen)))
+    else:
+        if hamiltonian.symmetric:
+            row, column = np.divmod(chosen, width)
+            chosen = np.unique(np.concatenate([chosen, column * width + row]))
+        basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)
     chosen = chosen[basis.given]
-    matrix = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads).dense()
-    if penalized is not None:
-        away = _spin_matrix(hamiltonian, basis) - penalized.wanted * np.eye(len(matrix))
-        matrix = matrix + penalized.weight * away @ away
+    few = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
+    matrix = few.dense()
+    if target is not None:
+        squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
+        away = squares - target.wanted * np.eye(len(matrix))
+        matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
     found = []
     for parity in parities:
-        frame = _frame(chosen, shape[1], parity)
+        frame = _frame(chosen, width, parity)
         if not frame.shape[1]:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
@@ -105,19 +98,6 @@ def lowest_states(
             found.append((float(energy), parity, vector))
     found.sort(key=lambda entry: entry[0])
     return [SparseState(chosen, values, parity) for _, parity, values in found[:n_roots]]
-
-
-def _spin_matrix(hamiltonian: ProductHamiltonian, basis: DeterminantList) -> Array:
-    """S^2 among a list of determinants."""
-    few = ProductHamiltonian(
-        hamiltonian.integrals,
-        basis.alpha_strings,
-        basis.beta_strings,
-        threads=hamiltonian.threads,
-        dense=False,
-    )
-    rows = [apply_spin_square(few, basis.embed(unit))[basis.alpha, basis.beta] for unit in np.eye(len(basis))]
-    return np.array(rows)
 
 
 def lowest(diagonal: Array, count: int) -> Array:
@@ -152,10 +132,12 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
     return frame
 
 
-def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) -> list[Array]:
+def given_states(
+    start: Sequence[Array] | str | Path, shape: tuple[int, ...], is_complex: bool = False
+) -> list[Array]:
     """The states of a list, or of the file of an earlier result, which has those of `shape` alone.
 
-    Raises InputError where they are none, or not of real numbers.
+    Raises InputError where they are none, or complex where the integrals are not.
     """
     if isinstance(start, str | Path):
         place, states = str(start), _read_states(start, shape)
@@ -165,9 +147,9 @@ def given_states(start: Sequence[Array] | str | Path, shape: tuple[int, ...]) ->
             states = [np.asarray(state) for state in start]
         except (TypeError, ValueError) as error:
             raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
-    if any(state.dtype.kind not in "iuf" for state in states):
+    if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
         raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
-    return [np.asarray(state, np.float64) for state in states]
+    return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 
 def _read_states(path: str | Path, shape: tuple[int, ...]) -> list[Array]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tnplan.executor.sbd.basis.integrals import pair_count
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
@@ -21,8 +22,22 @@ TEMPORARIES_A_ROOT = 5
 """Vectors that a step and its checkpoint need besides those of the subspace (counted with tracemalloc)."""
 
 
+PENALTY_VECTORS = 4
+"""Vectors that a multiplication with a spin penalty needs besides: the diagonal of S^2, and its products."""
+
+
+def penalty_bytes(n_elements: int) -> int:
+    """The memory of a spin penalty on a rank that holds so many real numbers of each vector."""
+    return PENALTY_VECTORS * 8 * n_elements
+
+
+def numbers_of(integrals: Integrals) -> int:
+    """Real numbers of an element of a state."""
+    return 2 if integrals.is_complex else 1
+
+
 def vectors_bytes(n_elements: int, n_roots: int, criteria: Criteria) -> int:
-    """The memory of a solve's vectors on a rank that holds so many elements of each."""
+    """The memory of a solve's vectors on a rank that holds so many real numbers of each."""
     most = max(criteria.vectors, 4 * n_roots + 2)
     return 8 * n_elements * (2 * most + TEMPORARIES + TEMPORARIES_A_ROOT * n_roots)
 
@@ -44,20 +59,22 @@ def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: 
 
 def tables_bytes(hamiltonian: ProductHamiltonian) -> int:
     """Matrices within a spin, excitations, weights, and every thread's scratch, on the CPU."""
+    if len(hamiltonian.tables_of_parts) > 1:
+        return sum(map(tables_bytes, hamiltonian.tables_of_parts))
     h = hamiltonian
     spins = [h.alpha] if h.symmetric else [h.alpha, h.beta]
     total = sum(spin.matrix.size_bytes + 20 * len(spin.singles.other) for spin in spins)
-    pairs, n = len(h.beta.matching.pairs), h.integrals.n_orbitals
+    pairs = len(h.beta.pairs.pairs)
     total += h.threads * scratch_bytes(h.shape[1], pairs)
     total += entries_bytes(h.shape[1], len(h.beta.singles.other))
-    return total + opposite_spin_bytes(h) + 8 * pair_count(n) ** 2
+    return total + opposite_spin_bytes(h) + h.integrals.mixed.nbytes
 
 
 def opposite_spin_bytes(hamiltonian: ProductHamiltonian) -> int:
     """The tables of real numbers of the opposite-spin part for the local rows, in fp64."""
     h = hamiltonian
-    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.matching.pairs)
-    return table_bytes(pair_count(n), last - first, h.shape[1], n, pairs)
+    n, (first, last), pairs = h.integrals.n_orbitals, h.rows, len(h.beta.pairs.pairs)
+    return table_bytes(len(h.integrals.mixed), last - first, h.shape[1], n, pairs)
 
 
 def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
@@ -70,7 +87,7 @@ def batched_bytes(hamiltonian: ProductHamiltonian) -> int:
     total += 9 * entries + 8 * (n_rows + 1)
     pieces = h.row_tasks(h.block(0, h.shape[0]))
     total += pieces.size_bytes + 8 * pieces.spare * n_beta
-    total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.matching.active.nbytes
+    total += opposite_spin_bytes(h) + h.tiles.size_bytes + h.beta.pairs.active.nbytes
     if isinstance(h.beta.matrix, SparseMatrix) and not h.symmetric:
         total += 2 * 8 * n_beta * ROWS_TRANSPOSED
     return total
@@ -84,7 +101,7 @@ def exchange_bytes(hamiltonian: ProductHamiltonian, n_rows: int, gathers: bool) 
     elements = n_rows * n_beta * (1 + (size > 1)) * hamiltonian.symmetric
     if size > 1:
         elements += n_beta * (n_alpha if gathers else 2 * shares.most)
-    return 8 * elements
+    return 8 * elements * numbers_of(hamiltonian.integrals)
 
 
 @dataclass(frozen=True)
@@ -104,7 +121,7 @@ def fit_product(
     `table_bytes` is the most that a rank holds besides vectors and exchanges. States are gathered where that
     fits, and otherwise go round a ring.
     """
-    elements = hamiltonian.partition.most * hamiltonian.shape[1]
+    elements = hamiltonian.partition.most * hamiltonian.shape[1] * numbers_of(hamiltonian.integrals)
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes)
     for gathers in (True, False) if len(hamiltonian.partition.bounds) > 2 else (True,):
         needed = vectors_bytes(elements, n_roots, fitted) + table_bytes
@@ -115,3 +132,19 @@ def fit_product(
         "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
         "give fewer strings, fewer threads, more ranks or more memory",
     )  # fmt: skip
+
+
+def fit_list(
+    hamiltonian: ListHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
+) -> MemoryFit:
+    """The fit of a list of determinants in the memory of a rank; InputError where there is none."""
+    numbers = numbers_of(hamiltonian.integrals)
+    elements, size = numbers * hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
+    kept_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
+    if kept_bytes > memory_bytes:
+        raise InputError(
+            "memory", f"holds {size_text(memory_bytes)} of the {size_text(kept_bytes)} that the list needs",
+            "give fewer determinants, more ranks or more memory",
+        )  # fmt: skip
+    fitted = fit_memory(elements, n_roots, criteria, memory_bytes - kept_bytes)
+    return MemoryFit(fitted, True, kept_bytes + vectors_bytes(elements, n_roots, fitted))

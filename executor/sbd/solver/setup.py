@@ -12,15 +12,18 @@ from typing import Any
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.lists.batched_list import BatchedList
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
+from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_memory, fit_product, tables_bytes
+from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_list, fit_product, tables_bytes
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
 
 USABLE = 0.95
@@ -47,11 +50,12 @@ class SolveSetup:
     hamiltonian: ProductHamiltonian | ListHamiltonian
     backend: VectorBackend | None
     criteria: Criteria
-    predicted_bytes: int | None
+    predicted_bytes: int
     device: str
     ranks: int
     gathers: bool
     peak_bytes: Callable[[], int | None]
+    pairs_contributing: int
 
 
 def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -70,15 +74,13 @@ def set_up_solve(
     world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
 ) -> SolveSetup:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
-    if isinstance(space, DeterminantList):
-        listed = ListHamiltonian(integrals, space, threads=threads, room_bytes=memory_bytes / 2)
-        fitted = fit_memory(len(space), n_roots, criteria, memory_bytes)
-        return SolveSetup(listed, None, fitted, None, "cpu", 1, True, _no_peak)
     gpu = chosen.free_bytes is not None
     if chosen.free_bytes is not None:
         memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
     memory_bytes = min(world.gather_objects(memory_bytes))
-    product = ProductHamiltonian(
+    if isinstance(space, DeterminantList):
+        return _set_up_list(integrals, space, chosen, world, n_roots, criteria, memory_bytes, threads)
+    product = product_hamiltonian(
         integrals, *space, threads=threads, room_bytes=memory_bytes / 2, rank_of=(world.rank, world.size),
         rates=cost.GPU if gpu else cost.CPU,
     )  # fmt: skip
@@ -92,13 +94,48 @@ def set_up_solve(
         table_bytes = tables_bytes(product)
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
-    device = "gpu" if gpu else "cpu"
+    device, pairs = "gpu" if gpu else "cpu", product.pairs_contributing
     if not gpu and world.size == 1:
-        return SolveSetup(product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak)
+        return SolveSetup(
+            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak, pairs
+        )  # fmt: skip
     make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
     backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
     return SolveSetup(
-        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes
+        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
+        pairs,
+    )  # fmt: skip
+
+
+def _set_up_list(
+    integrals: Integrals, basis: DeterminantList, chosen: ChosenDevice, world: Communicator, n_roots: int,
+    criteria: Criteria, memory_bytes: float, threads: int,
+) -> SolveSetup:  # fmt: skip
+    """The same for a list of determinants: on CPUs elements are kept where they fit in half of the memory."""
+    gpu = chosen.free_bytes is not None
+    listed = ListHamiltonian(
+        integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
+        rank_of=(world.rank, world.size),
+    )  # fmt: skip
+    peak_bytes = _no_peak
+    rows: HamiltonianRows = listed
+    if gpu:
+        from tnplan.executor.sbd.cuda.list_steps import CupyList, peak_bytes
+
+        rows = BatchedList(listed, CupyList(integrals.n_orbitals))
+        table_bytes = rows.size_bytes
+    else:
+        table_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
+    most = max(world.gather_objects(table_bytes))
+    fit = agree(world, lambda: fit_list(listed, most, n_roots, criteria, memory_bytes))
+    counted = rows.count() if isinstance(rows, BatchedList) else listed.pairs_contributing
+    pairs = sum(world.gather_objects(counted))
+    device = "gpu" if gpu else "cpu"
+    backend = None
+    if gpu or world.size > 1:
+        backend = DistributedVectors(listed, chosen.ranks, lambda dtype: rows)
+    return SolveSetup(
+        listed, backend, fit.criteria, fit.predicted_bytes, device, world.size, True, peak_bytes, pairs
     )
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.executor.sbd.basis.determinants import DeterminantList, ListHamiltonian
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
@@ -45,7 +45,7 @@ LENGTH_ERROR = 1e-2
 
 @dataclass(frozen=True)
 class SpinPenalty:
-    """A term weight (S^2 - s (s + 1))^2 of the operator, which raises states of another total spin.
+    """A term weight (S^2 - s (s + 1))^power of the operator, which raises states of another total spin.
 
     Parameters
     ----------
@@ -53,6 +53,10 @@ class SpinPenalty:
         The total spin s that is wanted: 0, 0.5, 1, ...
     weight
         In Hartree.
+    power
+        2, or 1, which is right for the least spin that the electrons can have.
+    every_state
+        Also look for states that have no part of the wanted spin; those are left out otherwise.
 
     Raises
     ------
@@ -62,11 +66,13 @@ class SpinPenalty:
     Examples
     --------
     >>> tnplan.SpinPenalty(1.0)
-    SpinPenalty(spin=1.0, weight=0.2)
+    SpinPenalty(spin=1.0, weight=0.2, power=2, every_state=False)
     """
 
     spin: float
     weight: float = 0.2
+    power: int = 2
+    every_state: bool = False
 
     def __post_init__(self) -> None:
         if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
@@ -75,6 +81,8 @@ class SpinPenalty:
             raise InputError(
                 "--spin-weight", f"is {self.weight!r}", f"give Hartrees above 0 and below {LARGEST_WEIGHT}"
             )
+        if self.power not in (1, 2):
+            raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
 def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
@@ -107,11 +115,14 @@ def solve(
     """
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
-    penalized = None
+    used = backend or HostVectors(hamiltonian)
+    used.target = None
     if penalty is not None:
-        penalized = _penalized(hamiltonian, integrals, penalty)
-        check_roots(n_roots, penalized.n_states(), "states that the spin penalty keeps")
-    used = backend or HostVectors(hamiltonian, penalized)
+        used.target = _spin_target(hamiltonian, integrals, penalty, used)
+        check_roots(
+            n_roots, used.target.n_states(used.total(used.target.count(hamiltonian)), hamiltonian.parities),
+            "states that the spin penalty keeps",
+        )  # fmt: skip
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
@@ -124,21 +135,28 @@ def solve(
             progress(replace(step, energies=energies))
 
     with blas_threads(hamiltonian.threads):
-        vectors = _begin(used, hamiltonian, n_roots, start, penalized, store, resume)
+        vectors = _begin(used, hamiltonian, n_roots, start, store, resume)
+        if len(vectors) < n_roots:
+            raise InputError(
+                "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
+                f"ask for {len(vectors)} at most",
+            )  # fmt: skip
         early = 0
-        if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalized is None:
+        if mixed_precision and isinstance(hamiltonian, ProductHamiltonian) and penalty is None:
             vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
         operator = used.operator(DOUBLE)
         begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
         found = davidson(operator, n_roots, begin, criteria, on_step)
         if store is not None and not found.converged:
             _keep(used, store, list(zip(found.states, found.parities, strict=True)))
+        energies = found.energies
+        if penalty is not None:
+            energies = used.energies(list(zip(found.states, found.parities, strict=True)))
         states = [used.collect(state) for state in found.states]
-    whole = replace(
-        found, states=states if used.first else [], energies=found.energies + integrals.core,
+    return replace(
+        found, states=states if used.first else [], energies=energies + integrals.core,
         early_multiplications=early,
     )  # fmt: skip
-    return whole if penalized is None else _with_energies(hamiltonian, integrals, whole)
 
 
 def _early(
@@ -172,24 +190,30 @@ def _keep(backend: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None
     backend.on_first(lambda: store.write([(state, parity) for state, parity in whole if state is not None]))
 
 
-def _penalized(hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty) -> PenalizedHamiltonian:
-    if not isinstance(hamiltonian, ProductHamiltonian):
-        raise InputError(
-            "spin penalty", "needs a product of half-strings", "leave it out for a list of determinants"
-        )
-    check_spin(penalty.spin, integrals)
-    penalized = PenalizedHamiltonian(hamiltonian, penalty.spin * (penalty.spin + 1), penalty.weight)
-    if not penalized.n_states():
+def _spin_target(
+    hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
+) -> SpinTarget:
+    """The spin that a penalty leaves alone; InputError where no determinant can have it."""
+    check_spin(penalty, integrals)
+    wanted = penalty.spin * (penalty.spin + 1)
+    target = SpinTarget(wanted, penalty.weight, penalty.power, penalty.every_state)
+    if not target.n_states(backend.total(target.count(hamiltonian)), hamiltonian.parities):
         raise InputError(
             "--spin", f"is {penalty.spin:g}, for which every determinant has too few open shells",
             "give strings that differ more, or another spin",
         )  # fmt: skip
-    return penalized
+    return target
 
 
-def check_spin(spin: float, integrals: Integrals) -> None:
-    """Refuse a total spin that the electrons cannot have."""
-    n_alpha, n_beta, n = integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
+def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
+    """Refuse a total spin that the electrons cannot have, or where orbitals do not tell S^2."""
+    if not integrals.has_common_orbitals:
+        raise InputError(
+            "--spin", f"needs orbitals that both spins share, and these are {integrals.kind}", "leave it out"
+        )
+    if penalty.every_state:
+        return
+    spin, n_alpha, n_beta, n = penalty.spin, integrals.n_alpha, integrals.n_beta, integrals.n_orbitals
     least, most = abs(n_alpha - n_beta), min(n_alpha + n_beta, 2 * n - n_alpha - n_beta)
     steps = spin - least / 2
     if not 0 <= 2 * steps <= most - least or abs(steps - round(steps)) > SPIN_ERROR:
@@ -202,15 +226,19 @@ def check_spin(spin: float, integrals: Integrals) -> None:
 
 def _begin(
     backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
-    penalized: PenalizedHamiltonian | None, store: SolveCheckpoint | None, resume: bool,
+    store: SolveCheckpoint | None, resume: bool,
 ) -> Vectors:  # fmt: skip
     """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
 
+    target = backend.target
+    parities_kept = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
+
     def given() -> list[tuple[Array, int]]:
-        kept = store.open(resume, hamiltonian.shape) if store is not None else []
-        if store is not None and not all(_is_state(penalized or hamiltonian, *one) for one in kept):
+        dtype = "complex128" if hamiltonian.integrals.is_complex else DOUBLE
+        kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
+        if store is not None and not all(_is_state(hamiltonian, parities_kept, *one) for one in kept):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
-        return kept or _parts(hamiltonian, start, penalized)
+        return kept or _parts(hamiltonian, start, parities_kept)
 
     # Only rank 0's whole states are large; the others hear how many there are, and their parities.
     given_states: list[tuple[Array, int]] = []
@@ -225,18 +253,17 @@ def _begin(
     return local if len(local) >= n_roots else [*local, *backend.lowest(n_roots)]
 
 
-def _is_state(operator: Hamiltonian | PenalizedHamiltonian, vector: Array, parity: int) -> bool:
-    """Whether a vector has length 1 and the parity."""
-    if parity not in operator.parities:
+def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array, parity: int) -> bool:
+    """Whether a vector has length 1 and the parity, which is one of those given."""
+    if parity not in parities:
         return False
-    return abs(float(np.linalg.norm(operator.project(vector, parity))) - 1) < LENGTH_ERROR
+    return abs(float(np.linalg.norm(hamiltonian.project(vector, parity))) - 1) < LENGTH_ERROR
 
 
 def _parts(
-    hamiltonian: Hamiltonian, start: Sequence[Array], penalized: PenalizedHamiltonian | None
+    hamiltonian: Hamiltonian, start: Sequence[Array], parities: tuple[int, ...]
 ) -> list[tuple[Array, int]]:
     """Given whole states, split by parity, and of each part what those before leave, normalized."""
-    operator = penalized or hamiltonian
     parts: list[tuple[Array, int]] = []
     for state in start:
         if state.shape != hamiltonian.shape or not np.isfinite(state).all() or not np.any(state):
@@ -245,8 +272,8 @@ def _parts(
                 f"give states of the shape {hamiltonian.shape}",
             )  # fmt: skip
         scaled = state / np.abs(state).max()
-        for parity in operator.parities:
-            part = operator.project(scaled / np.linalg.norm(scaled), parity)
+        for parity in parities:
+            part = hamiltonian.project(scaled / np.linalg.norm(scaled), parity)
             for other, kind in parts:
                 if kind == parity:
                     part = part - np.vdot(other, part) * other
@@ -254,23 +281,3 @@ def _parts(
             if size > PRESENT:
                 parts.append((part / size, parity))
     return parts
-
-
-def _with_energies(hamiltonian: Hamiltonian, integrals: Integrals, found: Solution) -> Solution:
-    """The solution with energies of H, the core's added."""
-    pairs = zip(found.states, found.parities, strict=True)
-    of_h = np.array([np.vdot(state, hamiltonian.apply(state, parity)) for state, parity in pairs])
-    return replace(found, energies=of_h + integrals.core)
-
-
-def as_product(
-    hamiltonian: Hamiltonian, integrals: Integrals, state: Array
-) -> tuple[ProductHamiltonian, Array]:
-    """A product Hamiltonian whose space holds the state, and the state in it."""
-    if isinstance(hamiltonian, ProductHamiltonian):
-        return hamiltonian, state
-    basis: DeterminantList = hamiltonian.basis
-    whole = ProductHamiltonian(
-        integrals, basis.alpha_strings, basis.beta_strings, threads=hamiltonian.threads, dense=False
-    )
-    return whole, basis.embed(state)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian
-from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
@@ -22,22 +22,30 @@ from tnplan.executor.sbd.solver.initial_guess import (
     count_at_start,
     lowest,
     lowest_determinants,
-    lowest_of_list,
     lowest_states,
 )
 
 Array = Any
 Host = NDArray[Any]
 Result = TypeVar("Result")
+Hamiltonian = ProductHamiltonian | ListHamiltonian
 
 
 class VectorBackend(Protocol):
     """Where vectors lie. All calls are collective over the ranks, of which rank 0 is `first`."""
 
     first: bool
+    target: SpinTarget | None
+    """The spin that a penalty of the operator leaves alone, where there is one."""
 
     def operator(self, dtype: str) -> Operator:
         """The operator that is diagonalized, in a precision; one at a time."""
+
+    def energies(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of the Hamiltonian without the penalty, by the operator made last."""
+
+    def total(self, values: Host) -> Host:
+        """The sum over the ranks of small arrays."""
 
     def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
         """Vectors to start from, in fp64 of the host, with their parities."""
@@ -59,26 +67,33 @@ class HostVectors:
     """All of a state on this process's CPU."""
 
     first = True
+    target: SpinTarget | None = None
 
-    def __init__(
-        self, hamiltonian: ProductHamiltonian | ListHamiltonian, penalized: PenalizedHamiltonian | None = None
-    ) -> None:
-        self._hamiltonian, self._penalized = hamiltonian, penalized
+    def __init__(self, hamiltonian: Hamiltonian) -> None:
+        self._hamiltonian = hamiltonian
 
     def operator(self, dtype: str) -> Operator:
         """The Hamiltonian, with its penalty."""
-        if self._penalized is not None:
-            return self._penalized
-        return self._hamiltonian.as_type(dtype) if dtype != "float64" else self._hamiltonian  # type: ignore[union-attr]
+        if self.target is not None:
+            return PenalizedHamiltonian(self._hamiltonian, self.target)
+        h = self._hamiltonian
+        return h.as_type(dtype) if isinstance(h, ProductHamiltonian) and dtype != "float64" else h
+
+    def energies(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of H."""
+        h = self._hamiltonian
+        return np.array([np.vdot(state, h.apply(state, parity)).real for state, parity in states])
+
+    def total(self, values: Host) -> Host:
+        """The values."""
+        return values
 
     def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
         """The lowest states among the determinants of least energy."""
         h = self._hamiltonian
-        if isinstance(h, ListHamiltonian):
-            return lowest_of_list(h, n_roots)
-        chosen, _ = lowest_determinants(h, n_roots, self._penalized)
-        few = lowest_states(h, n_roots, chosen, self._penalized)
-        return [(state.rows(0, *h.shape), state.parity) for state in few]
+        chosen, _ = lowest_determinants(h, n_roots, self.target)
+        few = lowest_states(h, n_roots, chosen, self.target)
+        return [(state.rows(0, h.shape[0], h.shape[1:]), state.parity) for state in few]
 
     def local(self, state: Host | None) -> Host:
         """The whole state."""
@@ -87,7 +102,7 @@ class HostVectors:
 
     def put(self, part: Host, dtype: str) -> Array:
         """The state in that precision."""
-        return np.asarray(part, dtype)
+        return np.asarray(part, part.dtype if part.dtype.kind == "c" else dtype)
 
     def collect(self, vector: Array) -> Host | None:
         """The vector itself."""
@@ -101,42 +116,56 @@ class HostVectors:
 class DistributedVectors:
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
 
+    target: SpinTarget | None = None
+
     def __init__(
-        self, hamiltonian: ProductHamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows],
+        self, hamiltonian: Hamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows],
         gathers: bool = True,
     ) -> None:  # fmt: skip
-        """`hamiltonian` has the tables of all strings and this rank's rows; see `DistributedHamiltonian`."""
+        """`hamiltonian` has the tables of all rows and makes this rank's; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
         self._make, self._gathers = make, gathers
+        self._dtype = "complex128" if hamiltonian.integrals.is_complex else "float64"
         self._rows: Any = None
+        self._operator: Any = None
         self.first = ranks.rank == 0
 
     def operator(self, dtype: str) -> Operator:
         """H over the ranks; the one before is given up first, so that there are never two."""
-        self._rows = None
+        self._rows = self._operator = None
         self._rows = self._make(dtype)
-        return DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
+        self._operator = DistributedHamiltonian(self._rows, self._partition, self._ranks, self._gathers)
+        return self._operator if self.target is None else PenalizedHamiltonian(self._operator, self.target)
+
+    def energies(self, states: list[tuple[Array, int]]) -> Host:
+        """Expectation values of H."""
+        products = [state.conj() * self._operator.apply(state, parity) for state, parity in states]
+        return self.total(np.array([float(product.sum().real) for product in products]))
+
+    def total(self, values: Host) -> Host:
+        """The sum over the ranks, in their order."""
+        return np.asarray(sum(self._ranks.gather_objects(values)))
 
     def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
         """The lowest states among the determinants of least energy on any rank."""
-        h = self._hamiltonian
-        found = self._ranks.gather_objects(lowest_determinants(h, n_roots))
+        h, target = self._hamiltonian, self.target
+        found = self._ranks.gather_objects(lowest_determinants(h, n_roots, target))
         numbers, energies = (np.concatenate([part[side] for part in found]) for side in (0, 1))
 
         def states() -> list[SparseState]:
-            return lowest_states(h, n_roots, numbers[lowest(energies, count_at_start(n_roots))])
+            return lowest_states(h, n_roots, numbers[lowest(energies, count_at_start(n_roots))], target)
 
         few: list[SparseState] = self.on_first(states)
-        return [(state.rows(*h.rows, h.shape[1]), state.parity) for state in few]
+        return [(state.rows(*h.rows, h.shape[1:]), state.parity) for state in few]
 
     def local(self, state: Host | None) -> Host:
         """Rank 0 sends every rank its rows."""
-        ranks, shares, n_beta = self._ranks, self._partition, self._hamiltonian.shape[1]
+        ranks, shares, row = self._ranks, self._partition, self._hamiltonian.shape[1:]
         if state is not None and self.first:
-            whole = np.ascontiguousarray(state, np.float64)
+            whole = np.ascontiguousarray(state, self._dtype)
             ranks.exchange(self._parts(whole), [])
             return whole[slice(*shares.rows(0))]
-        part = np.empty((shares.count(ranks.rank), n_beta))
+        part = np.empty((shares.count(ranks.rank), *row), self._dtype)
         if part.size:
             ranks.exchange([], messages(0, [part]))
         return part
@@ -148,12 +177,12 @@ class DistributedVectors:
     def collect(self, vector: Array) -> Host | None:
         """Rank 0 receives the rows of all ranks."""
         ranks, shares = self._ranks, self._partition
-        rows = np.ascontiguousarray(self._rows.get(vector), np.float64)
+        rows = np.ascontiguousarray(self._rows.get(vector), self._dtype)
         if not self.first:
             if rows.size:
                 ranks.exchange(messages(0, [rows]), [])
             return None
-        whole = np.empty(self._hamiltonian.shape)
+        whole = np.empty(self._hamiltonian.shape, self._dtype)
         whole[slice(*shares.rows(0))] = rows
         ranks.exchange([], self._parts(whole))
         return whole

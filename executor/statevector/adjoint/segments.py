@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives import generators, pauli_words, word_matrix
+from tnplan.planner.networks.circuits.derivatives.generators import generators, pauli_words, word_matrix
 
 Word = tuple[int, int, complex]
 """The masks x and z over all qubits, bit q for qubit q, and the coefficient."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
-from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
+from tnplan.executor.statevector.cpu.tile_room import tile_room
+from tnplan.executor.statevector.cpu.vector_tables import vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
-from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.compiled.ahead import Sample, Samples
 
@@ -29,11 +29,10 @@ def gradient_kernels(dtype: str) -> list[Samples]:
 def of_passes(dtype: str) -> list[Sample]:
     """The kernel of a pass."""
     real = np.empty(0, dtype).real.dtype
-    tables = pass_tables(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, 0)
-    values = np.zeros(1, real)
+    tables = vector_pass(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, real, 0)
     return [(
         tiled_pass_kernel.run_tiles,
-        (np.zeros(8, real), 0, flat_pass(tables), values, values, tile_room(tables, real), 0, 0),
+        (np.zeros(8, real), 0, tables.flat, tables.numbers, tile_room(tables, real), 0, 0),
     )]  # fmt: skip
 
 

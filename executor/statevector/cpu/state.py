@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.tile_room import flat_pass, tile_room
-from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
+from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
+from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
+from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
@@ -18,7 +17,9 @@ from tnplan.planner.common.arrays import Array
 
 Work = Callable[[int, int], None]
 
-TILES = {"complex64": Tile(16, 5, 4), "complex128": Tile(15, 4, 4)}
+TILES = {
+    "complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)
+}  # fmt: skip
 """Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
 LOW = 4
 """Diagonals select by all of the lowest bits of a tile, so that their tables are read in runs."""
@@ -32,8 +33,6 @@ LEAST_WORD_BITS = 3
 """Words are summed over 8 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
-ALIGNMENT_BYTES = 64
-"""Amplitudes begin on a cache line."""
 
 
 class HostState:
@@ -43,50 +42,67 @@ class HostState:
 
     def __init__(self, n_bits: int, dtype: str, threads: int = 1, rank: int = 0) -> None:
         self.n_bits, self.rank, self.threads = n_bits, rank, threads
-        self.tile = TILES[dtype]
-        self.amplitudes = _aligned(1 << n_bits, np.dtype(dtype))
-        self.restart()
+        self.tile, self.dtype = TILES[dtype], dtype
+        self._amplitudes = aligned((1 << n_bits,), np.dtype(dtype))
+        self._begin()
+
+    @property
+    def amplitudes(self) -> Array:
+        """The memory itself, which may be changed."""
+        self._varying = -1
+        return self._amplitudes
 
     def restart(self) -> None:
         """Back to |0...0>."""
-        self.amplitudes.fill(0)
+        self._amplitudes.fill(0)
+        self._begin()
+
+    def _begin(self) -> None:
+        """|0...0> from amplitudes that are all 0."""
         if self.rank == 0:
-            self.amplitudes[0] = 1
+            self._amplitudes[0] = 1
+        self._varying = 0
+        """The bits that are not 0 in the index of some amplitude that is not 0, and perhaps others."""
 
-    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[PassTables]:
+    def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[VectorPass]:
         """The tables of passes; a host alone has no exchanges."""
-        return [pass_tables(step, self.n_bits, LOW) for step in steps if isinstance(step, Pass)]
+        real = self._amplitudes.real.dtype
+        return [
+            vector_pass(step, self.n_bits, real, LOW, self.rank) for step in steps if isinstance(step, Pass)
+        ]
 
-    def is_divisible(self, tables: PassTables) -> bool:
+    def is_divisible(self, tables: VectorPass) -> bool:
         """Whether `bind_part` can divide a pass."""
         return True
 
     def bind_part(
-        self, tables: PassTables, bits: Sequence[int], part: int, share: int = 0
+        self, tables: VectorPass, bits: Sequence[int], part: int, share: int = 0
     ) -> Callable[[], None]:  # fmt: skip
         """The call that does a pass on the amplitudes whose `bits`, which it does not hold, have a value.
 
         Exchanges come in turn with it, so that their `share` makes no difference.
         """
         far = tables.far[~np.isin(tables.far, bits)]
-        return lambda: self._run(replace(tables, far=far), index_of(part, bits))
+        return lambda: self._run(tables, far, index_of(part, bits))
 
-    def apply(self, tables: PassTables) -> None:
-        """Do a pass."""
-        self._run(tables, 0)
+    def apply(self, tables: VectorPass) -> None:
+        """Do a pass. Tiles of zeros stay as they are."""
+        varying = self._varying
+        self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
+        self._varying = varying | mask_of(tables.flat.held.tolist())
 
-    def _run(self, tables: PassTables, start: int) -> None:
-        """Do a pass on the tiles whose bits are far ones or those of `start`."""
+    def _run(self, tables: VectorPass, far: Array, start: int) -> None:
+        """Do a pass on the tiles whose bits are `far` ones or those of `start`."""
         from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
 
-        real = self.amplitudes.real.dtype
-        values_re, values_im = tables.values.real.astype(real), tables.values.imag.astype(real)
-        flat = self.amplitudes[start:].view(real)
-        passed, base = flat_pass(tables), self.rank << self.n_bits | start
-        n_tiles = 1 << len(tables.far)
+        real = self._amplitudes.real.dtype
+        flat = self._amplitudes[start:].view(real)
+        base = self.rank << self.n_bits | start
+        passed, n_tiles = tables.flat._replace(far=far), 1 << len(far)
+        self._varying = -1
 
         def work(first: int, last: int) -> None:
-            run_tiles(flat, base, passed, values_re, values_im, tile_room(tables, real), first, last)
+            run_tiles(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -97,7 +113,7 @@ class HostState:
         out = np.empty(1 << (self.n_bits - chunk_bits))
         over_chunks(
             len(out), self.threads,
-            lambda first, last: chunk_sums(self.amplitudes, chunk_bits, first, last, out),
+            lambda first, last: chunk_sums(self._amplitudes, chunk_bits, first, last, out),
         )  # fmt: skip
         return out
 
@@ -110,7 +126,7 @@ class HostState:
         over_chunks(
             self.threads, self.threads,
             lambda first, last: draw(
-                self.amplitudes, chunk_bits, chunks, rests, cuts[first], cuts[last], out
+                self._amplitudes, chunk_bits, chunks, rests, cuts[first], cuts[last], out
             ), 1,
         )  # fmt: skip
         return out
@@ -119,27 +135,27 @@ class HostState:
         """The probability, float64 [2^m], of each value of some bits, the first least significant."""
         from tnplan.executor.statevector.cpu.measure_kernel import marginal
 
-        n_parts = min(len(self.amplitudes), max(1, TABLE_PARTS >> len(bits)))
+        n_parts = min(len(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
         parts = np.zeros((n_parts, 1 << len(bits)))
         places = np.array(bits, np.int64)
-        size = len(self.amplitudes) // n_parts
+        size = len(self._amplitudes) // n_parts
 
         def work(first: int, last: int) -> None:
             for part in range(first, last):
-                marginal(self.amplitudes, places, part * size, (part + 1) * size, parts[part])
+                marginal(self._amplitudes, places, part * size, (part + 1) * size, parts[part])
 
         over_chunks(n_parts, self.threads, work)
         return np.asarray(parts.sum(axis=0))
 
     def pauli(self, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
-        return self.pauli_with(self.amplitudes, 0, x, z)
+        return self.pauli_with(self._amplitudes, 0, x, z)
 
     def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""
         from tnplan.executor.statevector.cpu.measure_kernel import pauli
 
-        local = self.amplitudes[first : first + len(others)]
+        local = self._amplitudes[first : first + len(others)]
         n_parts = min(PARTS, len(local))
         parts = np.zeros(n_parts, np.complex128)
         size = len(local) // n_parts
@@ -153,13 +169,13 @@ class HostState:
 
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
-        found = HostState(self.n_bits, self.amplitudes.dtype.name, self.threads, self.rank)
+        found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
         found.amplitudes.fill(0)
         return found
 
     def add_word(self, source: HostState, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
-        self.add_word_of(source.amplitudes, 0, x, z, factor)
+        self.add_word_of(source._amplitudes, 0, x, z, factor)
 
     def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
         """The same for others[i] at first + (i ^ x)."""
@@ -180,22 +196,22 @@ class HostState:
         from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
 
         if self.n_bits < LEAST_WORD_BITS:
-            return np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
-        size = min(WORD_PART, len(self.amplitudes))
+            return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
+        size = min(WORD_PART, len(self._amplitudes))
         masks = np.array(words, np.int64).reshape(-1, 2)
-        parts = np.zeros((len(self.amplitudes) // size, len(words), 2))
+        parts = np.zeros((len(self._amplitudes) // size, len(words), 2))
 
         def work(first: int, last: int) -> None:
             for part in range(first, last):
                 stop = (part + 1) * size
-                pauli_words(other.amplitudes, self.amplitudes, masks, part * size, stop, parts[part])
+                pauli_words(other._amplitudes, self._amplitudes, masks, part * size, stop, parts[part])
 
         over_chunks(len(parts), self.threads, work)
         return np.asarray(parts.sum(axis=0) @ [1, 1j])
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
-        return np.asarray(self.amplitudes[indices])
+        return np.asarray(self._amplitudes[indices])
 
     def part(self) -> Array:
         """The amplitudes of this rank, the memory itself."""
@@ -206,6 +222,27 @@ class HostState:
     def load(self, amplitudes: Array) -> None:
         """Set the amplitudes of this rank."""
         self.amplitudes[:] = amplitudes
+
+
+def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[VectorPass]:
+    """What `apply_to_rows` needs of passes over states of so many bits."""
+    return [vector_pass(one, n_bits, np.empty(0, dtype).real.dtype, LOW) for one in passes]
+
+
+def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
+    """Do a pass on every row of an array, complex [rows, 2^n], contiguous."""
+    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
+
+    real = rows.real.dtype
+    flat = rows.reshape(-1).view(real)
+    n_bits = len(tables.flat.held) + len(tables.far)
+    far = np.concatenate([tables.far, np.arange(n_bits, n_bits + len(rows).bit_length())])
+    passed = tables.flat._replace(far=far)
+
+    def work(first: int, last: int) -> None:
+        run_tiles(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
+
+    over_chunks(len(rows) << len(tables.far), threads, work)
 
 
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:
@@ -219,9 +256,3 @@ def over_chunks(count: int, threads: int, work: Work, length: int | None = None)
             pool.submit(work, first, min(count, first + length)) for first in range(0, count, length)
         ]:
             done.result()
-
-
-def _aligned(count: int, dtype: np.dtype[Any]) -> Array:
-    memory = np.empty(count * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT_BYTES
-    return memory[start : start + count * dtype.itemsize].view(dtype)

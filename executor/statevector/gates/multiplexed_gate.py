@@ -28,6 +28,8 @@ The kernels of CPU and GPU hold 2^LARGEST_TARGETS rows of a gate at once; `pass_
 """
 SWAPPED = (0, 2, 1, 3)
 """The rows of two bits, those of one changing places with those of the other."""
+GATES_KEPT = 4096
+"""Distinct matrices of gates that are remembered."""
 MERGES_KEPT = 4096
 """Products of two gates that are remembered."""
 
@@ -85,12 +87,31 @@ def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
 
 
 def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
-    """A unitary gate on its qubits, multiplexed; raises InputError where it is none or too large."""
-    side = len(gate.matrix)
-    product = gate.matrix @ gate.matrix.conj().T
-    if not np.allclose(product, np.eye(side), rtol=0, atol=UNITARY):
+    """A unitary gate on its qubits, multiplexed; raises InputError where it is none or too large.
+
+    Gates with the same matrix share the arrays of what they become.
+    """
+    if len(gate.qubits) > LARGEST_TARGETS:
+        made = from_matrix(gate.qubits, gate.matrix, place) if _is_unitary(gate.matrix) else None
+    else:
+        known = _known_gate(gate.matrix.tobytes())
+        made = None if known is None else known.on(gate.qubits)
+    if made is None:
         raise InputError(place, "is not unitary", "give a unitary matrix or a channel")
-    return from_matrix(gate.qubits, gate.matrix, place)
+    return made
+
+
+@lru_cache(GATES_KEPT)
+def _known_gate(matrix: bytes) -> MultiplexedGate | None:
+    """A unitary matrix on qubits 0, 1, ...; None for another one."""
+    values = np.frombuffer(matrix, np.complex128)
+    q = (len(values).bit_length() - 1) // 2
+    values = values.reshape(2**q, 2**q)
+    return from_matrix(tuple(range(q)), values) if _is_unitary(values) else None
+
+
+def _is_unitary(matrix: Array) -> bool:
+    return bool(np.all(np.abs(matrix @ matrix.conj().T - np.eye(len(matrix))) <= UNITARY))
 
 
 def from_matrix(qubits: tuple[int, ...], matrix: Array, place: str = "matrix") -> MultiplexedGate:

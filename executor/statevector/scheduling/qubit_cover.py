@@ -34,17 +34,17 @@ def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
     return int(held)
 
 
-def cover(gates: Sequence[MultiplexedGate], always: int, size: int) -> list[int]:
+def cover(gates: Sequence[MultiplexedGate], always: int, size: int, several: bool = True) -> list[int]:
     """The masks of `size` bits or fewer that do all gates one after another: as few as are found.
 
-    The best bits for one pass after another, unless fewer come of following several ways at once.
+    The best bits for one pass after another, unless fewer come of following `several` ways at once.
     """
     targets, masks, _ = _columns(gates)
-    return list(_cover(targets.tobytes(), masks.tobytes(), always, size))
+    return list(_cover(targets.tobytes(), masks.tobytes(), always, size, several))
 
 
 @lru_cache(COVERS_KEPT)
-def _cover(targets: bytes, masks: bytes, always: int, size: int) -> tuple[int, ...]:
+def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) -> tuple[int, ...]:
     """The same for the masks of gates."""
     if not targets:
         return ()
@@ -55,7 +55,9 @@ def _cover(targets: bytes, masks: bytes, always: int, size: int) -> tuple[int, .
     every = always | int(np.bitwise_or.reduce(columns[0]))
     greedy = _search(columns, always, size, 1, 0, len(columns[0]))
     assert greedy is not None
-    if len(greedy) == 1 or len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
+    if not several or len(greedy) == 1:
+        return tuple(greedy)
+    if len(greedy) == 1 - (size - every.bit_count()) // (size - always.bit_count()):
         return tuple(greedy)
     return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 

@@ -18,6 +18,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     mask_of,
 )
 from tnplan.executor.statevector.gates.phase_commutation import commute_phases
+from tnplan.executor.statevector.gates.rotations import as_rotations
 from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, cover, forget_covers, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, Stage, make_stages
@@ -34,6 +35,8 @@ EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
 short as they may be."""
 WIDE_FROM = 26
 """States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
+SEARCH_FROM = 23
+"""On a processor, a pass over a state of fewer bits takes less time than the search for fewer passes."""
 LEAST_SAVED = 0.25
 """Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
 as much."""
@@ -51,7 +54,8 @@ class Tile:
     runs are made as long as they can be without more time. Where passes become `programs`, phases of many
     bits at once cost little, so that gates are taken apart into them and rotations, and an exchange of two
     bits at the end of a pass costs nothing, so that exchanges between ranks move long runs. Tiles have
-    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where that takes less time.
+    `wide_bits` (0: never) in states of `WIDE_FROM` bits or more where that takes less time. A device that
+    has `rotations` takes gates as `as_rotations` gives them, and fuses them itself.
     """
 
     bits: int
@@ -60,6 +64,7 @@ class Tile:
     register_bits: int = 0
     programs: bool = False
     wide_bits: int = 0
+    rotations: bool = False
 
     @property
     def wide(self) -> Tile:
@@ -113,6 +118,8 @@ def compile_gates(
     n_bits = len(before)
     n_inside = n_bits if n_inside is None else n_inside
     placed, after = rename(gates, before) if mode == "compiled" else ([b.on(before) for b in gates], before)
+    if mode == "compiled" and tile.rotations:
+        placed = as_rotations(placed, n_bits)
     if mode == "compiled" and tile.register_bits:
         placed = commute_phases(placed, n_bits, tile.programs)
     stages, moved = make_stages(placed, n_bits, n_inside)
@@ -130,7 +137,7 @@ def compile_gates(
         else:
             groups = [(_held(part, n_inside, tile), part) for part in _in_order(gates, mode)]
         made = [
-            Pass(held, tuple(part) if mode == "gates" else _fused(part, held, n_bits, tile))
+            Pass(held, tuple(part) if mode == "gates" or tile.rotations else _fused(part, held, n_bits, tile))
             for held, part in groups
         ]
         if made and tile.programs and mode == "compiled" and following and following.exchange:
@@ -227,11 +234,11 @@ def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Gro
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    for held in cover(gates, low, size):
+    for held in cover(gates, low, size, several=not tile.rotations or n_bits >= SEARCH_FROM):
         part, left = sweep(left, held)
-        if tile.programs and left:
+        if (tile.programs or tile.rotations) and left:
             needed, later = _needed(part)
-            if len(later) <= MOST_LATER * n_bits:
+            if tile.rotations or len(later) <= MOST_LATER * n_bits:
                 part, left = needed, later + left
         groups.append((_fill(held, n_bits, size), part))
     return groups

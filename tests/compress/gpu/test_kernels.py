@@ -26,7 +26,7 @@ from tnplan.compress.cpu import rans
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.cpu.frame import encode_frame, quantize
 from tnplan.compress.format import choice
-from tnplan.compress.format.bit_tiling import NATURAL, class_counts, sampled
+from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import error_limit, extent, quantizer
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.reflection import fill_reflected, reflection_of
@@ -44,7 +44,8 @@ from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, overlap_sums,
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
     "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
-    "fixed_length/decode.cu", "fixed_length/encode.cu", "rans/decode.cu", "rans/encode.cu", "rans/heads.cu",
+    "fixed_length/decode.cu", "fixed_length/encode.cu", "predicted/join.cu", "predicted/split.cu",
+    "rans/decode.cu", "rans/encode.cu", "rans/heads.cu",
 )  # fmt: skip
 KINDS = (
     ("normal", 1e-3), ("sparse", 1e-2), ("nonfinite", 1e-2), ("product", 1e-3), ("constant", 1e-2),
@@ -356,7 +357,10 @@ def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes
     beside = np.stack([beside, *(beside ^ np.uint64(1 << axis) for axis in range(n_axes))])
     taken = flat_values(array).reshape(-1, header.components)[beside.reshape(-1)].reshape(-1)
     q, _ = quantize(taken, header, limits)
-    return class_counts(np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape))
+    magnitudes = np.abs(q[:, : beside.size].astype(np.int64)).sum(axis=0).reshape(beside.shape)
+    classes = np.minimum(np.ceil(np.log2(1.0 + magnitudes)), CLASSES - 1).astype(np.int64)
+    pairs = CLASSES * classes[0] + classes[1:]
+    return np.array([np.bincount(row, minlength=CLASSES**2) for row in pairs]).reshape(-1, CLASSES, CLASSES)
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")

@@ -29,6 +29,7 @@ from tnplan.executor.pauli.algebra.gates import (
     gate_steps,
     heisenberg_matrix,
     local_words,
+    named_rotations,
     rotation,
 )
 from tnplan.executor.pauli.algebra.schroedinger import forward
@@ -38,6 +39,7 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.gates import gate, rz
+from tnplan.planner.networks.circuits.qasm.standard_gates import INCLUDED
 
 OBSERVABLE = parse("Z2 + 0.5*X0 Y3 - 0.25*Z1 Z4 + 0.1*X2", 5)
 BLOCH = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1], [0.3, 0.2, 0.1], [1, 0, 0]])
@@ -156,6 +158,17 @@ def test_gates_with_angles_are_rotations_for_gradients(name: str, angle: float) 
         steps = gate_steps(Gate(name, tuple(range(n)), matrix, (angle,)), rotations=True)
         assert len(steps) == len(NAMED_ROTATIONS[name])
         np.testing.assert_allclose(maps(steps, n), heisenberg_matrix([matrix]), atol=1e-13)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMED_ROTATIONS, "u", "u2", "u3"} & INCLUDED.keys()))
+def test_gates_of_openqasm_are_the_rotations_of_their_names(name: str) -> None:
+    """Angles of the rotations change with those of the gate; other gates of the table are qsim's."""
+    kind = INCLUDED[name]
+    params = (0.3, -1.2, 2.1)[: kind.n_params]
+    item = Gate(name, tuple(range(kind.n_qubits)), np.asarray(kind.matrix(*params), complex), params)
+    steps = named_rotations(item)
+    assert len(steps) >= kind.n_params
+    np.testing.assert_allclose(maps(steps, kind.n_qubits), heisenberg_matrix([item.matrix]), atol=1e-13)
 
 
 def test_the_matrix_of_a_gate_decides_where_its_name_is_wrong() -> None:

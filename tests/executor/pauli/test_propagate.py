@@ -85,6 +85,30 @@ def test_every_gate_maps_every_word_as_its_matrix(name: str, run: Propagate) -> 
             np.testing.assert_allclose(dense(done.result), image, atol=1e-14)
 
 
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_gate_is_prepared_once_for_all_its_qubits(name: str) -> None:
+    """On scattered qubits it maps every word as its matrix does, and shares the arrays of the first one."""
+    kind, places = KINDS[name], (3, 0, 4)[: KINDS[name].n_qubits]
+    angles = [0.3, 0.7][: kind.n_params]
+    first = gate_steps(gate(name, range(kind.n_qubits), angles))
+    other = gate_steps(gate(name, places, angles))
+    for one, moved in zip(first, other, strict=True):
+        if not isinstance(one, Rotation):
+            assert not isinstance(moved, Rotation)
+            shared = "images" if isinstance(one, Clifford) else "matrix"
+            assert getattr(moved, shared) is getattr(one, shared)
+    words, matrix = local_words(kind.n_qubits), gate(name, range(kind.n_qubits), angles).matrix
+    for a, word in enumerate(words):
+        start = pauli_sum([(*word_masks(places, a), 1.0)], 5)
+        image = matrix.conj().T @ word @ matrix
+        parts = np.einsum("bij,ji->b", words, image).real / len(matrix)
+        expected = pauli_sum(
+            [(*word_masks(places, b), c) for b, c in enumerate(parts.tolist()) if abs(c) > 1e-14], 5
+        )
+        found = {(x, z): c for x, z, c in propagate(other, start, keep_cliffords=True).result.masks()}
+        assert found == pytest.approx({(x, z): c for x, z, c in expected.masks()}, abs=1e-14)
+
+
 def test_the_conventions_are_those_of_textbooks() -> None:
     cases = (
         ("cnot", (0, 1), "Z0 Y1", "1.0 Y1"), ("s", (0,), "X0", "-1.0 Y0"), ("h", (0,), "X0", "1.0 Z0"),

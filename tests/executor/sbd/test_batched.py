@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -259,3 +261,51 @@ def test_what_a_gpu_cannot_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cupy_batch, "LEAST_CAPABILITY", 1000)
     with pytest.raises(InputError, match="device: has compute capability"):
         cupy_batch.check_gpu(1)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("size", [1, 3])
+def test_opposite_excitations_of_the_kernel(size: int, tmp_path: Path) -> None:
+    pytest.importorskip("cupy", reason="needs CuPy")
+    from tests.support.kernels.list_emulator import FOLDER, EmulatedKernels
+    from tnplan.executor.sbd.cuda.steps import THREADS, excite_defines
+
+    kernels = EmulatedKernels(FOLDER / "excite.cu", excite_defines("float64"), tmp_path)
+
+    class Steps(NumpyBatch):
+        """NumPy's steps, with this one by the kernel."""
+
+        def add_exchange(self, block: Any, active: Any, partners: Any, factor: float, x: Any, y: Any) -> None:
+            n_rows, n_beta = y.shape
+            kernels(
+                "exchange", n_rows * -(-n_beta // THREADS), *map(np.int64, y.shape), *block.singles,
+                block.up, active, partners, np.float64(factor), x, y,
+            )  # fmt: skip
+
+    integrals = random_integrals(7, 3, 2, 4)
+    sets = [string_set(some_strings(7, spin, 20, 9), integrals) for spin in (3, 2)]
+    whole = ProductHamiltonian(integrals, *sets, threads=1)
+    x = np.random.default_rng(0).standard_normal(whole.shape)
+
+    def work(ranks: Any) -> np.ndarray:
+        h = ProductHamiltonian(integrals, *sets, threads=1, rank_of=(ranks.rank, ranks.size))
+        made = []
+        for steps in (Steps(), NumpyBatch()):
+            operator = DistributedHamiltonian(BatchedHamiltonian(h, steps), h.partition, ranks, size == 1)
+            made.append(operator.apply_spin_square(x[slice(*h.rows)].copy()))
+        np.testing.assert_allclose(*made, atol=1e-14)
+        return made[0]
+
+    found = np.concatenate(run_ranks(size, work))
+    np.testing.assert_allclose(found, whole.apply_spin_square(x), atol=1e-13)
+
+
+@needs_gpus(1)
+def test_a_gpu_gives_the_spin() -> None:
+    integrals = random_integrals(9, 4, 3, 4)
+    sets = [string_set(some_strings(9, spin, 60, 9), integrals) for spin in (4, 3)]
+    h = ProductHamiltonian(integrals, *sets, threads=1)
+    steps = gpu_steps()
+    x = np.random.default_rng(0).standard_normal(h.shape)
+    made = steps.get(on_one_rank(h, steps).apply_spin_square(steps.put(x)))
+    np.testing.assert_allclose(made, h.apply_spin_square(x), atol=1e-12)

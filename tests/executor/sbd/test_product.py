@@ -16,15 +16,16 @@ from tests.support.engines.sbd import (
     some_strings,
     string_set,
 )
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian, from_product
+from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.excitations import find_singles
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import dense_two
-from tnplan.executor.sbd.basis.strings import StringSet, read_strings
-from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, apply_spin_square
+from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
-from tnplan.planner.common.errors import InputError
 
 
 def reference(integrals, alpha: list[int], beta: list[int]) -> np.ndarray:
@@ -106,7 +107,8 @@ def test_more_than_64_orbitals() -> None:
     used = sorted({p for values in small for value in values for p in range(n) if value >> p & 1})
     pairs = np.array(used)
     p, q = np.meshgrid(pairs, pairs, indexing="ij")
-    from tnplan.executor.sbd.basis.integrals import from_arrays, pair_number
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.integrals import pair_number
 
     number = pair_number(p, q, n).ravel()
     two = integrals.two[np.ix_(number, number)].reshape((len(used),) * 4)
@@ -145,8 +147,6 @@ def test_a_list_equals_the_reference() -> None:
     strings = [every_string(5, 2)[at] for at in range(10)]
     dets = [(strings[at // 10], strings[at % 10]) for at in chosen[h.basis.given]]
     np.testing.assert_allclose(h.dense(), reference_matrix(integrals, dets), atol=1e-12)
-    with pytest.raises(InputError, match=r"memory: holds 10 B of the .* that the matrix needs"):
-        ListHamiltonian(integrals, h.basis, room_bytes=10)
 
 
 def test_spin_square_is_that_of_the_reference() -> None:
@@ -154,14 +154,14 @@ def test_spin_square_is_that_of_the_reference() -> None:
     values = [every_string(5, spin) for spin in (3, 2)]
     h = ProductHamiltonian(integrals, *(string_set(part, integrals) for part in values))
     matrix = np.array(
-        [apply_spin_square(h, unit.reshape(h.shape)).ravel() for unit in np.eye(h.shape[0] * h.shape[1])]
+        [h.apply_spin_square(unit.reshape(h.shape)).ravel() for unit in np.eye(h.shape[0] * h.shape[1])]
     )
     squares = np.linalg.eigvalsh(matrix)
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-13)
     assert {round(float(value), 8) for value in squares} == {0.75, 3.75, 8.75}
     h_matrix = np.array([h.apply(unit.reshape(h.shape)).ravel() for unit in np.eye(len(matrix))])
     np.testing.assert_allclose(matrix @ h_matrix, h_matrix @ matrix, atol=1e-9)
-    penalized = PenalizedHamiltonian(h, 3.75, 2.0)
+    penalized = PenalizedHamiltonian(h, SpinTarget(3.75, 2.0))
     away = matrix - 3.75 * np.eye(len(matrix))
     x = np.random.default_rng(0).standard_normal(h.shape)
     expected = (h_matrix + 2 * away @ away) @ x.ravel()

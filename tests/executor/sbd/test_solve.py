@@ -19,10 +19,12 @@ from tests.support.engines.sbd import (
     string_set,
 )
 from tnplan.executor.sbd.basis.carryover import carry_over
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian, from_product
+from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.strings import read_strings
-from tnplan.executor.sbd.properties.reduced_density import densities, occupations, string_weights
+from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import densities, occupations
+from tnplan.executor.sbd.properties.reduced_density import product_weights
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
 from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
@@ -30,7 +32,7 @@ from tnplan.executor.sbd.solver import initial_guess as start_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Subspace, davidson
 from tnplan.executor.sbd.solver.memory_estimate import fit_memory
-from tnplan.executor.sbd.solver.solve import SpinPenalty, as_product, solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.planner.common.errors import InputError
 
 TIGHT = Criteria(residual=1e-9)
@@ -146,10 +148,8 @@ def test_a_list_has_the_energies_of_its_product() -> None:
     found = solve(sparse, h.integrals, 2, criteria=TIGHT)
     expected = solve(h, h.integrals, 2, criteria=TIGHT)
     np.testing.assert_allclose(found.energies, expected.energies, atol=1e-10)
-    _, state = as_product(sparse, h.integrals, found.states[0])
+    state = listed.embed(found.states[0])
     assert abs(abs(np.vdot(state, expected.states[0])) - 1) < 1e-9
-    with pytest.raises(InputError, match="spin penalty: needs a product"):
-        solve(sparse, h.integrals, 1, penalty=SpinPenalty(0))
 
 
 @pytest.mark.usefixtures("few_at_start")
@@ -346,4 +346,4 @@ def test_strings_of_most_weight_are_carried_over() -> None:
         with pytest.raises(InputError, match="--carryover"):
             carry_over(weights, **bad)
     x = np.array([[0.6, 0.0], [0.0, 0.8]])
-    np.testing.assert_allclose(string_weights(x)[0], [0.36, 0.64])
+    np.testing.assert_allclose(product_weights(x)[0], [0.36, 0.64])

@@ -266,5 +266,7 @@ def test_blocks_on_the_same_bits_with_the_same_matrix_are_merged_once() -> None:
     assert moved != first
     assert back == first
     assert hash(back) == hash(first)
-    assert from_gate(gate("h", (0,))) != first
+    assert from_gate(gate("h", (0,))) == first
+    assert from_gate(gate("h", (2,))) == moved
+    assert from_matrix((0,), gate("h", (0,)).matrix) != first
     assert merged(back, second, 0b11) is merged(first, second, 0b11)

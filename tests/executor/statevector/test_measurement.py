@@ -16,9 +16,9 @@ from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.cpu.vector_tables import VectorPass
 from tnplan.executor.statevector.measurement import Question, answer
 from tnplan.executor.statevector.prepared_program import Mixture, prepare_program
-from tnplan.executor.statevector.scheduling.pass_tables import PassTables
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.executor.statevector.simulator import Simulator
@@ -236,7 +236,7 @@ def test_noise_of_unitaries_is_drawn_ahead() -> None:
     asked = []
 
     class Recording(HostState):
-        def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[PassTables]:
+        def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[VectorPass]:
             asked.append(again)
             return super().prepare(steps, again)
 

@@ -137,7 +137,7 @@ def check_with_bounds() -> None:
     matrix = np.eye(2**6).reshape(-1)
     reals, numbers = np.zeros(1), np.zeros(1, np.int64)
     lanes = np.zeros(1, np.uint64)
-    room = TileRoom(reals, np.zeros((4, 1)), np.zeros((4, 1)), reals, reals, numbers, lanes, numbers)
+    room = TileRoom(reals, np.zeros((4, 1)), reals, numbers, lanes, numbers, *6 * (reals,))
     with pytest.raises(IndexError):
         apply_matrix(re, im, 6, np.arange(6), 6, 0, matrix, matrix, room)
     for dtype in DTYPES:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.networks import random_path
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.networks.simplify import Simplified, simplify
 from tnplan.planner.networks.tensors import random_tensors
 
 
@@ -38,6 +38,36 @@ def test_result_is_unchanged(seed: int) -> None:
     assert [array.shape for array in values] == [small.shape(i) for i in range(len(small.inputs))]
     bound = exact(network, [np.abs(array) for array in arrays]).real
     assert np.all(np.abs(exact(small, values) - exact(network, arrays)) <= 1e-12 * bound)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_derivatives_go_back(seed: int) -> None:
+    """The network is linear in each tensor: its derivative along a change is the network with the change."""
+    network = random_path(seed, 4000).network
+    network = Network(network.inputs, (), network.size_dict)
+    arrays = random_tensors(network, "complex128", seed)
+    wanted = range(seed % 2, len(arrays), 1 + seed % 3)
+    simple = Simplified(network, arrays, wanted)
+    again, values = simplify(network, arrays)
+    assert again == simple.network
+    assert all(np.array_equal(one, other) for one, other in zip(values, simple.arrays, strict=True))
+    cotangents = {}
+    for place in simple.depending:
+        others = [term for k, term in enumerate(again.inputs) if k != place]
+        rest = [array for k, array in enumerate(values) if k != place]
+        term = again.inputs[place]
+        cotangents[place] = exact(
+            Network((*others, *(() if others else ((),))), term, again.size_dict),
+            rest or [np.ones(())],
+        )
+    found = simple.back(cotangents)
+    assert list(found) == [*wanted]
+    for number, gradient in found.items():
+        change = random_tensors(network, "complex128", seed + 1)[number]
+        moved = [change if k == number else array for k, array in enumerate(arrays)]
+        expected = complex(exact(network, moved))
+        bound = complex(exact(network, [np.abs(array) for array in moved])).real
+        assert abs(np.sum(gradient * change) - expected) <= 1e-12 * bound
 
 
 def test_nothing_is_left_to_merge() -> None:

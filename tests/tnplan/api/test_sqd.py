@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import product
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.engines.sbd import every_string, random_integrals, some_strings
+from tests.oracles.spin_orbitals import spin_square_of
+from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, some_strings
 from tnplan.api.jobs.sqd import sci_solver
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -75,7 +77,7 @@ def test_a_spin_is_selected() -> None:
     few = random_integrals(4, 2, 1, 5)
     whole = tuple(np.array(every_string(4, count)) for count in (2, 1))
     doublet, quartet = (
-        sci_solver([whole], few.one, dense_two(few), 4, (2, 1), spin_sq=square, **TIGHT)[0]
+        sci_solver([whole], few.one / 20, dense_two(few) / 20, 4, (2, 1), spin_sq=square, **TIGHT)[0]
         for square in (0.75, 3.75)
     )
     assert doublet.rdm1 is None
@@ -101,3 +103,46 @@ def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "qiskit_addon_sqd.fermion", None)
     with pytest.raises(InputError, match="pip install qiskit-addon-sqd"):
         sci_solver([], INTEGRALS.one, dense_two(INTEGRALS), N, (3, 2))
+
+
+def penalized_energy(strings: list[int], square: float, power: int) -> float:
+    """<H> of the lowest state of H + 0.1 (S^2 - square)^power among all pairs of strings."""
+    pairs = list(product(strings, strings))
+    h = reference_matrix(FOUR, pairs)
+    away = spin_square_of(np.eye(4), pairs).real - square * np.eye(len(pairs))
+    _, states = np.linalg.eigh(h + 0.1 * np.linalg.matrix_power(away, power))
+    return float(states[:, 0] @ h @ states[:, 0])
+
+
+FOUR = random_integrals(4, 2, 2, 8)
+
+
+@pytest.mark.usefixtures("addon")
+@pytest.mark.parametrize(("square", "power"), [(0.0, 1), (0.09, 1), (2.0, 2), (6.0, 2)])
+def test_the_penalty_is_that_of_the_addon(square: float, power: int) -> None:
+    strings = every_string(4, 2)[:5]
+    given = np.array(strings)
+    found = sci_solver([(given, given)], FOUR.one, dense_two(FOUR), 4, (2, 2), spin_sq=square, **TIGHT)[0]
+    np.testing.assert_allclose(found.energy, penalized_energy(strings, square, power), atol=1e-9)
+
+
+@pytest.mark.parametrize("square", [None, 0.0, 2.0])
+def test_energies_are_those_of_the_addon(square: float | None) -> None:
+    fermion = pytest.importorskip("qiskit_addon_sqd.fermion")
+    given = np.array(every_string(4, 2)[:5])
+    arguments = [(given, given)], FOUR.one, dense_two(FOUR), 4, (2, 2)
+    theirs = fermion.solve_sci_batch(*arguments, spin_sq=square, tol=1e-13)[0]
+    ours = sci_solver(*arguments, spin_sq=square, **TIGHT)[0]
+    np.testing.assert_allclose(ours.energy, theirs.energy, atol=1e-7)
+    np.testing.assert_allclose(ours.sci_state.spin_square(), theirs.sci_state.spin_square(), atol=1e-5)
+
+
+@pytest.mark.usefixtures("addon")
+def test_what_a_result_cannot_hold_is_refused() -> None:
+    given = [(np.array([3, 5]), np.array([3, 5]))]
+    for options, message in (
+        ({"roots": 2}, "sci_solver: roots: are 2, and a result of qiskit-addon-sqd has one state"),
+        ({"spin_sq": -1.0}, "sci_solver: spin_sq: is -1.0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sci_solver(given, FOUR.one, dense_two(FOUR), 4, (2, 2), **options)

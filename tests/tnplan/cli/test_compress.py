@@ -144,7 +144,7 @@ def test_bad_streams_are_refused_in_one_line(
         ([str(saved)], "does not end in .tnz; name the output with -o"),
         ([str(saved), "-o", str(tmp_path / "x.npy")], "t.npy: is no compressed array of tnplan"),
         ([str(damaged)], "damaged.npy.tnz: stream: frame 0: is damaged"),
-        ([str(newer)], "newer.npy.tnz: is version 9 of tnplan.compressed; this tnplan reads version 1"),
+        ([str(newer)], "newer.npy.tnz: is version 9 of tnplan.compressed; this tnplan reads 1 to 2"),
         ([str(tmp_path / "absent.tnz")], "absent.tnz: cannot be read"),
     ):
         assert wanted in refused(["decompress", *arguments], capsys)

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
+from tests.support.effort import repeats
 from tests.support.robustness.mutated_files import FORMATS, LIMIT_S, trials
 from tests.support.root import ROOT
 
-QUICK, SLOW = 12, 2000
+QUICK, SLOW = 12, repeats(500, 2000)
 SEED = 11
 
 

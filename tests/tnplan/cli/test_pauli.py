@@ -85,6 +85,50 @@ def test_derivatives_are_given(circuit: Path, capsys: pytest.CaptureFixture[str]
     assert "derivative at gate 2, X0, angle 0.3:" in capsys.readouterr().out
 
 
+def entangled(tmp_path: Path) -> Path:
+    """A circuit of rotations on six qubits."""
+    path, lines = tmp_path / "entangled.qsim", ["6"]
+    for layer in range(2):
+        lines += [f"{3 * layer} rx {q} 0.{q + 3}" for q in range(6)]
+        lines += [f"{3 * layer + 1} cz {q} {q + 1}" for q in range(layer % 2, 5, 2)]
+        lines += [f"{3 * layer + 2} ry {q} 0.{7 - q}" for q in range(6)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_gradients_take_every_option_of_a_cpu(tmp_path: Path) -> None:
+    circuit = entangled(tmp_path)
+
+    def derivatives(**options: Any) -> list[float]:
+        report = tnplan.propagate(circuit, "Z0 X3 + Y2", gradient=True, device="cpu", **options).report
+        assert report["precision"] == options.get("precision", "fp64")
+        return [entry["derivative"] for entry in report["gradient"]]
+
+    expected = derivatives(threads=1)
+    assert sum(abs(one) > 1e-3 for one in expected) > 5
+    for options in ({"threads": 2}, {"ranks": 2, "threads": 1}, {"memory": "8MiB"}):
+        assert derivatives(**options) == pytest.approx(expected, abs=1e-14)
+    assert derivatives(precision="fp32") == pytest.approx(expected, abs=1e-6)
+    assert derivatives(precision="fp32") != expected
+    with pytest.raises(InputError, match="give more"):
+        derivatives(memory="100KiB", threads=1)
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_gradients_on_ranks_of_mpirun(tmp_path: Path) -> None:
+    circuit = entangled(tmp_path)
+    options = ("pauli", circuit, "--observable", "Z0 X3 + Y2", "--gradient", "--device", "cpu")
+    done = mpirun(4, "-m", "tnplan", *options, "-o", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    expected = tnplan.propagate(circuit, "Z0 X3 + Y2", gradient=True, device="cpu").report["gradient"]
+    assert report["ranks"] == 4
+    assert [one["derivative"] for one in report["gradient"]] == pytest.approx(
+        [one["derivative"] for one in expected], abs=1e-14
+    )
+
+
 def test_rotations_that_are_cliffords_have_derivatives(tmp_path: Path) -> None:
     angles, h = [0.0, math.pi / 2, 0.3], 1e-6
 
@@ -174,7 +218,8 @@ def test_truncation_reports_its_bound(circuit: Path) -> None:
         (["--observable", "Z0", "--depolarizing", "2"], "probability is 2"),
         (["--observable", "Z0 + Z1", "--max-terms", "1"], "the observable has 2 terms"),
         (["--observable", "Z0", "--memory", "100"], "100 B, and 112 B are needed; give an observable of"),
-        (["--observable", "Z0", "--gradient", "--threads", "2"], "takes one thread in the Heisen"),
+        (["--observable", "Z0", "--gradient", "--picture", "schroedinger"], "is of the Heisenberg pict"),
+        (["--observable", "Z0", "--gradient", "--device", "gpu"], "gradients run on a CPU alone"),
         (["--observable", "1e39*X0", "--precision", "fp32"], "magnitudes add up to 1e+39"),
         (["--observable", "1e308*Z0+1e308*Z0", "--json"], "magnitudes add up to inf"),
         (["--observable", "1e308*Z0+1e308*Z1", "--json"], "magnitudes add up to inf"),

@@ -197,7 +197,8 @@ def test_values_of_each_term_and_of_lists(circuit: Path, capsys: pytest.CaptureF
         (["--state", "00", "--stabilizers", "X0"], "given with --state"),
         (["--state", "00", "--overlap", "Z0"], "together with a state"),
         (["--overlap", "Z0", "--picture", "schroedinger"], "has no overlaps"),
-        (["--observable", "Z1"], "is a list"), (["--each-term", "--threads", "2"], "takes one thread"),
+        (["--observable", "Z1"], "is a list"),
+        (["--each-term", "--picture", "schroedinger"], "is of the Heisenberg"),
         (["--repetitions", "4", "--max-terms", "1000000000", "--memory", "1MB"], "smaller --max-terms"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.answer`, the JSON of an answer:
 1 (2026-11-26): first version.
+2 (2026-11-26): `gradient`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 FORMAT = "tnplan.answer"
-VERSION = 1
+VERSION = 2
 SHOWN = 4
 """Values that are shown in a line."""
 
@@ -38,6 +39,9 @@ class CircuitAnswer:
         Seconds from the question to the answer.
     details : dict
         What the engine says of its work, such as the device.
+    gradient : dict or None
+        The derivatives that were asked for, by the name of the parameter: a number, or for a list of
+        observables an array with one of each.
 
     Examples
     --------
@@ -52,6 +56,7 @@ class CircuitAnswer:
     method: str
     time_s: float
     details: dict[str, Any] = field(default_factory=dict)
+    gradient: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         shown = f"error {self._error_text}" if self.error_kind != "exact" else "exact"
@@ -60,9 +65,11 @@ class CircuitAnswer:
     @property
     def document(self) -> dict[str, Any]:
         """The answer as plain JSON; complex numbers are pairs."""
+        gradient = self.gradient
+        more = {} if gradient is None else {"gradient": {k: plain(v) for k, v in gradient.items()}}
         return {
             "format": FORMAT, "version": VERSION, "question": self.question, "value": plain(self.value),
-            "error": plain(self.error), "error_kind": self.error_kind, "method": self.method,
+            **more, "error": plain(self.error), "error_kind": self.error_kind, "method": self.method,
             "time_s": self.time_s, **self.details,
         }  # fmt: skip
 

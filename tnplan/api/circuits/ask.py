@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.choose import chosen_method
@@ -15,7 +15,7 @@ from tnplan.api.circuits.engines.outcome import Outcome
 from tnplan.api.circuits.engines.pauli import answer_by_pauli
 from tnplan.api.circuits.engines.statevector import answer_by_state
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
 from tnplan.planner.common.files import check_writable, write_text
@@ -46,11 +46,23 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
     outcome = ENGINES[method](asked, options)
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
-        perf_counter() - begin, outcome.details,
+        perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
     )  # fmt: skip
     if options.output is not None and launched_rank() == 0:
         write_text(options.output, json.dumps(answer.document, indent=1) + "\n")
     return answer
+
+
+def _gradient_of(asked: AskedCircuit, outcome: Outcome) -> dict[str, Any] | None:
+    """The derivatives by the names of the parameters; where one observable was given, numbers."""
+    question = asked.question
+    if outcome.gradient is None or not isinstance(question, ExpectationValues):
+        return None
+    columns = outcome.gradient.T
+    return {
+        name: column[0].item() if question.is_single else column
+        for name, column in zip(question.names, columns, strict=True)
+    }
 
 
 def told_by_first(read: Callable[[], Told]) -> Told:

@@ -29,6 +29,7 @@ from tnplan.planner.common.html_table import html_table
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
+from tnplan.planner.networks.circuits.derivatives.varied_program import varied_program
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit
@@ -176,18 +177,27 @@ class Circuit(ParametricCircuit):
         """
         return self._ask(read_sample(shots, sampling, open_qubits, fidelity), options)
 
-    def expectation(self, observables: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
-        """The expectation value of an observable, or those of a list of them.
+    def expectation(
+        self, observables: Any, *, gradient: bool | Sequence[str] = False,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """The expectation value of an observable, or those of a list of them, and their derivatives.
 
         Parameters
         ----------
         observables : str, PauliSum, SparsePauliOp, QubitOperator, sequence or Path
             A sum of Pauli words, such as "0.5*X0 X1 - Z3"; a list of sums; or a file: a sum a line, or a JSON
             list of sums and of objects {word: coefficient}.
+        gradient : bool or sequence of str
+            Ask for the derivatives by all parameters, or by those named. The answer's `gradient` has them by
+            name: for a list of observables an array with one of each. A truncation stays what it is.
         **options
             As for every question.
         """
-        return self._ask(read_expectation(observables), options, observables)
+        question = QuestionOptions(**options)
+        names = self._gradient_names(gradient)
+        read = read_expectation(observables, names)
+        return ask(lambda: self._asked(read, question, names), question, self.file, observables)
 
     def probabilities(
         self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
@@ -270,17 +280,20 @@ class Circuit(ParametricCircuit):
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
-            the options of every question.
+            the options of every question. With `expectation`, `gradient` as there.
         """
+        wanted = self._gradient_names(keywords.pop("gradient", False))
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
-        read = read_named({name: keywords.pop(name) for name in names})
+        if wanted and names != ["expectation"]:
+            raise InputError("--gradient", "is of expectation values", "ask for expectation")
+        read = read_named({name: keywords.pop(name) for name in names}, wanted)
         options = QuestionOptions(**keywords)
         if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")
         from tnplan.api.circuits.estimates.estimate import estimate_question
 
         profile = known_profile(hardware)
-        return estimate_question(self._asked(read, options), options, profile, devices, search_time)
+        return estimate_question(self._asked(read, options, wanted), options, profile, devices, search_time)
 
     @cached_property
     def _bound(self) -> CircuitProgram:
@@ -290,11 +303,36 @@ class Circuit(ParametricCircuit):
         options = QuestionOptions(**keywords)
         return ask(lambda: self._asked(read, options), options, self.file, *inputs)
 
-    def _asked(self, read: Reader, options: QuestionOptions) -> AskedCircuit:
-        """The circuit with its noise, and the question that `read` makes for its number of qubits."""
-        program = depolarized(self._bound, options.depolarizing)
-        gates = None if final_measurements(program) is None else self._gates
+    def _asked(
+        self, read: Reader, options: QuestionOptions, names: Sequence[str] = ()
+    ) -> AskedCircuit:  # fmt: skip
+        """The circuit with its noise and with derivatives by parameters of these names, and the question that
+        `read` makes for its number of qubits."""
+        bound = varied_program(super().program, self._values, names) if names else self._bound
+        program = depolarized(bound, options.depolarizing)
+        if final_measurements(program) is None:
+            gates = None
+        else:
+            gates = self._gates if not names else _gates_of(program)
         return AskedCircuit(program, gates, read(program.n_qubits))
+
+    def _gradient_names(self, gradient: bool | Sequence[str]) -> tuple[str, ...]:
+        """The parameters by which derivatives are asked for: each has a value."""
+        if gradient is False:
+            return ()
+        names = self.names if gradient is True else tuple(gradient)
+        if isinstance(gradient, str) or not names or len(set(names)) < len(names):
+            text = "there are none" if gradient is True else f"are {gradient!r}"
+            raise InputError(
+                "--gradient", f"is by named parameters, and {text}",
+                "give a list of names, each once; simulate has derivatives by the angles of gates",
+            )  # fmt: skip
+        for name in names:
+            if name not in self._values:
+                problem = "has no value" if name in self.names else f"is none of {self.place}"
+                remedy = f"bind it, or use {', '.join(self._values) or 'circuits with parameters'}"
+                raise InputError(f"parameter {name}", problem, remedy)
+        return names
 
     @cached_property
     def _gates(self) -> GateSequence:
@@ -303,6 +341,11 @@ class Circuit(ParametricCircuit):
         if all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates):
             return GateSequence(self._bound.n_qubits, tuple(gates))
         return self.gate_sequence()
+
+
+def _gates_of(program: CircuitProgram) -> GateSequence:
+    """The gates of a program that has nothing else before its final measurements."""
+    return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
 
 
 def _file_of(source: Any) -> Path | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, Sample, Trace
+from tnplan.executor.pauli.algebra.gates import named_rotations
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import (
     BitAssignment,
     Conditional,
@@ -57,6 +59,8 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if isinstance(asked.question, Sample):
         return _why_not_sample(method, asked)
+    if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
+        return reason
     if method == "pauli":
         return _why_not_pauli(asked)
     if method == "statevector":
@@ -103,6 +107,16 @@ def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
         return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
     if asked.is_random and asked.question.sampling == "rejection":
         return "--sampling", "is 'rejection', which is for gates alone"
+    return None
+
+
+def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    if method == "statevector" and asked.is_random:
+        return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
+    if method == "pauli":
+        for number, one in enumerate(asked.program.operations):
+            if isinstance(one, VariedGate) and not named_rotations(one):
+                return "--method", f"'pauli' has no derivatives of gate {number} ({one.name})"
     return None
 
 

@@ -46,10 +46,14 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class ExpectationValues:
-    """<psi|O|psi> of every sum of Pauli words O; `is_single`: one value, not a list."""
+    """<psi|O|psi> of every sum of Pauli words O; `is_single`: one value, not a list.
+
+    `names`: the parameters by which derivatives are asked for.
+    """
 
     sums: tuple[PauliSum, ...]
     is_single: bool
+    names: tuple[str, ...] = ()
     name = "expectation"
 
 
@@ -98,7 +102,8 @@ class AskedCircuit:
     """A circuit with its noise, and a question.
 
     `gates` has the gates alone, without final measurements; it is None where the program measures, resets,
-    branches or is noisy on its way.
+    branches or is noisy on its way. Where derivatives are asked for, gates that parameters change are
+    `VariedGate`s.
     """
 
     program: CircuitProgram
@@ -109,6 +114,11 @@ class AskedCircuit:
     def n_qubits(self) -> int:
         """How many qubits the circuit has."""
         return self.program.n_qubits
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether derivatives are asked for."""
+        return isinstance(self.question, ExpectationValues) and bool(self.question.names)
 
     @property
     def is_random(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tnplan.api.circuits.inputs import given_bits, given_observables, given_pattern, given_qubits
 from tnplan.api.circuits.questions import (
     Amplitudes,
@@ -49,9 +51,7 @@ def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -
     return read
 
 
-def read_sample(
-    shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0
-) -> Reader:
+def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
     """Outcomes of so many shots, and how a contraction draws them."""
 
     def read(n_qubits: int) -> Question:
@@ -67,9 +67,20 @@ def read_sample(
     return read
 
 
-def read_expectation(observables: Any) -> Reader:
-    """Expectation values of one observable or several."""
-    return lambda n_qubits: ExpectationValues(*given_observables(observables, n_qubits))
+def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
+    """Expectation values of one observable or several, with their derivatives by parameters."""
+
+    def read(n_qubits: int) -> Question:
+        sums, is_single = given_observables(observables, n_qubits)
+        for number, one in enumerate(sums):
+            if names and np.any(np.imag(one.coefficients)):
+                raise InputError(
+                    f"observable {number}", "has complex coefficients, and gradients are of real values",
+                    "give real ones",
+                )  # fmt: skip
+        return ExpectationValues(sums, is_single, tuple(names))
+
+    return read
 
 
 def read_probabilities(qubits: Any) -> Reader:
@@ -84,9 +95,7 @@ def read_probabilities(qubits: Any) -> Reader:
 
 def read_density(qubits: Any) -> Reader:
     """The density matrix of some qubits."""
-    return lambda n_qubits: ReducedDensityMatrix(
-        given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY)
-    )
+    return lambda n_qubits: ReducedDensityMatrix(given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY))
 
 
 def read_overlap(other: Any) -> Reader:
@@ -105,13 +114,13 @@ def read_trace(a: Any, b: Any, state: str | None = None) -> Reader:
     return lambda n: Trace(given_sum(a, n), given_sum(b, n), checked_state(state, n))
 
 
-def read_named(asked: dict[str, Any]) -> Reader:
-    """One question by its name and what is asked, such as {"expectation": "Z0"}."""
+def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
+    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives."""
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,
         "open_qubits": lambda qubits: read_amplitudes(None, qubits),
         "sample": read_sample,
-        "expectation": read_expectation,
+        "expectation": lambda observables: read_expectation(observables, names),
         "probabilities": read_probabilities,
         "reduced_density_matrix": read_density,
         "overlap": read_overlap,

@@ -36,8 +36,8 @@ from tnplan.planner.search.search_options import JOINT, TENSORS_AT_ONCE, SearchO
 
 CACHED_SCHEDULES = 256
 """Schedules that are kept, the least recently used one given up first."""
-CACHED_CONTRACTIONS = 32
-"""Compiled contractions that are kept."""
+CACHED_CONTRACTIONS, CACHED_TOTAL_BYTES = 512, 512 << 20
+"""Compiled contractions that are kept, and the bytes of their arenas together."""
 CACHED_BYTES = 16 << 20
 """The largest arena of one that is kept."""
 BATCH = "batch..."
@@ -200,7 +200,8 @@ def memory_bytes(options: ContractionOptions, device: str) -> float:
     return USABLE_SHARE * (free_gpu_bytes(options.gpu or 0) if device == "gpu" else host_memory()[1])
 
 
-_kept: OrderedDict[tuple[Any, ...], CompiledContraction] = OrderedDict()
+_kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
+"""Each with the bytes of its arena; that of gradients, which has an arena of its own, is not counted."""
 _kept_lock = threading.Lock()
 
 
@@ -208,14 +209,24 @@ _kept_lock = threading.Lock()
 def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
     """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
     schedule, options = planned.schedule, replace(options, device=planned.device)
-    if needed_bytes(schedule) > CACHED_BYTES or options.devices > 1:
-        with CompiledContraction(schedule, options) as contraction:
+    size_bytes = needed_bytes(schedule)
+
+    def made() -> CompiledContraction:
+        return CompiledContraction(schedule, options, gradient_plan=gradient_plan(planned, options))
+
+    if size_bytes > CACHED_BYTES or options.devices > 1:
+        with made() as contraction:
             yield contraction
         return
     key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
     with _kept_lock:
-        found = _kept.pop(key, None) or CompiledContraction(schedule, options)
-        _kept[key] = found
-        if len(_kept) > CACHED_CONTRACTIONS:
+        found = _kept.pop(key)[0] if key in _kept else made()
+        _kept[key] = found, size_bytes
+        while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
             _kept.popitem(last=False)
     yield found
+
+
+def _kept_bytes() -> int:
+    """The arenas of all contractions that are kept."""
+    return sum(size_bytes for _, size_bytes in _kept.values())

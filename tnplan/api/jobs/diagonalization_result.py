@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
-from tnplan.executor.sbd.basis.determinants import ListHamiltonian
+from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.properties.reduced_density import Densities, densities, string_weights
-from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
+from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
+from tnplan.executor.sbd.properties.measure import densities, string_sets, string_weights
+from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.solver.davidson import Solution
-from tnplan.executor.sbd.solver.solve import Hamiltonian, as_product
+from tnplan.executor.sbd.solver.solve import Hamiltonian
+from tnplan.planner.common.array_file import open_archive, read_array
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
 
 Array = NDArray[Any]
@@ -110,21 +114,11 @@ class Diagonalization:
         return self.solution.states
 
 
-def in_product(
-    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array]
-) -> tuple[ProductHamiltonian, list[Array]]:
-    """The space of products that holds the states, and the states in it."""
-    space, first = as_product(hamiltonian, integrals, states[0])
-    if isinstance(hamiltonian, ListHamiltonian):
-        return space, [first, *(hamiltonian.basis.embed(state) for state in states[1:])]
-    return space, states
-
-
 def consistent_densities(
-    space: ProductHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
+    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array], solution: Solution
 ) -> tuple[Densities, ...]:
     """The reduced density matrices of states, whose energies are checked against the solve's."""
-    matrices = tuple(densities(space, state) for state in states)
+    matrices = tuple(densities(hamiltonian, state) for state in states)
     for energy, density in zip(solution.energies, matrices, strict=True):
         difference = abs(density.energy(integrals) - energy)
         if not difference <= CONSISTENT and solution.converged:
@@ -134,12 +128,39 @@ def consistent_densities(
     return matrices
 
 
-def write_carry_over(carry: CarryOver, space: ProductHamiltonian, states: list[Array]) -> None:
+def write_carry_over(carry: CarryOver, hamiltonian: Hamiltonian, states: list[Array]) -> None:
     """The strings of most weight in the mean over the states."""
-    means = [np.mean(sums, axis=0) for sums in zip(*map(string_weights, states), strict=True)]
-    for file, weights, spin in zip(carry.files, means, (space.alpha, space.beta), strict=True):
+    weights_of = [string_weights(hamiltonian, state) for state in states]
+    means = [np.mean(sums, axis=0) for sums in zip(*weights_of, strict=True)]
+    for file, weights, strings in zip(carry.files, means, string_sets(hamiltonian), strict=True):
         chosen = carry_over(weights, ratio=carry.ratio, missing=carry.missing)
-        write_text(file, spin.strings.take(chosen).lines())
+        write_text(file, strings.take(chosen).lines())
+
+
+def read_rotation(given: Any) -> Any:
+    """New orbitals: an array, or that of an .npy, or `matrix` of an .npz."""
+    if not isinstance(given, str | Path):
+        return given
+    remedy = "give an .npy, or an .npz with an array named matrix"
+    if Path(given).suffix == ".npz":
+        with open_archive(given, remedy) as archive:
+            if "matrix" not in archive.names:
+                raise InputError(str(given), "an array named matrix is missing", remedy)
+            return archive.read("matrix")
+    return read_array(given)
+
+
+def natural_files(target: Path) -> tuple[Path, Path]:
+    """The files of natural orbitals: integrals, and occupations and coefficients."""
+    return target, target.with_suffix(".npz")
+
+
+def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densities]) -> None:
+    """Write the integrals over natural orbitals, and beside them occupations and coefficients."""
+    found = natural_orbitals(matrices, integrals)
+    content = {"occupations": found.occupations, "matrix": found.matrix}
+    write_file(target.with_suffix(".npz"), lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
+    write_fcidump(target, rotate_orbitals(integrals, found.matrix))
 
 
 def write_result(target: Path, result: Diagonalization) -> None:
@@ -147,7 +168,10 @@ def write_result(target: Path, result: Diagonalization) -> None:
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
     if result.order is not None:
         content["order"] = result.order
-    for name in ("alpha", "beta", "two_alpha", "two_beta", "mixed", "one", "two") if result.densities else ():
+    names = ["alpha", "beta", "two_alpha", "two_beta", "mixed"]
+    if result.report["space"]["orbitals_shared"]:
+        names += ["one", "two"]
+    for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
     write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]

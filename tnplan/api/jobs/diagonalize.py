@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
@@ -24,22 +24,28 @@ from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
     consistent_densities,
-    in_product,
+    natural_files,
+    read_rotation,
     write_carry_over,
+    write_natural,
     write_result,
 )
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.strings import StringSet, from_integers, read_strings
-from tnplan.executor.sbd.properties.reduced_density import occupations
+from tnplan.executor.sbd.basis.irreps import state_irrep
+from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
+from tnplan.executor.sbd.basis.space import Space, choose_space
+from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
+from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import (
     SpinPenalty,
@@ -47,18 +53,16 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.planner.common.checks import check_choice
+from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
-    Strings = StringSet | Sequence[int] | str | Path
+    from tnplan.executor.sbd.basis.space import Strings
 
 Array = NDArray[Any]
-Space = DeterminantList | tuple[StringSet, StringSet | None]
-"""A list of determinants, or alpha strings and those of beta where they differ."""
 
 FORMAT = "tnplan.sbd"
 VERSION = 1
@@ -91,6 +95,10 @@ class _Solve:
     rdm: bool
     carry: CarryOver | None
     is_mixed: bool
+    symmetry: int | None
+    spin_orbitals: bool | None
+    rotation: Any
+    natural: Path | None
     begin_s: float
 
 
@@ -107,6 +115,10 @@ def diagonalize(
     rdm: bool = False,
     carry: CarryOver | None = None,
     precision: str = "fp64",
+    symmetry: int | None = None,
+    spin_orbitals: bool | None = None,
+    rotation: Array | str | Path | None = None,
+    natural: str | Path | None = None,
     device: str = "auto",
     ranks: int | None = None,
     threads: int | None = None,
@@ -144,6 +156,17 @@ def diagonalize(
         Write the strings of most weight to files.
     precision : {"fp64", "mixed"}
         "mixed": early iterations in fp32, the last ones and their residuals in fp64.
+    symmetry : int, optional
+        The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
+        ISYM of the FCIDUMP where that is above 1, else any.
+    spin_orbitals : bool, optional
+        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), as in `read_fcidump`.
+    rotation : array or path, optional
+        New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
+        integrals are rotated before anything else.
+    natural : path, optional
+        Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
+        and coefficients to the .npz of the same name.
     device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `execute`. `output` is an .npz with a .json
         beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
@@ -170,48 +193,52 @@ def diagonalize(
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     check_choice("--precision", precision, PRECISIONS)
+    if symmetry is not None:
+        check_count("--symmetry", symmetry, 0)
     _check_values(criteria, penalty, carry)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
-        precision == "mixed", begin_s,
+        precision == "mixed", symmetry, spin_orbitals, rotation,
+        None if natural is None else file_path(natural),
+        begin_s,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
-        check_ranks=lambda request, n: _check_ranks(request, asked, n),
-        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request, asked)),
+        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request)),
     )
     return run_job(job, options)
 
 
 def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     """Read and check all inputs, on rank 0."""
-    _check_outputs(options.output, asked.carry, asked.integrals, asked.alpha, asked.beta, asked.determinants)
+    _check_outputs(asked, options.output)
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
-    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
-    space = _space(known, asked)
-    check_roots(asked.roots, prod(_shape(space)))
+    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
+    if asked.rotation is not None:
+        known = rotate_orbitals(known, read_rotation(asked.rotation))
+    space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
+    check_roots(asked.roots, space.size)
     if asked.penalty is not None:
-        check_spin(asked.penalty.spin, known)
-    request = _Request(known, space, given_states(asked.start, _shape(space)))
-    only = _cpu_only(request, asked)
-    if only and asked.is_mixed:
-        raise InputError("--precision", f"mixed is not there for {only}", "leave it out")
+        check_spin(asked.penalty, known)
+    request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
+    kind = _fp64_only(request, asked)
+    if asked.is_mixed and kind:
+        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out")
     return request
 
 
-def _cpu_only(request: _Request, asked: _Solve) -> str:
-    """What of a solve only one rank on a CPU can do; empty where there is nothing."""
-    if isinstance(request.space, DeterminantList):
+def _cpu_only(request: _Request) -> str:
+    """What of a solve only CPUs can do; empty where there is nothing."""
+    return "complex integrals" if request.integrals.is_complex else ""
+
+
+def _fp64_only(request: _Request, asked: _Solve) -> str:
+    """What of a solve is in fp64 alone; empty where there is nothing."""
+    if isinstance(request.space.basis, DeterminantList):
         return "lists of determinants"
-    return "" if asked.penalty is None else "solves with a spin penalty"
-
-
-def _check_ranks(request: _Request, asked: _Solve, n_ranks: int) -> None:
-    only = _cpu_only(request, asked)
-    if only and n_ranks > 1:
-        raise InputError("ranks", f"are {n_ranks}, and {only} run on one CPU rank alone", "start one rank")
+    return _cpu_only(request) if asked.penalty is None else "solves with a spin penalty"
 
 
 def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
@@ -225,12 +252,19 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     def heard(step: DavidsonStep) -> None:
         rank.say(step.number, asked.criteria.steps, _step_text(step), step)
 
+    share = -(-prod(request.space.shape) // rank.world.size) * numbers_of(request.integrals)
+    penalty = 0 if asked.penalty is None else penalty_bytes(share)
     with rank.on_stream():
         setup = set_up_solve(
-            request.integrals, request.space, chosen, rank.world, asked.roots, asked.criteria,
-            rank.memory_bytes, rank.threads,
+            request.integrals, request.space.basis, chosen, rank.world, asked.roots, asked.criteria,
+            max(rank.memory_bytes - penalty, 1), rank.threads,
         )  # fmt: skip
-        rank.say(0, 0, _described(setup))
+        setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
+        space = request.space
+        if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
+            alpha, beta = space.irreps
+            setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
+        rank.say(0, 0, _described(setup, request.space))
         setup_s = perf_counter() - asked.begin_s
         solution = solve(
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
@@ -272,20 +306,24 @@ def _hand_over(
 ) -> Diagonalization:
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, integrals = setup.hamiltonian, request.integrals
-    space, wholes = in_product(hamiltonian, integrals, solution.states)
-    matrices = consistent_densities(space, integrals, wholes, solution) if asked.rdm else ()
-    counts = [occupations(space, whole) for whole in wholes]
+    states = solution.states
+    matrices = consistent_densities(hamiltonian, integrals, states, solution) if asked.rdm else ()
+    counts = [occupations(hamiltonian, state) for state in states]
+    irreps = request.space.irreps
     report = {
         "format": FORMAT, "version": VERSION, "converged": solution.converged,
         "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
-        "spin_square": [spin_square(space, whole) for whole in wholes],
+        "spin_square": [spin_square(hamiltonian, state) for state in states],
+        "symmetry": [None if irreps is None else state_irrep(state, irreps) for state in states],
         "occupations": {
             "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
         },
         "space": {
             "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta],
-            "pairs_contributing": hamiltonian.pairs_contributing,
+            "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
+            "pairs_contributing": setup.pairs_contributing,
+            "left_out": request.space.left_out,
         },
         "measured": {
             "steps": solution.steps, "multiplications": solution.multiplications,
@@ -299,10 +337,13 @@ def _hand_over(
             "machine": platform.machine(), "cores": os.cpu_count(),
         },
     }  # fmt: skip
-    order = request.space.given if isinstance(request.space, DeterminantList) else None
+    basis = request.space.basis
+    order = basis.given if isinstance(basis, DeterminantList) else None
     result = Diagonalization(solution, order, matrices, report)
+    if asked.natural is not None:
+        write_natural(asked.natural, integrals, matrices or tuple(densities(hamiltonian, x) for x in states))
     if asked.carry is not None:
-        write_carry_over(asked.carry, space, wholes)
+        write_carry_over(asked.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options.output, result)
         checkpoint = _checkpoint(options)
@@ -318,8 +359,14 @@ def _check_values(criteria: Criteria | None, penalty: SpinPenalty | None, carry:
             raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
 
 
-def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -> None:
-    outputs = [] if carry is None else [*carry.files]
+def _check_outputs(asked: _Solve, target: Path | None) -> None:
+    """Refuse outputs that cannot be written, or would replace an input or each other."""
+    outputs = [] if asked.carry is None else [*asked.carry.files]
+    inputs = asked.integrals, asked.alpha, asked.beta, asked.determinants, asked.rotation
+    if asked.natural is not None:
+        outputs += natural_files(asked.natural)
+        if target is not None and {target, target.with_suffix(".json")} & {*natural_files(asked.natural)}:
+            raise InputError("--natural", f"is {asked.natural}, which -o writes too", "give another name")
     if target is not None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
@@ -328,48 +375,8 @@ def _check_outputs(target: Path | None, carry: CarryOver | None, *inputs: Any) -
         check_writable(output, *inputs)
 
 
-def _space(integrals: Integrals, asked: _Solve) -> Space:
-    """The determinants: a list, or alpha strings and those of beta where they are given."""
-    alpha, beta, determinants = asked.alpha, asked.beta, asked.determinants
-    if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
-        raise InputError(
-            "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
-        )
-    if determinants is not None:
-        if isinstance(determinants, DeterminantList):
-            return determinants
-        return read_determinants(determinants, integrals)
-    assert alpha is not None
-    first = _strings(alpha, integrals, integrals.n_alpha, "alpha")
-    if beta is None and integrals.n_alpha != integrals.n_beta:
-        raise InputError(
-            "beta", f"has {integrals.n_beta} electrons where alpha has {integrals.n_alpha}",
-            "give beta strings of their own",
-        )  # fmt: skip
-    return first, None if beta is None else _strings(beta, integrals, integrals.n_beta, "beta")
-
-
-def _strings(given: Strings, integrals: Integrals, n_electrons: int, spin: str) -> StringSet:
-    if isinstance(given, str | Path):
-        return read_strings(given, integrals.n_orbitals, n_electrons)
-    if not isinstance(given, StringSet):
-        return from_integers(given, integrals.n_orbitals, n_electrons)
-    if (given.n_orbitals, given.n_electrons) != (integrals.n_orbitals, n_electrons):
-        raise InputError(
-            f"{spin} strings", f"have {given.n_electrons} electrons in {given.n_orbitals} orbitals",
-            f"give {n_electrons} electrons in {integrals.n_orbitals} orbitals",
-        )  # fmt: skip
-    return given
-
-
-def _described(setup: SolveSetup) -> str:
+def _described(setup: SolveSetup, space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
-    memory = "" if setup.predicted_bytes is None else f", {size_text(setup.predicted_bytes)} a rank"
-    return f"{size} determinants, {setup.hamiltonian.pairs_contributing:.4g} contributing pairs{memory}"
-
-
-def _shape(space: Space) -> tuple[int, ...]:
-    """The shape of a state: [alpha string, beta string] or [determinant]."""
-    if isinstance(space, tuple):
-        return len(space[0]), len(space[1] or space[0])
-    return (len(space),)
+    left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
+    pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
+    return f"{size} determinants, {pairs}{left_out}"

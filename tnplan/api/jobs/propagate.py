@@ -140,7 +140,8 @@ def propagate(
         Take the observable backwards, or the state forward. The state has words of at most the truncation's
         `max_weight`; the others count as dropped.
     gradient : bool
-        Add the derivatives by the angles of all rotations. Takes one thread, the Heisenberg picture and fp64.
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture, on the CPU: with "auto"
+        no GPU is taken. Terms take a quarter of the memory, the tape of what was done to them the rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
@@ -176,7 +177,6 @@ def propagate(
     >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
-    threads = 1 if (gradient or each_term) and threads is None else threads
     options = JobOptions.given(
         device, ranks, threads, memory, output, checkpoint, resume, progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
@@ -197,13 +197,9 @@ def propagate(
 
 def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOptions) -> PauliProblem:
     """Read and check all inputs, on rank 0."""
-    alone = options.device != "gpu" and options.threads == 1 and options.memory is None
-    if asked.has_tape and not (alone and asked.picture == "heisenberg" and asked.precision == "fp64"):
-        raise InputError(
-            "gradient" if asked.gradient else "each_term",
-            "takes one thread in the Heisenberg picture, fp64, and no bound of memory",
-            "leave out the other options",
-        )  # fmt: skip
+    if asked.has_tape and asked.picture != "heisenberg":
+        name = "gradient" if asked.gradient else "each_term"
+        raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
     if options.resume and asked.monte_carlo is None:
         raise InputError("--resume", "is for repetitions, which alone keep a checkpoint", "leave it out")
     problem = read_problem(circuit, observable, asked, options.output)
@@ -216,9 +212,6 @@ def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOpt
 def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
     if n_ranks & (n_ranks - 1) and asked.monte_carlo is None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
-    if asked.has_tape and n_ranks > 1:
-        name = "gradient" if asked.gradient else "each_term"
-        raise InputError(name, f"takes one rank, not {n_ranks}", "start one rank")
 
 
 def _needs(problem: PauliProblem, asked: PauliRequest, threads: int) -> Needs:
@@ -276,8 +269,7 @@ def _propagate(rank: Rank, problem: PauliProblem, asked: PauliRequest) -> Expect
 
     use = Resources(
         device=rank.device.name, threads=rank.threads, precision=asked.precision,
-        memory_bytes=None if asked.has_tape else rank.memory_bytes, when_full=asked.when_full,
-        ranks=rank.connected(),
+        memory_bytes=rank.memory_bytes, when_full=asked.when_full, ranks=rank.connected(),
     )  # fmt: skip
     with rank.on_stream():
         return _solve(problem, use, asked, heard)
@@ -299,10 +291,10 @@ def _solve(
     value = overlap(done.result, problem.terms) if is_forward else done.value
     report = propagation_report(problem, asked, use, done, value)
     if asked.gradient:
-        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, state=state)
+        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, use, state=state)
         report["gradient"] = derivatives(problem, gradients)
     if asked.each_term:
-        values = value_of_terms(problem.steps, problem.terms, asked.truncation, state=state)
+        values = value_of_terms(problem.steps, problem.terms, asked.truncation, use, state=state)
         report |= term_values(problem, values)
     if problem.parts:
         value, of_sum = sum_of_parts(problem, values, is_exact=not done.dropped.terms)

@@ -10,17 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
+
+if TYPE_CHECKING:
+    from tnplan.executor.sbd.solver.solve import SpinPenalty
 
 Array = NDArray[Any]
 
-SPIN_WEIGHT = 0.2
+SPIN_WEIGHT = 0.1
 """Hartree by which S^2 is held to `spin_sq`, as qiskit-addon-sqd's own solver does it."""
+NEAR_LEAST = 0.1
+"""Up to this above the least S^2 the penalty is linear in S^2, above that quadratic, as there."""
 
 
 def sci_solver(
@@ -40,11 +46,11 @@ def sci_solver(
     norb, nelec : int, (int, int)
         Orbitals, and alpha and beta electrons.
     spin_sq : float, optional
-        Raises states of other S^2.
+        Raises states of other S^2, by the same penalty as qiskit-addon-sqd's own solver.
     rdm : bool
         Give spin-summed density matrices.
     **options
-        Those of `diagonalize`, such as `device`, `criteria` and `precision`.
+        Those of `diagonalize`, such as `device`, `criteria` and `precision`; one root alone.
 
     Returns
     -------
@@ -68,8 +74,7 @@ def sci_solver(
             "sci_solver", f"needs qiskit-addon-sqd ({error})", "install it with: pip install qiskit-addon-sqd"
         ) from None
     from tnplan.api.jobs.diagonalize import diagonalize
-    from tnplan.executor.sbd.basis.integrals import from_arrays
-    from tnplan.executor.sbd.solver.solve import SpinPenalty
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 
     if np.shape(one_body_tensor) != (norb, norb):
         raise InputError(
@@ -77,9 +82,12 @@ def sci_solver(
             f"give {norb} x {norb} integrals",
         )  # fmt: skip
     integrals = from_arrays(one_body_tensor, two_body_tensor, *nelec)
-    penalty = None
-    if spin_sq is not None:
-        penalty = SpinPenalty(float(np.sqrt(0.25 + spin_sq) - 0.5), SPIN_WEIGHT)
+    if options.get("roots", 1) != 1:
+        raise InputError(
+            "sci_solver: roots", f"are {options['roots']!r}, and a result of qiskit-addon-sqd has one state",
+            "leave roots out, or call tnplan.diagonalize",
+        )  # fmt: skip
+    penalty = None if spin_sq is None else _penalty(spin_sq, nelec)
     results = []
     for alpha, beta in ci_strings:
         result = diagonalize(
@@ -105,3 +113,14 @@ def sci_solver(
             )
         )
     return results
+
+
+def _penalty(spin_sq: float, nelec: tuple[int, int]) -> SpinPenalty:
+    """What raises states of other S^2: linear in S^2 for the least one, else quadratic."""
+    from tnplan.executor.sbd.solver.solve import SpinPenalty
+
+    if not (is_number(spin_sq) and 0 <= spin_sq < np.inf):
+        raise InputError("sci_solver: spin_sq", f"is {spin_sq!r}", "give s (s + 1), a number of 0 or more")
+    sz = abs(nelec[0] - nelec[1]) / 2
+    power = 1 if spin_sq < sz * (sz + 1) + NEAR_LEAST else 2
+    return SpinPenalty(float(np.sqrt(0.25 + spin_sq) - 0.5), SPIN_WEIGHT, power, every_state=True)

@@ -150,7 +150,7 @@ def _propagate(precision: str, device: str) -> None:
 
 def _diagonalize(precision: str, device: str) -> None:
     from tnplan.api.jobs.diagonalize import diagonalize
-    from tnplan.executor.sbd.basis.integrals import from_arrays
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 
     random = np.random.default_rng(0)
     one, two = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))

@@ -77,11 +77,12 @@ __device__ __forceinline__ void put_starts(const Spread& frequencies, unsigned l
 }
 
 // From counts and raw bits of each frame: starts (frames, TABLES, TOKENS + 1), plans (frames), heads (frames): the
-// bytes before the segments, and the first of these, the tables, in head_bytes (frames, HEAD_BYTES).
+// bytes before the segments, and the first of these, the tables, in head_bytes (frames, HEAD_BYTES). Segments have at
+// most 2^longest_log2 tiles.
 // A block a frame.
 extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
-    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, Half* starts, Plan* plans, unsigned* heads,
-    unsigned* head_bytes)
+    const unsigned* counts, const Word* raw_bits, unsigned n_tiles, unsigned longest_log2, Half* starts, Plan* plans,
+    unsigned* heads, unsigned* head_bytes)
 {
     __shared__ unsigned lengths[TABLES], longs[TABLES];
     __shared__ Word costs[PLAN_WARPS];
@@ -116,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(PLAN_THREADS) small_plan(
         Word units = raw_bits[frame] << COST_LOG2;
         for (unsigned w = 0; w < PLAN_WARPS; ++w) units += costs[w];
         unsigned log2 = 0, at = 0, rest = 0;
-        while (log2 < LONGEST_WRITTEN_LOG2 && units << log2 < (Word)n_tiles * LEAST_UNITS) ++log2;
+        while (log2 < longest_log2 && units << log2 < (Word)n_tiles * LEAST_UNITS) ++log2;
         for (unsigned table = 0; table < TABLES; ++table) {
             const unsigned length = lengths[table], many = longs[table];
             head[8 + table] = (Byte)length;

@@ -26,7 +26,6 @@
 #define TOTAL (1u << TOTAL_LOG2)
 #define COST_LOG2 8
 #define LONGEST_SEGMENT_LOG2 6
-#define LONGEST_WRITTEN_LOG2 5
 // What a segment takes at least, in units of 2^-COST_LOG2 bits (WASTE of compress/cpu/rans.py).
 #define LEAST_UNITS (24u * 64 * 8 << COST_LOG2)
 #define LOW (1u << 16)

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.derivatives.dual_number import Varied
 from tnplan.planner.networks.circuits.program import CircuitProgram
 
 ADAPTERS = {
@@ -51,6 +52,16 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
         raise InputError(
             f"parameter {unknown[0]}", f"is none of this {place}",
             f"use one of {', '.join(names)}" if names else "leave it out",
+        )  # fmt: skip
+
+
+def check_not_varied(parameters: Mapping[str, Any], place: str) -> None:
+    """Refuse derivatives by parameters, for a library whose circuits have none here."""
+    varied = [name for name, value in parameters.items() if isinstance(value, Varied)]
+    if varied:
+        raise InputError(
+            f"{place}: parameter {varied[0]}", "has no derivatives here",
+            "write the circuit as OpenQASM 3 with inputs, or with Qiskit",
         )  # fmt: skip
 
 

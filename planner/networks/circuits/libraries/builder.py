@@ -9,6 +9,7 @@ import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, global_phase
+from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber
 from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement, Operation, Reset
 
 LARGEST_MATRIX = 3
@@ -31,7 +32,10 @@ class Builder:
             raise InputError(
                 f"{self.place}: gate {name}", "has a matrix that is not finite", "let its angles be finite"
             )
-        numbers = tuple(float(one) for one in params if isinstance(one, int | float | np.number))
+        numbers = tuple(
+            one if isinstance(one, DualNumber) else float(one)
+            for one in params if isinstance(one, int | float | np.number)
+        )  # fmt: skip
         self.operations.append(Gate(name, tuple(qubits), values, numbers))
         self._touched.update(qubits)
 

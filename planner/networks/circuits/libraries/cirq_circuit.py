@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.libraries import check_parameters
+from tnplan.planner.networks.circuits.libraries import check_not_varied, check_parameters
 from tnplan.planner.networks.circuits.libraries.builder import LARGEST_MATRIX, Builder
 from tnplan.planner.networks.circuits.program import Channel, CircuitProgram
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_GATE
@@ -27,6 +27,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     import cirq
 
     check_parameters(tuple(parameter_names(circuit)), parameters, PLACE)
+    check_not_varied(parameters, PLACE)
     if parameters:
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
     qubits = {qubit: number for number, qubit in enumerate(sorted(circuit.all_qubits()))}

@@ -10,6 +10,7 @@ import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT
+from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber, Varied
 from tnplan.planner.networks.circuits.qasm.expressions import Evaluator, is_constant
 from tnplan.planner.networks.circuits.qasm.operators import BINARY
 from tnplan.planner.networks.circuits.qasm.recorder import Slot
@@ -29,6 +30,7 @@ from tnplan.planner.networks.circuits.qasm.values import (
     Type,
     applied,
     converted,
+    real,
     truth,
     wrapped,
 )
@@ -93,6 +95,8 @@ class Declarations:
             raise Mistake(f"has no value for {name!r}", f"give one: --set {name}=VALUE")
         self.used.add(name)
         value = self.convert(self._given(name, kind), kind)
+        if isinstance(self.parameters[name], Varied) and not isinstance(value, DualNumber):
+            raise Mistake(f"has no derivatives by {name!r}, of type {kind}", "declare it as float")
         self.scopes.define(name, self._new(kind, value, is_constant=True))
 
     def alias(self, node: Any) -> None:
@@ -228,6 +232,12 @@ class Declarations:
     def _given(self, name: str, kind: Type) -> Any:
         """The value of an input: a number, or the value of a text."""
         value = self.parameters[name]
+        if isinstance(value, Varied):
+            plain = self._read(name, value.value, kind)
+            return value.number(name, real(plain))
+        return self._read(name, value, kind)
+
+    def _read(self, name: str, value: Any, kind: Type) -> Any:
         if isinstance(value, np.generic):
             value = value.item()
         if isinstance(value, bool | int | float | complex):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.networks.circuits.circuit import Gate, global_phase
+from tnplan.planner.networks.circuits.derivatives.dual_number import has_slopes
 from tnplan.planner.networks.circuits.gates import Kind, X
 from tnplan.planner.networks.circuits.qasm.multi_control import multi_controlled
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS, controlled
@@ -58,6 +59,11 @@ class Call:
     qubits: tuple[int, ...]
 
 
+def _is_fused(target: Definition, params: tuple[float, ...]) -> bool:
+    """Whether a definition becomes one gate: its parts alone have angles with known derivatives."""
+    return len(target.qubits) <= LARGEST_FUSED and not has_slopes(params)
+
+
 def n_controls(modifiers: Sequence[Modifier]) -> int:
     """How many qubits modifiers add."""
     return sum(count for word, count in modifiers if word in ("ctrl", "negctrl"))
@@ -85,8 +91,8 @@ class GateCalls:
     spent: int = 0
 
     def __post_init__(self) -> None:
-        self._body = lru_cache(BODIES_KEPT)(self.body)
-        self._matrix = lru_cache(BODIES_KEPT)(self._new_matrix)
+        self._kept_body = lru_cache(BODIES_KEPT)(self.body)
+        self._kept_matrix = lru_cache(BODIES_KEPT)(self._new_matrix)
 
     def include(self) -> None:
         """Add the gates of the standard files."""
@@ -111,7 +117,7 @@ class GateCalls:
     def gates(self, call: Call) -> Iterator[Gate]:
         """The gates that a call becomes."""
         n, target = len(call.qubits), call.target
-        if n <= self.largest and (isinstance(target, Kind) or len(target.qubits) <= LARGEST_FUSED):
+        if n <= self.largest and (isinstance(target, Kind) or _is_fused(target, call.params)):
             name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
             phase = None if n else float(np.angle(matrix[0, 0]))
             yield Gate(name, call.qubits, matrix, params) if phase is None else global_phase(phase)
@@ -124,6 +130,17 @@ class GateCalls:
         for inner in self._expanded(call):
             self.spend()
             yield from self.gates(inner)
+
+    def _body(self, target: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
+        """The calls in a definition. Those whose angles depend on parameters are equal, and have others."""
+        return (self.body if has_slopes(params) else self._kept_body)(target, params)
+
+    def _matrix(
+        self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
+    ) -> tuple[str, tuple[float, ...], np.ndarray]:
+        """The name, the angles and the matrix of a gate with its modifiers, kept for the next call."""
+        make = self._new_matrix if has_slopes(params) else self._kept_matrix
+        return make(name, target, params, modifiers)
 
     def _new_matrix(
         self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
@@ -148,7 +165,7 @@ class GateCalls:
             prefix = "c" * value if word == "ctrl" else "n" * value
             return prefix + name, params, controlled(matrix, value, int(word == "ctrl"))
         if isinstance(target, Kind):
-            matrix = np.asarray(target.matrix(*params), np.complex128)
+            matrix = np.asarray(target.matrix(*map(float, params)), np.complex128)
         else:
             matrix = self._product(self._body(target, params), len(target.qubits))
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tnplan.planner.networks.circuits.derivatives.dual_number import lifted
 from tnplan.planner.networks.circuits.qasm.values import (
     FixedWidth,
     Mistake,
@@ -172,8 +173,8 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
         try:
             if isinstance(plain, complex) and on_complex is not None:
                 return on_complex(plain)
-            return on_real(real(plain))
-        except (ValueError, OverflowError):
+            return lifted(on_real, real(plain))
+        except (ValueError, OverflowError, ZeroDivisionError):
             raise Mistake(f"takes a function of {plain}", "give a number where it has a value") from None
 
     return calculate

@@ -175,7 +175,7 @@ class QuantumStatements:
         if word == "inv":
             return word, None
         if word == "pow":
-            return word, real(known(self.evaluator.value(node.argument)))
+            return word, float(real(known(self.evaluator.value(node.argument))))
         count = 1 if node.argument is None else self.evaluator.size(node.argument)
         return word, count
 

@@ -52,6 +52,8 @@ WORDS_3 = frozenset((
 ESCAPE = "\u02b9"
 """Behind such a name of version 2, so that the reference parser takes it for one: a letter, in no file."""
 WORD_OR_POWER = re.compile(rf'"[^"\n]*"|\^|\bopaque\b[^;]*;|{NAME}')
+LINE_END = re.compile(r" +$", re.MULTILINE)
+"""Blanks before the end of a line, which the reference parser would read one by one."""
 LONGEST_NESTING = 200
 """Brackets inside brackets: the reference parser calls itself for each."""
 
@@ -100,7 +102,7 @@ def parse_source(text: str, place: str, version: int | None = None) -> Source:
     for begin, stop, _ in found:
         pieces += [bare[end:begin], _blank(bare[begin:stop])]
         end = stop
-    rest = _parse("".join([*pieces, bare[end:]]), place)
+    rest = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
     placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
     placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
     placed.sort(key=lambda pair: pair[0])

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber
+
 MOST_BITS = 12
 """Measured bits that a value may depend on: it is held as a table of all their values."""
 LARGEST_WIDTH = 100_000
@@ -175,7 +177,7 @@ def real(value: Any) -> float:
     if isinstance(plain, complex):
         raise Mistake(f"uses {described(value)} for a real number", "give a real number")
     try:
-        found = float(plain)
+        found = plain if isinstance(plain, DualNumber) else float(plain)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
@@ -229,7 +231,16 @@ def _to_integer(value: Any, kind: str, width: int | None) -> Any:
 
 def _to_float(value: Any, width: int | None) -> float:
     found = real(value)
-    return float(np.float32(found)) if width == 32 else found
+    if width == 32:
+        _check_not_rounded(found, "float[32]")
+        return float(np.float32(found))
+    return found
+
+
+def _check_not_rounded(value: float, kind: str) -> None:
+    """Refuse to round a number that carries derivatives: it would change in steps."""
+    if isinstance(value, DualNumber):
+        raise Mistake(f"rounds what is differentiated to {kind}", "use float, or angle without width")
 
 
 def _to_angle(value: Any, width: int | None) -> Any:
@@ -240,7 +251,9 @@ def _to_angle(value: Any, width: int | None) -> Any:
     if isinstance(value, FixedWidth) and value.kind == "angle":
         shift = width - value.width
         return wrapped("angle", width, value.value << shift if shift >= 0 else value.value >> -shift)
-    return wrapped("angle", width, round(math.fmod(real(value), TURN) / TURN * (1 << width)))
+    found = real(value)
+    _check_not_rounded(found, f"angle[{width}]")
+    return wrapped("angle", width, round(math.fmod(found, TURN) / TURN * (1 << width)))
 
 
 def _to_bits(value: Any, width: int | None) -> Any:

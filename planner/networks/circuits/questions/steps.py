@@ -8,6 +8,7 @@ import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import (
     Channel,
     CircuitProgram,
@@ -50,8 +51,10 @@ def steps_of(circuit: GateSequence | CircuitProgram, place: str) -> tuple[Step, 
 
 
 def operators_of(step: Step) -> tuple[np.ndarray, ...]:
-    """The Kraus operators of a channel; the matrix of a gate."""
-    return step.kraus if isinstance(step, Channel) else (step.matrix,)
+    """The Kraus operators of a channel; the matrix of a gate, with its derivatives where it has some."""
+    if isinstance(step, Channel):
+        return step.kraus
+    return (step.matrix, *step.tangents.values()) if isinstance(step, VariedGate) else (step.matrix,)
 
 
 def keeps_trace(step: Step) -> bool:
@@ -73,7 +76,12 @@ def diagonal_qubits(step: Step) -> tuple[bool, ...]:
 
 
 def keeps_diagonals(step: Step) -> bool:
-    """Whether K^dagger D K is diagonal for every diagonal D: of Pauli gates and channels, CNOT, swaps."""
+    """Whether K^dagger D K is diagonal for every diagonal D: of Pauli gates and channels, CNOT, swaps.
+
+    A gate that parameters change does so for all of their values, or does not.
+    """
+    if isinstance(step, VariedGate):
+        return all(diagonal_qubits(step))
     return _keeps_diagonals(_data(step))
 
 

@@ -6,14 +6,15 @@ basis as it is puts no new index on that qubit's wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import ONE, ZERO
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import Channel
 from tnplan.planner.networks.circuits.questions.steps import Step, diagonal_qubits
 from tnplan.planner.networks.network import Network
@@ -31,6 +32,8 @@ class OpenNetwork:
     output: tuple[str, ...]
     leaf_terms: tuple[tuple[str, ...], ...]
     """The indices of the further tensors."""
+    tangents: Mapping[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    """The derivatives by parameters of the ket's tensors that have some, by the number of the tensor."""
 
 
 class Wires:
@@ -48,6 +51,7 @@ class Wires:
         self.terms: list[tuple[str, ...]] = []
         self.arrays: list[np.ndarray] = []
         self.sizes: dict[str, int] = {}
+        self.tangents: dict[int, dict[str, np.ndarray]] = {}
         self.wires = [{qubit: self.new_index() for qubit in sorted(qubits)} for _ in range(sides)]
         self._same: dict[str, str] = {}
 
@@ -79,8 +83,13 @@ class Wires:
 
     def apply_gate(self, gate: Gate, side: int) -> None:
         """Lead the wires of one side through a gate; those of a bra through its conjugate."""
-        array = gate.matrix.conj() if side == BRA else gate.matrix
-        self._lead(side, gate.qubits, array[None], diagonal_qubits(gate), ())
+        array, kept = gate.matrix.conj() if side == BRA else gate.matrix, diagonal_qubits(gate)
+        if side == KET and isinstance(gate, VariedGate):
+            self.tangents[len(self.terms)] = {
+                name: _compressed(tangent[None], len(gate.qubits), kept)[0]
+                for name, tangent in gate.tangents.items()
+            }
+        self._lead(side, gate.qubits, array[None], kept, ())
 
     def join(self, qubits: Iterable[int]) -> None:
         """Make the wires of ket and bra one: the qubits are traced out, or asked for in the Z basis."""
@@ -112,7 +121,7 @@ class Wires:
         """All tensors so far, with room for further ones that have these indices."""
         terms = tuple(self._names(term) for term in leaf_terms)
         opened = [*output, *(index for term in terms for index in term)]
-        return OpenNetwork(*self.network(opened), self._names(output), terms)
+        return OpenNetwork(*self.network(opened), self._names(output), terms, self.tangents)
 
     def _names(self, term: Iterable[str]) -> tuple[str, ...]:
         return tuple(self._name(index) for index in term)
@@ -136,20 +145,25 @@ class Wires:
         which: tuple[str, ...],
     ) -> None:  # fmt: skip
         """One tensor of operators [k, out, in], k being the index `which` where there are several."""
-        q = len(qubits)
         wires = self.wires[side]
-        outgoing, incoming = LETTERS[1 : q + 1], LETTERS[q + 1 : 2 * q + 1]
-        source = "a" + outgoing + incoming
-        target = "a" + outgoing
-        for place, keeps in enumerate(kept):
-            if keeps:
-                source = source.replace(incoming[place], outgoing[place])
-            else:
-                target += incoming[place]
-        array = np.einsum(f"{source}->{target}", operators.reshape(-1, *(2,) * (2 * q)))
+        array = _compressed(operators, len(qubits), kept)
         before = [wires[qubit] for qubit, keeps in zip(qubits, kept, strict=True) if not keeps]
         for qubit, keeps in zip(qubits, kept, strict=True):
             if not keeps:
                 wires[qubit] = self.new_index()
         after = [wires[qubit] for qubit in qubits]
         self.add((*which, *after, *before), array.copy() if which else array[0].copy())
+
+
+def _compressed(operators: np.ndarray, q: int, kept: Sequence[bool]) -> np.ndarray:
+    """Operators [k, out, in] on q qubits as [k, out ..., in ...], without the incoming axes of qubits whose
+    values they keep."""
+    outgoing, incoming = LETTERS[1 : q + 1], LETTERS[q + 1 : 2 * q + 1]
+    source = "a" + outgoing + incoming
+    target = "a" + outgoing
+    for place, keeps in enumerate(kept):
+        if keeps:
+            source = source.replace(incoming[place], outgoing[place])
+        else:
+            target += incoming[place]
+    return np.asarray(np.einsum(f"{source}->{target}", operators.reshape(-1, *(2,) * (2 * q))))

@@ -347,5 +347,5 @@ def test_commands_write_what_they_print(capsys: pytest.CaptureFixture[str]) -> N
     captured = capsys.readouterr()
     printed = json.loads(captured.out)
     assert printed == json.loads(Path("out.json").read_text())
-    assert (printed["format"], printed["version"]) == ("tnplan.answer", 1)
+    assert (printed["format"], printed["version"]) == ("tnplan.answer", 2)
     assert printed["value"] == [pytest.approx(0)]

@@ -42,24 +42,35 @@ def test_value_and_grad_of_a_trace() -> None:
         assert np.array_equal(first, gradients[0])
 
 
+def compare_with_differences(seed: int) -> None:
+    """The derivative of a random network along a random change of all tensors is that of differences."""
+    step, path = 1e-6, random_path(seed, 500)
+    arrays = [one.real.astype(np.float64) for one in random_arrays(path, seed)]
+    shape = tuple(path.network.size_dict[index] for index in path.network.output)
+    generator = np.random.default_rng(seed)
+    cotangent = generator.normal(size=shape)
+    with tnplan.compile(path, *arrays, dtype="float64", device="cpu") as contraction:
+        _, gradients = contraction.vjp(arrays, cotangent)
+        for changed in ([k] for k in range(len(arrays))) if seed < 12 else (range(len(arrays)),):
+            moves = {k: generator.normal(size=arrays[k].shape) for k in changed}
+            ends = [
+                contraction(*(one + sign * step * moves.get(k, 0.0) for k, one in enumerate(arrays)))
+                for sign in (1, -1)
+            ]
+            wanted = np.sum(cotangent * (ends[0] - ends[1])) / (2 * step)
+            found = sum(np.sum(gradients[k] * move) for k, move in moves.items())
+            assert abs(found - wanted) <= 1e-6 * max(1, abs(wanted)), seed
+
+
 def test_finite_differences() -> None:
-    step = 1e-6
     for seed in range(12):
-        path = random_path(seed, 500)
-        arrays = [one.real.astype(np.float64) for one in random_arrays(path, seed)]
-        shape = tuple(path.network.size_dict[index] for index in path.network.output)
-        cotangent = np.random.default_rng(seed).normal(size=shape)
-        with tnplan.compile(path, *arrays, dtype="float64", device="cpu") as contraction:
-            _, gradients = contraction.vjp(arrays, cotangent)
-            for number, gradient in enumerate(gradients):
-                change = np.random.default_rng(number).normal(size=gradient.shape)
-                ends = []
-                for sign in (1, -1):
-                    moved = list(arrays)
-                    moved[number] = arrays[number] + sign * step * change
-                    ends.append(np.sum(cotangent * contraction(*moved)))
-                wanted = (ends[0] - ends[1]) / (2 * step)
-                assert abs(np.sum(gradient * change) - wanted) <= 1e-6 * max(1, abs(wanted)), (seed, number)
+        compare_with_differences(seed)
+
+
+@pytest.mark.slow
+def test_300_random_networks_have_the_gradients_of_differences() -> None:
+    for seed in range(1000, 1300):
+        compare_with_differences(seed)
 
 
 def test_constants_take_no_part() -> None:
@@ -171,24 +182,42 @@ def test_torch_goes_back_through_a_call(equation: str, dtype: str) -> None:
             assert not contraction(*tensors).requires_grad
 
 
-@needs_torch
-def test_torch_through_random_networks() -> None:
+def compare_with_torch(seed: int, devices: int = 1) -> bool:
+    """Gradients of a random network are torch's own, on so many ranks; whether the network is sliced."""
     import torch
 
+    path = random_path(seed, 1000)
+    arrays = [one.astype(np.complex128) for one in random_arrays(path, seed)]
+    tensors = [torch.tensor(one, requires_grad=True) for one in arrays]
+    letters = {index: number for number, index in enumerate(path.network.size_dict)}
+    operands: list[Any] = []
+    for tensor, term in zip(tensors, path.network.inputs, strict=True):
+        operands += [tensor, [letters[index] for index in term]]
+    einsum = torch.einsum(*operands, [letters[index] for index in path.network.output])
+    theirs = torch.autograd.grad((einsum.abs() ** 2).sum(), tensors)
+    with tnplan.compile(
+        path, *arrays, dtype="complex128", device="cpu", devices=devices, threads=1
+    ) as contraction:
+        ours = torch.autograd.grad((contraction(*tensors).abs() ** 2).sum(), tensors)
+    for here, there in zip(ours, theirs, strict=True):
+        assert (here - there).abs().max() <= 1e-10 * max(1.0, there.abs().max()), (seed, devices)
+    return bool(path.sliced_inds)
+
+
+@needs_torch
+def test_torch_through_random_networks() -> None:
     for seed in range(40, 70):
-        path = random_path(seed, 1000)
-        arrays = [one.astype(np.complex128) for one in random_arrays(path, seed)]
-        tensors = [torch.tensor(one, requires_grad=True) for one in arrays]
-        letters = {index: number for number, index in enumerate(path.network.size_dict)}
-        operands: list[Any] = []
-        for tensor, term in zip(tensors, path.network.inputs, strict=True):
-            operands += [tensor, [letters[index] for index in term]]
-        einsum = torch.einsum(*operands, [letters[index] for index in path.network.output])
-        theirs = torch.autograd.grad((einsum.abs() ** 2).sum(), tensors)
-        with tnplan.compile(path, *arrays, dtype="complex128", device="cpu") as contraction:
-            ours = torch.autograd.grad((contraction(*tensors).abs() ** 2).sum(), tensors)
-        for here, there in zip(ours, theirs, strict=True):
-            assert (here - there).abs().max() <= 1e-10 * max(1.0, there.abs().max()), seed
+        compare_with_torch(seed)
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_300_random_networks_have_the_gradients_of_torch(devices: int) -> None:
+    """150 networks on one rank and 50 on each of two to four: sliced ones among them."""
+    first, count = (1000, 150) if devices == 1 else (1100 + 50 * (devices - 1), 50)
+    sliced = [compare_with_torch(seed, devices) for seed in range(first, first + count)]
+    assert 5 < sum(sliced) < count - 5
 
 
 @needs_jax

@@ -15,7 +15,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.networks.simplify import Simplified, simplify
 
 LARGEST_BATCH = 1024
 """Values of a batch that are contracted at once."""
@@ -35,6 +35,29 @@ def contract_network(network: Network, arrays: Sequence[Array], options: Contrac
     request = _request(network, values)
     with compiled(find_schedule(request, dtype, options), options) as contraction:
         return np.asarray(contraction(*(array.astype(dtype) for array in values)))
+
+
+def value_and_gradients(
+    network: Network, arrays: Sequence[Array], wanted: Sequence[int], options: ContractionOptions
+) -> tuple[complex, dict[int, Array]]:
+    """The number that a network is, and its derivatives by each entry of the tensors wanted.
+
+    Nothing is conjugated. The derivatives by the tensors of the simplified network come from its reverse
+    schedule; from there they go back through the simplification.
+    """
+    simple = Simplified(network, arrays, wanted)
+    dtype = dtype_of(options)
+    if len(simple.arrays) == 1:
+        value, found = simple.arrays[0], [np.ones((), dtype)]
+    else:
+        values = [array.astype(dtype) for array in simple.arrays]
+        with compiled(find_schedule(_request(simple.network, values), dtype, options), options) as one:
+            if simple.depending:
+                value, gradients = one.value_and_grad(*values, wrt=simple.depending)
+                found = [np.asarray(gradient) for gradient in gradients]
+            else:
+                value, found = np.asarray(one(*values)), []
+    return complex(value), simple.back(dict(zip(simple.depending, found, strict=False)))
 
 
 def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Array:

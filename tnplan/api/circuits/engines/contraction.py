@@ -24,6 +24,7 @@ from tnplan.api.circuits.questions import (
 )
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.statevector.measurement import outcomes
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import pauli_word_gates
 
@@ -37,7 +38,22 @@ def answer_by_contraction(asked: AskedCircuit, options: QuestionOptions) -> Outc
     )  # fmt: skip
     if isinstance(asked.question, Sample):
         return _sampled(asked, options, use)
-    return Outcome(_value(asked, use), 0.0, EXACT, {"device": options.device})
+    details = {"device": options.device}
+    if asked.has_gradient:
+        value, gradient = _with_gradient(asked, use)
+        return Outcome(value, 0.0, EXACT, details, gradient)
+    return Outcome(_value(asked, use), 0.0, EXACT, details)
+
+
+def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, Array]:
+    """The values of observables, and their derivatives [observable, parameter]."""
+    from tnplan.api.circuits.contraction.expectation_gradient import expectation_gradients
+
+    question = asked.question
+    assert isinstance(question, ExpectationValues)
+    circuit = asked.program if asked.gates is None else asked.gates
+    values, gradients = expectation_gradients(circuit, question.sums, question.names, use)
+    return values[0].item() if question.is_single else values, gradients
 
 
 def _value(asked: AskedCircuit, use: ContractionOptions) -> Any:

@@ -56,13 +56,14 @@ class _PauliWork:
 
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
+    if asked.has_gradient:
+        from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
+
+        return gradients_by_pauli(asked, options)
     truncation = options.truncation or Truncation()
 
     def work(rank: Rank, planned: _PauliWork) -> Outcome:
-        use = Resources(
-            device=rank.device.name, threads=rank.threads, precision=options.precision,
-            memory_bytes=rank.memory_bytes, ranks=rank.connected(),
-        )  # fmt: skip
+        use = resources_of(rank, options.precision)
         with rank.on_stream():
             found = [
                 _propagated(rank, planned, number, truncation, use) for number in range(len(planned.sums))
@@ -77,14 +78,10 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
             },
         )  # fmt: skip
 
-    def needs(planned: _PauliWork, n_ranks: int, threads: int) -> Needs:
-        words = max(one.n_terms for one in planned.sums)
-        size_bytes = words * term_bytes(planned.n_qubits, 8)
-        return Needs(size_bytes, size_bytes, "give an observable of fewer words")
-
     job = Job(
-        prepare=lambda: _planned(asked), work=work, needs=needs,
-        check_ranks=lambda _, n_ranks: _check_ranks(n_ranks),
+        prepare=lambda: _planned(asked), work=work,
+        needs=lambda planned, n_ranks, threads: pauli_needs(planned.sums),
+        check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
 
@@ -92,19 +89,20 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
 def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
     """The steps of gates, channels, measurements and resets; final measurements are left out."""
     kept, _ = without_final_measurements(operations)
-    steps: list[PauliStep] = []
-    for number, one in enumerate(kept):
-        if isinstance(one, Gate):
-            steps += gate_steps(one, f"gate {number} ({one.name})")
-        elif isinstance(one, Channel):
-            steps.append(kraus_channel(one.qubits, one.kraus))
-        elif isinstance(one, Measurement):
-            steps.append(kraus_channel((one.qubit,), (ZERO, ONE)))
-        elif isinstance(one, Reset):
-            steps.append(kraus_channel((one.qubit,), (ZERO, LOWER)))
-        else:
-            raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
-    return tuple(steps)
+    return tuple(step for number, one in enumerate(kept) for step in operation_steps(one, number))
+
+
+def operation_steps(one: Operation, number: int) -> tuple[PauliStep, ...]:
+    """The steps of operation `number`."""
+    if isinstance(one, Gate):
+        return gate_steps(one, f"gate {number} ({one.name})")
+    if isinstance(one, Channel):
+        return (kraus_channel(one.qubits, one.kraus),)
+    if isinstance(one, Measurement):
+        return (kraus_channel((one.qubit,), (ZERO, ONE)),)
+    if isinstance(one, Reset):
+        return (kraus_channel((one.qubit,), (ZERO, LOWER)),)
+    raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
 
 
 def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
@@ -179,6 +177,22 @@ def _propagated(
     )  # fmt: skip
 
 
-def _check_ranks(n_ranks: int) -> None:
+def resources_of(rank: Rank, precision: str) -> Resources:
+    """What a propagation may use of a rank."""
+    return Resources(
+        device=rank.device.name, threads=rank.threads, precision=precision,
+        memory_bytes=rank.memory_bytes, ranks=rank.connected(),
+    )  # fmt: skip
+
+
+def pauli_needs(sums: Sequence[PauliSum]) -> Needs:
+    """What the terms take that sums start with."""
+    words = max(one.n_terms for one in sums)
+    size_bytes = words * term_bytes(sums[0].n_qubits, 8)
+    return Needs(size_bytes, size_bytes, "give an observable of fewer words")
+
+
+def check_power_of_two(n_ranks: int) -> None:
+    """Refuse a number of ranks that cannot share terms."""
     if n_ranks & (n_ranks - 1):
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")

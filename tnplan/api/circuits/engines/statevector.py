@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.engines.statevector_gradient import gradients_by_state
 from tnplan.api.circuits.methods import possible_methods
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
@@ -78,6 +79,8 @@ class StateWork:
 
 def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
+    if asked.has_gradient:
+        return gradients_by_state(asked, options)
     seed = secrets.randbits(63) if options.seed is None else options.seed
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
@@ -146,11 +149,12 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     (program,), runs = planned.programs, options.trajectories
     mean: Any = 0.0
     squares: Any = 0.0
-    for number, _ in enumerate(trajectories(simulator, program, runs), 1):
-        value = planned.finish([planned.read(simulator)])
+    number = 0
+    for one in trajectories(simulator, program, runs):
+        value, number = planned.finish([planned.read(simulator)]), number + one.shots
         before = value - mean
-        mean = mean + before / number
-        squares = squares + (before * np.conj(value - mean)).real
+        mean = mean + before * (one.shots / number)
+        squares = squares + (before * np.conj(value - mean)).real * one.shots
         rank.say(number, runs, f"trajectory {number} of {runs}")
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
 

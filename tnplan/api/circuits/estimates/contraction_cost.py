@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, room_bytes
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, room_bytes
 from tnplan.api.circuits.questions import (
     Amplitudes,
     AskedCircuit,
@@ -41,6 +41,8 @@ from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
 START_S, TENSOR_S = 0.002, 4e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
+GRADIENT_MEMORY = 3
+"""The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
@@ -78,7 +80,11 @@ def contraction_cost(
                 continue
             its_memory, its_time_s = found[count]
             costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
-    return {count: Cost(count, memory, time_s, EXACT_FACTOR) for count, (memory, time_s) in costs.items()}
+    time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
+    return {
+        count: Cost(count, space * memory, time * time_s, EXACT_FACTOR)
+        for count, (memory, time_s) in costs.items()
+    }
 
 
 def _path(network: Network, profile: Profile, dtype: str, search_s: float) -> ContractionPath:

@@ -15,7 +15,7 @@ from time import process_time
 import numpy as np
 
 from tnplan.api.circuits.engines.pauli import planned_sums
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import PauliStep
@@ -37,6 +37,8 @@ GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
 """Seconds of a GPU for a term before a step, and for a step (H200, docs/explanation/pauli.md)."""
 CPU_VISIT_S = 1e-8
 """Seconds of a core for a term before a step, where a pilot is too short to tell."""
+TAPE_BYTES_A_VISIT = 12
+"""Of a gradient: half of the terms split, and each of these takes twice as much on the tape."""
 TOLD_VISITS = 20_000
 """Visits of a pilot from which on its time is taken."""
 WHOLE_FACTOR = 2.0
@@ -69,6 +71,9 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation
     else:
         seconds = sum(one.visits * one.visit_s + START_S for one in grown)
     size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
+    if asked.has_gradient:
+        seconds *= GRADIENT_TIME
+        size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
     return Cost(1, size_bytes, steps_s + share * seconds, max(one.factor for one in grown))
 
 

@@ -13,7 +13,7 @@ from tnplan.api.jobs.state import DTYPES
 from tnplan.executor.statevector.cpu.state import TILES
 from tnplan.executor.statevector.cuda.state import PROGRAM_TILES
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
-from tnplan.executor.statevector.memory_estimate import predicted_bytes
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, predicted_bytes
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
     TARGET_PRICE,
@@ -23,6 +23,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
 )
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 
 START_S = 0.015
 """Seconds of a job beside its passes: opening the device, preparing, reading."""
@@ -31,6 +32,8 @@ FLOP_A_ROW = 8
 """Real operations of an amplitude and an element of a gate's row."""
 DIAGONAL_FLOP = 64
 """What a diagonal of a pass costs an amplitude on a CPU: as much as so many operations of a product."""
+DERIVATIVE_READS = 4
+"""Copies of the state that the derivative by an angle takes, which reads two states."""
 RANDOM_FACTOR = 3.0
 """By how much the time of runs with random operators may be off."""
 
@@ -62,18 +65,19 @@ def state_cost(
         pass_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in plan.passes)
     exchange_s = _exchange_s(plan, profile, local_bytes, devices)
     read_s = _reads(asked) * copy_s
-    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices)
-    total_s = START_S + runs * (planning_s + pass_s + exchange_s + read_s)
+    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
+    sweeps = 1 + 2 * _sweeps_back(asked)
+    total_s = START_S + runs * (planning_s + sweeps * (pass_s + exchange_s) + read_s)
     return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
 
 def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
     """The least number of devices whose memory holds the state; None where no number does."""
-    n_qubits, _, _ = _work(asked, 1)
+    (n_qubits, _, _), states = _work(asked, 1), _states(asked)
     dtype = DTYPES[precision]
     tile = (PROGRAM_TILES if is_gpu(profile) else TILES)[dtype]
     for bits in range(max(1, n_qubits - LARGEST_TARGETS)):
-        if predicted_bytes(n_qubits, dtype, tile, threads, 1 << bits) <= room_bytes(profile):
+        if predicted_bytes(n_qubits, dtype, tile, threads, 1 << bits, states) <= room_bytes(profile):
             return 1 << bits
     return None
 
@@ -117,10 +121,23 @@ def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: i
     return seconds
 
 
+def _states(asked: AskedCircuit) -> int:
+    """How many states are held at once."""
+    return GRADIENT_STATES if asked.has_gradient else 1
+
+
+def _sweeps_back(asked: AskedCircuit) -> int:
+    """How often two states go back through the circuit."""
+    question = asked.question
+    return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
+
+
 def _reads(asked: AskedCircuit) -> int:
     """How often the state is read for the values that are asked for."""
     if isinstance(asked.question, ExpectationValues):
-        return sum(one.n_terms for one in asked.question.sums)
+        angles = sum(len(one.params) for one in asked.program.operations if isinstance(one, VariedGate))
+        derivatives = DERIVATIVE_READS * angles * len(asked.question.sums)
+        return sum(one.n_terms for one in asked.question.sums) + derivatives
     if isinstance(asked.question, ReducedDensityMatrix):
         return int(4 ** min(2, len(asked.question.qubits)))
     return 1

@@ -48,7 +48,7 @@ class PauliRequest:
 
     @property
     def has_tape(self) -> bool:
-        """Whether there is a sweep back, which takes one thread."""
+        """Whether there is a sweep back, along a tape."""
         return self.gradient or self.each_term
 
 

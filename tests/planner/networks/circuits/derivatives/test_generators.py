@@ -7,7 +7,7 @@ import pytest
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives import generators, pauli_words, word_matrix
+from tnplan.planner.networks.circuits.derivatives.generators import generators, pauli_words, word_matrix
 from tnplan.planner.networks.circuits.gates import KINDS, X, Y, Z, turn
 from tnplan.planner.networks.circuits.qasm.standard_gates import INCLUDED
 

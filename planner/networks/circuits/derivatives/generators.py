@@ -15,6 +15,7 @@ import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.gates import I2, KINDS, Kind, X, Y, Z
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
 
@@ -25,18 +26,21 @@ SAME = 1e-10
 LETTERS = {"x": X, "y": Y, "z": Z}
 
 
-def generators(gate: Gate, place: str = "gate") -> tuple[np.ndarray, ...]:
+def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tuple[np.ndarray, ...]:
     """For each angle of a gate the matrix G with dU/dangle = G U, complex128 on the gate's qubits.
 
     The gate is known by its name; one of another name that has one angle, where its matrix is
-    exp(-i angle A / 2) with an A whose square is one. Phases of the whole gate make no difference.
+    exp(-i angle A / 2) with an A whose square is one. Phases of the whole gate make no difference. Where
+    `of_qsim` is false, the name is none of qsim's, some of which turn the other way.
 
     Raises
     ------
     InputError
         For a gate with angles of which nothing is known, or which two file formats mean differently.
     """
-    found = [_generators(kind, gate.params) for kind in _kinds(gate) if _is_of(kind, gate)]
+    if isinstance(gate, VariedGate):
+        return gate.generators
+    found = [_generators(kind, gate.params) for kind in _kinds(gate, of_qsim) if _is_of(kind, gate)]
     if any(not np.allclose(one, found[0], rtol=0, atol=SAME) for one in found[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
@@ -53,11 +57,11 @@ def generators(gate: Gate, place: str = "gate") -> tuple[np.ndarray, ...]:
     return (-0.5j * axis,)
 
 
-def _kinds(gate: Gate) -> list[Kind]:
+def _kinds(gate: Gate, of_qsim: bool) -> list[Kind]:
     """What the name of a gate may stand for."""
     name, n_qubits, n_params = gate.name.lower(), len(gate.qubits), len(gate.params)
     tables = (KINDS, INCLUDED, {key.lower(): kind for key, kind in BUILT_IN.items()})
-    found = [table[name] for table in tables if name in table]
+    found = [table[name] for table in tables[0 if of_qsim else 1 :] if name in table]
     letters = name[1:]
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
         word = _product([LETTERS[letter] for letter in letters])

@@ -1,0 +1,1 @@
+"""Values without loss, as bit planes."""

@@ -1,0 +1,1 @@
+"""Frames under a predictor, and which predictor an array gets."""

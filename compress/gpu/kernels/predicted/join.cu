@@ -1,0 +1,61 @@
+// Residuals to values.
+
+#include "predicted.cuh"
+#include "../common/checksum.cuh"
+#include "../common/wait.cuh"
+#include "../common/read.cuh"
+
+__device__ __forceinline__ int whole(REAL residual) { return times_of((int)residual, 1 << SHIFT); }
+
+// The first point and the first `n_passes` passes of frames, along y. A block a component, along x.
+extern "C" __global__ void __launch_bounds__(THREADS) join_coarse(
+    const REAL* residuals, Word elements, Box box, const Pass* passes, unsigned n_passes, int* fine)
+{
+    const unsigned c = blockIdx.x;
+    int* own = fine + ((Word)blockIdx.y * COMPONENTS + c) * elements;
+    const REAL* from = residuals + (Word)blockIdx.y * elements * COMPONENTS + c;
+    if (threadIdx.x == 0) own[0] = whole(from[0]);
+    for (unsigned number = 0; number < n_passes; ++number) {
+        __syncthreads();
+        const Pass pass = passes[number];
+        for (unsigned k = threadIdx.x; k < size_of(pass); k += THREADS) {
+            const Point point = point_of(pass, box, k);
+            const REAL residual = from[(Word)(pass.first + k) * COMPONENTS];
+            own[point.number] = sum_of(prediction_of(own, pass, box, point), whole(residual));
+        }
+    }
+}
+
+// One pass of frames, along y.
+extern "C" __global__ void __launch_bounds__(THREADS) join_pass(
+    const Element* residuals, Word elements, Box box, const Pass* passes, unsigned number, int* fine)
+{
+    const Pass pass = passes[number];
+    int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
+    const Element* from = residuals + (Word)blockIdx.y * elements + pass.first;
+    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < size_of(pass); k += gridDim.x * THREADS) {
+        const Point point = point_of(pass, box, k);
+        const Element element = from[k];
+        for (unsigned c = 0; c < COMPONENTS; ++c) {
+            int* part = own + c * elements;
+            part[point.number] = sum_of(prediction_of(part, pass, box, point), whole(element.part[c]));
+        }
+    }
+}
+
+// The values of frames, along y: those of fine numbers, or of a frame without loss what its decoder has put in place of
+// residuals.
+extern "C" __global__ void __launch_bounds__(THREADS) fill_values(
+    Word* words, Span span, const Element* residuals, const int* fine, Word elements, Rules rules, Element* values)
+{
+    const bool raw = work_of(words, span).frames[span.first + blockIdx.y].kind == RAW;
+    const Word frame = (Word)blockIdx.y * elements;
+    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < elements; i += (Word)gridDim.x * THREADS) {
+        Element element;
+        if (raw) element = residuals[frame + i];
+        else for (unsigned c = 0; c < COMPONENTS; ++c) {
+            element.part[c] = times((REAL)fine[COMPONENTS * frame + c * elements + i], rules.of[c].step);
+        }
+        values[frame + i] = element;
+    }
+}

@@ -1,0 +1,87 @@
+// A frame as a box of fine whole numbers, which passes fill from coarse to fine (compress/format/box.py,
+// compress/cpu/prediction/interpolate_kernel.py). Fine numbers are (frames, COMPONENTS, elements); residuals are whole numbers as
+// reals, (frames, elements), in the order of passes.
+
+#include "../common/tile.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / LANES)
+#define SHIFT 7
+#define LARGEST_FINE (1 << 26)
+
+// compress/format/box.py: PointPass.
+struct Pass {
+    unsigned axis, spacing, starts[3], steps[3], counts[3], first;
+};
+
+struct Box {
+    unsigned n[3], cubic;
+};
+
+// Sums of damaged streams may be too large; they go round as on a CPU.
+__device__ __forceinline__ int sum_of(int a, int b) { return (int)((unsigned)a + (unsigned)b); }
+__device__ __forceinline__ int times_of(int a, int b) { return (int)((unsigned)a * (unsigned)b); }
+
+__device__ __forceinline__ int clipped(int number)
+{
+    const int least = number < -LARGEST_FINE ? -LARGEST_FINE : number;
+    return least > LARGEST_FINE ? LARGEST_FINE : least;
+}
+
+// Between b and c, with a beyond b.
+__device__ __forceinline__ int side_of(int a, int b, int c)
+{
+    return clipped(sum_of(sum_of(sum_of(times_of(6, b), times_of(3, c)), times_of(-1, a)), 4) >> 3);
+}
+
+// The prediction of the number at `here`, coordinate `at` of a line of n whose neighbours are `stride` apart.
+__device__ __forceinline__ int predicted(
+    const int* here, unsigned at, unsigned n, Word stride, unsigned spacing, bool cubic)
+{
+    const long long d = (long long)(spacing * stride);
+    const int before = here[-d];
+    const bool far = at >= 3 * spacing;
+    if (at + spacing >= n) {
+        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, here[-3 * d])), 1) >> 1) : before;
+    }
+    const int behind = here[d], near = sum_of(before, behind);
+    const bool farther = at + 3 * spacing < n;
+    if (!cubic || !(far || farther)) return sum_of(near, 1) >> 1;
+    if (!far) return side_of(here[3 * d], behind, before);
+    if (!farther) return side_of(here[-3 * d], before, behind);
+    return clipped(sum_of(sum_of(times_of(9, near), times_of(-1, sum_of(here[-3 * d], here[3 * d]))), 8) >> 4);
+}
+
+// Where point k of a pass is: its number in the box, and its coordinate along the pass's axis.
+struct Point {
+    Word number;
+    unsigned at;
+};
+
+__device__ __forceinline__ Point point_of(const Pass& pass, const Box& box, unsigned k)
+{
+    const unsigned row = k / pass.counts[2], x = pass.starts[2] + k % pass.counts[2] * pass.steps[2];
+    const unsigned y = pass.starts[1] + row % pass.counts[1] * pass.steps[1];
+    const unsigned z = pass.starts[0] + row / pass.counts[1] * pass.steps[0];
+    return {((Word)z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
+}
+
+__device__ __forceinline__ unsigned size_of(const Pass& pass)
+{
+    return pass.counts[0] * pass.counts[1] * pass.counts[2];
+}
+
+__device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, const Box& box, const Point& point)
+{
+    const Word stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : (Word)box.n[1] * box.n[2];
+    return predicted(fine + point.number, point.at, box.n[pass.axis], stride, pass.spacing, box.cubic != 0);
+}
+
+__device__ __forceinline__ float nearest(float x) { return rintf(x); }
+__device__ __forceinline__ double nearest(double x) { return rint(x); }
+
+// Whether a value misses its bound, told by its fine number.
+__device__ __forceinline__ bool misses(REAL x, int fine, const Rule& rule)
+{
+    return !(magnitude(less(x, times((REAL)fine, rule.step))) < rule.limit);
+}

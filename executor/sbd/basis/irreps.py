@@ -1,0 +1,104 @@
+"""Irreducible representations of strings and states, from the labels of orbitals (ORBSYM of an FCIDUMP).
+
+The product of representations a and b is 1 + ((a - 1) xor (b - 1)), as in groups with no more than two-fold
+rotations. Knows labels and strings; no Hamiltonian's action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tnplan.executor.sbd.basis.determinants import DeterminantList
+from tnplan.executor.sbd.basis.integrals import Integrals, number_pairs
+from tnplan.executor.sbd.basis.strings import StringSet
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+
+LARGEST_IRREP = 8
+BROKEN = 1e-6
+"""Integrals up to this, in Hartree, may be there between orbitals whose labels forbid them."""
+PURE = 1 - 1e-6
+"""A state has a representation if this share of its weight does."""
+
+
+def string_irreps(strings: StringSet, irreps: Sequence[int]) -> Array:
+    """The representation of every string, from 0: uint8 [string]."""
+    found = np.zeros(len(strings), np.uint8)
+    for orbital, irrep in enumerate(irreps):
+        found[strings.occupied[:, orbital]] ^= np.uint8(irrep - 1)
+    return found
+
+
+def list_irreps(basis: DeterminantList, irreps: Sequence[int]) -> Array:
+    """The representation of every determinant of a list, from 0: uint8 [determinant]."""
+    alpha, beta = (string_irreps(strings, irreps) for strings in (basis.alpha_strings, basis.beta_strings))
+    return np.asarray(alpha[basis.alpha] ^ beta[basis.beta])
+
+
+def irrep_weights(irreps: tuple[Array, ...], weights: Array) -> Array:
+    """The sum of the weights of every representation, from 0.
+
+    `irreps` are those of determinants, or of alpha and of beta strings; `weights` have the shape of a state.
+    """
+    if len(irreps) == 1:
+        return np.bincount(irreps[0], weights, LARGEST_IRREP)
+    numbers = np.arange(LARGEST_IRREP)
+    alpha, beta = (np.eye(LARGEST_IRREP)[one] for one in irreps)
+    pairs = alpha.T @ weights @ beta
+    return np.bincount((numbers[:, None] ^ numbers).ravel(), pairs.ravel(), LARGEST_IRREP)
+
+
+def irrep_counts(irreps: tuple[Array, ...]) -> Array:
+    """How many determinants every representation has, from 0."""
+    counts = [np.bincount(one, minlength=LARGEST_IRREP) for one in irreps]
+    if len(counts) == 1:
+        return counts[0]
+    numbers = np.arange(LARGEST_IRREP)
+    return np.array([(counts[0] * counts[1][numbers ^ number]).sum() for number in numbers])
+
+
+def state_irrep(x: Array, irreps: tuple[Array, ...]) -> int | None:
+    """The representation of a state, from 1; None where it has several."""
+    weights = irrep_weights(irreps, np.abs(x) ** 2)
+    largest = int(np.argmax(weights))
+    return largest + 1 if weights[largest] >= PURE * weights.sum() else None
+
+
+def wanted_irrep(integrals: Integrals, asked: int | None) -> int | None:
+    """The representation that states are to have: the one asked for, or the header's; None for any.
+
+    ISYM is 1 in files of programs that do not use it, so that 1 alone asks for nothing. 0 asks for any.
+    """
+    labels = integrals.labels
+    wanted = labels.wanted if asked is None and labels.wanted > 1 else asked
+    if not wanted:
+        return None
+    place = "ISYM" if asked is None else "--symmetry"
+    if not labels.irreps or not 1 <= wanted <= LARGEST_IRREP:
+        given = "labels go from 1 to 8" if labels.irreps else "orbitals have no labels"
+        remedy = "give an FCIDUMP with ORBSYM and a number from 1 to 8, or 0 for states of any symmetry"
+        raise InputError(place, f"is {wanted}, and {given}", remedy)
+    _check_labels(place, integrals)
+    return wanted
+
+
+def _check_labels(place: str, integrals: Integrals) -> None:
+    """Refuse labels that integrals do not have."""
+    n = integrals.n_orbitals
+    of = np.array(integrals.labels.irreps) - 1
+    p, q = (side.ravel() for side in np.indices((n, n)))
+    of_pair = np.zeros(len(integrals.two), np.int64)
+    of_pair[number_pairs(p, q, n, len(integrals.two))] = of[p] ^ of[q]
+    bodies = [integrals.of_spin(spin) for spin in (0, 1)]
+    checked = [(one, of) for one, _ in bodies] + [(two, of_pair) for _, two in bodies]
+    checked.append((integrals.mixed, of_pair))
+    worst = max(
+        np.abs(values[labels[:, None] != labels[None, :]]).max(initial=0.0) for values, labels in checked
+    )
+    if worst > BROKEN:
+        raise InputError(
+            place, f"asks for a symmetry that integrals break by {worst:.2g} Hartree: ORBSYM is wrong",
+            "mend ORBSYM, or give --symmetry 0 for states of any symmetry",
+        )  # fmt: skip

@@ -1,0 +1,145 @@
+"""The space of a solve from what is given for it: products of half-strings, or a list of determinants.
+
+Knows files and integers of strings; nothing of solvers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
+from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
+from tnplan.executor.sbd.basis.strings import StringSet, from_integers
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+
+Strings = StringSet | Sequence[int] | str | Path
+"""Half-strings: a set, integers whose bit p is orbital p, or a file."""
+Products = tuple[StringSet, StringSet | None]
+"""Alpha strings, and those of beta where they differ."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a state is made of, and the weight of samples of other electrons, which were left out.
+
+    `irrep` is the representation that states are to have, None for any; `irreps` are those of determinants,
+    or of alpha and of beta strings, from 0, where orbitals have labels.
+    """
+
+    basis: DeterminantList | Products
+    left_out: float = 0.0
+    irrep: int | None = None
+    irreps: tuple[Array, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a state: [alpha string, beta string] or [determinant]."""
+        if isinstance(self.basis, DeterminantList):
+            return (len(self.basis),)
+        alpha, beta = self.basis
+        return len(alpha), len(beta or alpha)
+
+    @property
+    def size(self) -> int:
+        """The number of determinants that states may have."""
+        if self.irrep is None or self.irreps is None:
+            return prod(self.shape)
+        return int(irrep_counts(self.irreps)[self.irrep - 1])
+
+
+def choose_space(
+    integrals: Integrals, alpha: Strings | None, beta: Strings | None,
+    determinants: DeterminantList | str | Path | None, symmetry: int | None = None,
+) -> Space:  # fmt: skip
+    """The determinants: a list, or alpha strings and those of beta where they are given.
+
+    `symmetry` is the representation that states are to have, if not the header's; 0 for any.
+    """
+    space = _given_space(integrals, alpha, beta, determinants)
+    irrep = wanted_irrep(integrals, symmetry)
+    labels = set(integrals.labels.irreps)
+    if not labels or (len(labels) == 1 and irrep is None):
+        return space
+    basis, irreps = space.basis, integrals.labels.irreps
+    found: tuple[Array, ...]
+    if isinstance(basis, DeterminantList):
+        found = (list_irreps(basis, irreps),)
+        if irrep is not None:
+            chosen = np.flatnonzero(found[0] == irrep - 1)
+            basis, found = basis.take(chosen), (found[0][chosen],)
+    else:
+        alpha, beta = basis
+        found = string_irreps(alpha, irreps), string_irreps(beta or alpha, irreps)
+    made = Space(basis, space.left_out, irrep, found)
+    if not made.size:
+        raise InputError(
+            "space", f"has no determinant of symmetry {irrep}", "give other strings, or --symmetry 0 for any"
+        )
+    return made
+
+
+def _given_space(
+    integrals: Integrals, alpha: Strings | None, beta: Strings | None,
+    determinants: DeterminantList | str | Path | None,
+) -> Space:  # fmt: skip
+    """The determinants of any symmetry."""
+    if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
+        raise InputError(
+            "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
+        )
+    if determinants is not None:
+        listed = isinstance(determinants, DeterminantList)
+        return Space(determinants if listed else read_determinants(determinants, integrals))  # type: ignore[arg-type]
+    assert alpha is not None
+    first = _strings(alpha, integrals, 0)
+    if beta is not None:
+        second = _strings(beta, integrals, 1)
+        return Space((first.strings, second.strings), max(first.left_out, second.left_out))
+    if first.is_sampled:
+        return _of_samples(alpha, integrals, first)
+    if integrals.n_beta == 0:
+        return Space((first.strings, from_integers([0], integrals.n_orbitals)))
+    if integrals.n_alpha != integrals.n_beta:
+        raise InputError(
+            "beta", f"has {integrals.n_beta} electrons where alpha has {integrals.n_alpha}",
+            "give beta strings of their own",
+        )  # fmt: skip
+    return Space((first.strings, None))
+
+
+def _of_samples(alpha: Strings, integrals: Integrals, first: SpinStrings) -> Space:
+    """The strings of both spins of one file of samples: where both spins are alike, all strings for both."""
+    second = _strings(alpha, integrals, 1)
+    if integrals.n_alpha == integrals.n_beta and integrals.has_common_orbitals:
+        return Space((union(first.strings, second.strings), None), first.left_out)
+    return Space((first.strings, second.strings), first.left_out)
+
+
+def _strings(given: Strings, integrals: Integrals, spin: int) -> SpinStrings:
+    counts = integrals.n_alpha, integrals.n_beta
+    n_orbitals, n_electrons = integrals.n_orbitals, counts[spin]
+    if isinstance(given, str | Path):
+        try:
+            return read_spin_strings(given, n_orbitals, counts, spin)
+        except InputError as error:
+            if not integrals.is_general or "fills" not in error.problem:
+                raise
+            remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
+            raise InputError(error.place, error.problem, remedy) from None
+    if not isinstance(given, StringSet):
+        return SpinStrings(from_integers(given, n_orbitals, n_electrons), False)
+    if (given.n_orbitals, given.n_electrons) != (n_orbitals, n_electrons):
+        raise InputError(
+            f"{('alpha', 'beta')[spin]} strings",
+            f"have {given.n_electrons} electrons in {given.n_orbitals} orbitals",
+            f"give {n_electrons} electrons in {n_orbitals} orbitals",
+        )
+    return SpinStrings(given, False)

@@ -1,0 +1,219 @@
+"""Files of half-strings: lines of text, counts of a quantum computer as JSON, arrays of NumPy.
+
+A bitstring's rightmost character, or an array's last column, is the first orbital. One of twice the orbitals
+is a sample of both spins: alpha on the right, beta on the left, as qiskit-addon-sqd has it. Repeated strings
+are taken once, their weights being summed. Knows files; no integrals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.sbd.basis.strings import StringSet, check_electrons, from_occupied, wrong_electrons
+from tnplan.planner.common.array_file import open_archive
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checks import is_number
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import load_json, open_input, read_text
+
+REMEDY = "write one bitstring a line, the rightmost bit for the first orbital"
+BITS = ("bitstrings", "bitstring_matrix", "samples", "strings")
+"""Arrays of an .npz that hold bits [string, bit]."""
+OF_SPIN = ("ci_strs_a", "ci_strs_b")
+"""Arrays of an .npz with the integers of alpha and of beta strings, as qiskit-addon-sqd saves a state."""
+WEIGHTS = ("weights", "counts", "probabilities")
+"""Arrays of an .npz that hold the weights of `BITS`."""
+HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
+"""A sample of both spins as Qiskit's results have it."""
+LONGEST = 80
+"""Characters of a bitstring that an error shows."""
+
+
+@dataclass(frozen=True)
+class Bitstrings:
+    """Bitstrings of a file: `bits` [string, bit], the first orbital first, and their weights.
+
+    `places` are the line, key or row of each.
+    """
+
+    bits: Array
+    weights: Array
+    places: list[str]
+    path: str
+
+    def where(self, at: int) -> str:
+        """The place of a string, for an error."""
+        return f"{self.path}: {self.places[at]}"
+
+
+@dataclass(frozen=True)
+class SpinStrings:
+    """The strings of one spin in a file, and the weight of samples left out, which have other electrons."""
+
+    strings: StringSet
+    is_sampled: bool
+    left_out: float = 0.0
+
+
+def read_strings(path: str | Path, n_orbitals: int, n_electrons: int) -> StringSet:
+    """The strings of a file, those of most weight first; InputError names one that cannot be used."""
+    return read_spin_strings(path, n_orbitals, (n_electrons, n_electrons), 0).strings
+
+
+def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int], spin: int) -> SpinStrings:
+    """The strings of alpha (spin 0) or beta (1) in a file.
+
+    Of samples of both spins, those with other numbers of electrons than `counts` are left out. Raises
+    InputError naming the string that cannot be used.
+    """
+    samples = _read(path, n_orbitals, spin)
+    kept = samples.weights > 0
+    if not kept.any():
+        raise InputError(str(path), "holds no string", "give at least one")
+    bits, weights, is_sampled, left_out = samples.bits, samples.weights, False, 0.0
+    if bits.shape[1] == 2 * n_orbitals:
+        is_sampled = True
+        halves = bits[:, :n_orbitals], bits[:, n_orbitals:]
+        fits = np.all([half.sum(1) == count for half, count in zip(halves, counts, strict=True)], axis=0)
+        left_out = float(weights[~fits].sum())
+        if not (fits & kept).any():
+            raise InputError(
+                str(path), f"holds no sample of {counts[0]} alpha and {counts[1]} beta electrons",
+                "give samples with alpha's bits on the right, or recover configurations first",
+            )  # fmt: skip
+        bits, kept = halves[spin], kept & fits
+    else:
+        at = check_electrons(bits, counts[spin])
+        if at is not None:
+            raise wrong_electrons(samples.where(at), int(bits[at].sum()), counts[spin])
+    return SpinStrings(_merged(bits[kept], weights[kept]), is_sampled, left_out)
+
+
+def union(first: StringSet, second: StringSet) -> StringSet:
+    """The strings of both, those of the first before the others."""
+    bits = np.concatenate([first.occupied, second.occupied])
+    return _merged(bits, np.ones(len(bits)))
+
+
+def _merged(bits: Array, weights: Array) -> StringSet:
+    """Every string once, by falling weight; those of equal weight in order of their first place."""
+    words = from_occupied(bits).words
+    _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    sums = np.bincount(inverse.ravel(), weights)
+    order = np.lexsort((first, -sums))
+    return from_occupied(np.ascontiguousarray(bits[first[order]]))
+
+
+def _read(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
+    with open_input(path) as stream:
+        start = stream.read(4)
+    if start.startswith(b"PK"):
+        return _from_archive(path, n_orbitals, spin)
+    if Path(path).name.removesuffix(".gz").endswith(".json"):
+        return _from_counts(path, n_orbitals)
+    return _from_lines(path, n_orbitals)
+
+
+def _from_lines(path: str | Path, n_orbitals: int) -> Bitstrings:
+    """A bitstring a line, with its weight behind it where it has one; what follows # is a comment."""
+    rows: list[tuple[str, Any, str]] = []
+    for number, line in enumerate(read_text(path, "a file of bitstrings, one a line").splitlines(), 1):
+        words = re.split(r"[\s,:]+", line.split("#")[0].strip())
+        if words == [""]:
+            continue
+        place = f"line {number}"
+        if len(words) > 2:
+            raise InputError(
+                f"{path}: {place}", f"has {len(words)} fields", "write a bitstring and its weight"
+            )
+        rows.append((words[0], words[1] if len(words) == 2 else 1.0, place))
+    return _checked(path, rows, n_orbitals)
+
+
+def _from_counts(path: str | Path, n_orbitals: int) -> Bitstrings:
+    """A JSON object of bitstrings and their counts, also under `counts`; or a list of bitstrings."""
+    document = load_json(path)
+    if isinstance(document, Mapping) and isinstance(document.get("counts"), Mapping):
+        document = document["counts"]
+    rows: list[tuple[str, Any, str]] = []
+    if isinstance(document, Mapping):
+        rows = [(key.replace(" ", ""), value, f"key {key[:LONGEST]!r}") for key, value in document.items()]
+    elif isinstance(document, list):
+        rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
+    else:
+        raise InputError(str(path), "is no object of counts and no list of bitstrings", 'write {"0011": 12}')
+    return _checked(path, rows, n_orbitals)
+
+
+def _checked(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int) -> Bitstrings:
+    """Bitstrings and weights, checked; all of one length, or hexadecimal numbers."""
+    is_hexadecimal = bool(rows) and HEXADECIMAL.fullmatch(rows[0][0]) is not None
+    both = 2 * n_orbitals
+    length = both if is_hexadecimal or any(len(text) == both for text, _, _ in rows) else n_orbitals
+    weights = np.empty(len(rows))
+    texts = []
+    for at, (text, weight, place) in enumerate(rows):
+        if is_hexadecimal and HEXADECIMAL.fullmatch(text):
+            text = f"{int(text, 16):0{length}b}"
+        if len(text) != length or text.strip("01"):
+            shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+            problem = f"{shown!r} is no string of {length} zeros and ones"
+            raise InputError(f"{path}: {place}", problem, REMEDY)
+        weights[at] = _weight(f"{path}: {place}", weight)
+        texts.append(text)
+    characters = np.frombuffer("".join(texts).encode(), np.uint8)
+    bits = characters.reshape(-1, length)[:, ::-1] == ord("1")
+    return Bitstrings(bits, weights, [place for _, _, place in rows], str(path))
+
+
+def _weight(place: str, given: Any) -> float:
+    try:
+        weight = float(given)
+    except (TypeError, ValueError):
+        weight = np.nan
+    if not (is_number(weight) and 0 <= weight < np.inf) or isinstance(given, bool):
+        raise InputError(place, f"has the weight {given!r}", "give a number of 0 or more")
+    return weight
+
+
+def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
+    """Arrays of bits with or without weights, or of integers for each spin."""
+    remedy = f"give an .npz with an array named {BITS[0]} [string, bit] and, if you like, {WEIGHTS[0]}"
+    with open_archive(path, remedy) as archive:
+        names = archive.names
+        named = next((name for name in (*BITS, OF_SPIN[spin]) if name in names), None)
+        if named is None:
+            raise InputError(str(path), f"holds {', '.join(names) or 'nothing'}", remedy)
+        values = archive.read(named)
+        weighted = next((name for name in WEIGHTS if name in names and named in BITS), None)
+        weights = np.ones(len(values)) if weighted is None else archive.read(weighted)
+    if values.ndim == 1 and values.dtype.kind in "iu" and n_orbitals <= 64 and len(values):
+        numbers = values.astype(np.uint64)
+        if (values < 0).any() or (n_orbitals < 64 and (numbers >> np.uint64(n_orbitals)).any()):
+            raise InputError(f"{path}: {named}", f"has strings beyond {n_orbitals} orbitals", remedy)
+        values = (numbers[:, None] >> np.arange(n_orbitals, dtype=np.uint64)[::-1]) & np.uint64(1)
+    if values.ndim != 2 or values.shape[1] not in (n_orbitals, 2 * n_orbitals):
+        raise InputError(
+            f"{path}: {named}",
+            f"has the shape {values.shape}",
+            f"give {n_orbitals} or {2 * n_orbitals} columns",
+        )
+    if values.dtype.kind not in "biu" or ((values != 0) & (values != 1)).any():
+        raise InputError(f"{path}: {named}", "holds other values than 0 and 1", remedy)
+    if weights.shape != values.shape[:1] or weights.dtype.kind not in "iuf":
+        raise InputError(
+            f"{path}: {weighted}", f"has the shape {weights.shape}", "give a number for each string"
+        )
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError(
+            f"{path}: {weighted}", "holds a weight below 0, or none", "give numbers of 0 or more"
+        )
+    places = [f"row {row} of {named}" for row in range(len(values))]
+    bits = np.ascontiguousarray(values[:, ::-1] == 1)
+    return Bitstrings(bits, np.asarray(weights, np.float64), places, str(path))

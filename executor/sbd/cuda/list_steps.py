@@ -1,0 +1,120 @@
+"""The steps of a product among a list of determinants on a GPU; list_rows.cu says what each does.
+
+Knows CuPy and launches; nothing of strings and integrals. Everything runs on one stream.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.sbd.cuda.steps import peak_bytes as peak_bytes
+from tnplan.executor.sbd.lists.batched_list import CellRows, GroupRows, LinkedRows
+from tnplan.executor.sbd.lists.list_tasks import ROWS
+
+Array = Any
+"""A cupy.ndarray."""
+
+FILE = Path(__file__).parent / "list_rows.cu"
+THREADS = 256
+"""Threads of a block."""
+LANES = 8
+"""Lanes of a warp that take the entries of one cell."""
+MOST_CANDIDATES = 1024
+"""In the shared memory of a block."""
+CHUNK_BYTES = 40_000
+"""Of shared memory that candidates take, at most."""
+
+
+def list_defines(n_orbitals: int, counting: bool = False) -> dict[str, str | int]:
+    """The definitions of list_rows.cu for strings of so many orbitals."""
+    bits = 32 if n_orbitals <= 32 else 64
+    words = -(-n_orbitals // bits)
+    chunk = min(MOST_CANDIDATES, CHUNK_BYTES // (bits // 8 * words + 12) // 32 * 32)
+    return {
+        "WORDS": words, "BITS": bits, "THREADS": THREADS, "CHUNK": chunk, "ROWS": ROWS, "LANES": LANES,
+        "COUNTING": int(counting),
+    }  # fmt: skip
+
+
+def list_words(words: np.ndarray, n_orbitals: int) -> np.ndarray:
+    """64-bit words of strings as the kernels take them: 32-bit ones where that is enough."""
+    return words[:, :1].astype(np.uint32) if n_orbitals <= 32 else words
+
+
+def blocks_of(count: int) -> int:
+    """Blocks that have so many threads together."""
+    return -(-count // THREADS)
+
+
+class CupyList:
+    """See `batched_list.ListSteps`. Works on the GPU and the stream that are current at first."""
+
+    def __init__(self, n_orbitals: int) -> None:
+        """Gives back memory that CuPy keeps for arrays that are gone."""
+        cupy.get_default_memory_pool().free_all_blocks()
+        self._n = n_orbitals
+        self._kernels: dict[tuple[str, bool], Any] = {}
+
+    def put(self, array: np.ndarray) -> Array:
+        """A copy on the GPU; words of strings as the kernels take them."""
+        taken = list_words(array, self._n) if array.dtype == np.uint64 else array
+        return cupy.asarray(np.ascontiguousarray(taken))
+
+    def get(self, array: Array) -> np.ndarray:
+        """A copy on the host."""
+        return cupy.asnumpy(array)
+
+    def empty(self, *shape: int) -> Array:
+        """An array there, not set."""
+        return cupy.empty(shape)
+
+    def add_diagonal(self, above: int, diagonal: Array, x: Array, y: Array) -> None:
+        """y[i] += diagonal[i] x[above + i]."""
+        sizes = map(np.int64, (len(y), above))
+        self.launch("diagonal_rows", False, blocks_of(len(y)), *sizes, diagonal, x, y)
+
+    def add_same_spin(self, above: int, rows: GroupRows, x: Array, y: Array, counting: bool) -> None:
+        """Add to y the excitations of one spin, or their numbers."""
+        begin, place, words, _, own = rows.groups
+        self.launch(
+            "same_spin", counting, len(rows.tasks.table), *self._sizes(rows.terms.two, above), *rows.tasks,
+            begin, place, words, own, *rows.terms[:3], x, y,
+        )  # fmt: skip
+
+    def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
+        """Add to y the excitations of both spins."""
+        start, _, _, _, pairs, sign = rows.links
+        sizes = np.int64(len(y)), np.int32(rows.two.shape[1])
+        self.launch(
+            "opposite_spin", False, blocks_of(32 * len(y)), *sizes, rows.betas, start, pairs, sign,
+            *rows.cells, rows.two, x, y,
+        )  # fmt: skip
+
+    def add_exchange(self, above: int, rows: LinkedRows, factor: float, x: Array, y: Array) -> None:
+        """Add to y factor times the sum over p != q of E^a_pq E^b_qp x."""
+        begin, place, words, _, _ = rows.groups
+        start, other, create, destroy, _, sign = rows.links
+        sizes = *map(np.int64, (len(y), above)), np.float64(factor)
+        self.launch(
+            "exchange", False, blocks_of(len(y)), *sizes, rows.members, rows.row_groups, begin, place, words,
+            start, other, create, destroy, sign, x, y,
+        )  # fmt: skip
+
+    def _sizes(self, two: Array, above: int) -> tuple[np.generic, ...]:
+        return np.int32(self._n), np.int32(len(two)), np.int64(above)
+
+    def launch(self, entry: str, counting: bool, blocks: int, *arguments: Any) -> None:
+        """Run a kernel in so many blocks; nothing where there is none."""
+        if not blocks:
+            return
+        kernel = self._kernels.get((entry, counting))
+        if kernel is None:
+            kernel = self._kernels[entry, counting] = load_kernel(
+                FILE, entry, list_defines(self._n, counting)
+            )
+        kernel((blocks,), (THREADS,), arguments)

@@ -1,0 +1,207 @@
+"""The steps of a pass for vectors: rounds of steps on a part of a tile that stays in the nearest cache.
+
+Diagonals wait. A matrix of one bit is a real one after a turn: where the bit is 1, a phase that is a product
+of phases of all other bits, of whatever waits on this bit. Knows bits and gates; no tables and no state.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate
+from tnplan.executor.statevector.gates.rotations import real_between_phases
+from tnplan.executor.statevector.scheduling.fusion import PassStep
+from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, choose, sweep
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.arrays import Array
+
+LARGEST_MATRIX = 2
+"""Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
+
+    The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians. Where
+    `bit` is None, all amplitudes have their phase, and there is no matrix.
+    """
+
+    bit: int | None
+    matrix: Array
+    constant: float
+    weights: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplication:
+    """A complex matrix on one or two bits, the first the most significant of a row."""
+
+    bits: tuple[int, ...]
+    matrix: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Steps on the bits of `bits`, rising, of a tile."""
+
+    bits: tuple[int, ...]
+    steps: list[Turn | Multiplication] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSteps:
+    """Rounds and steps of whole tiles, in turn, and phases of what is outside of a tile, which come last."""
+
+    steps: list[Round | MultiplexedGate]
+    outside: PhasePolynomial
+
+
+def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSteps:
+    """The steps of a pass. Rounds have `most` bits of a tile at most, those of a lane among them.
+
+    The index has `n_bits` bits, with those of the rank.
+    """
+    return _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
+
+
+class _Rounds:
+    """The rounds so far, and the phases that wait."""
+
+    def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
+        self.held, self.most = held, most
+        self.low = mask_of(held[: lane_bits + 1])
+        self.has_matrices = most >= lane_bits + LARGEST_MATRIX
+        """Whether bits of a lane can change places with others, those of a matrix apart."""
+        self.made: list[Round | MultiplexedGate] = []
+        self.bits: tuple[int, ...] = ()
+        self.constant = 0.0
+        self.linear, self.pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
+
+    def all(self, steps: Sequence[PassStep]) -> VectorSteps:
+        """Every step, and what is left."""
+        gates = list(_as_gates(steps))
+        while gates:
+            held = choose(gates, self.low, self.most)
+            part, gates = sweep(gates, held)
+            self._begin(held)
+            for gate in part:
+                self._place(gate)
+        return VectorSteps(self.made, self._end())
+
+    def _begin(self, chosen: int) -> None:
+        """The next round has these bits, and the lowest others up to its size."""
+        free = [bit for bit in self.held if not chosen >> bit & 1]
+        bits = bits_of(chosen)
+        self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
+
+    def _add(self, step: Turn | Multiplication) -> None:
+        last = self.made[-1] if self.made else None
+        if not isinstance(last, Round) or last.bits != self.bits:
+            last = Round(self.bits)
+            self.made.append(last)
+        last.steps.append(step)
+
+    def _place(self, gate: MultiplexedGate) -> None:
+        if is_phase_gate(gate):
+            self._wait(gate)
+        elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
+            for bit in gate.targets:
+                self._turn(bit, np.eye(2), with_linear=True)
+            self.made.append(gate)
+        elif len(gate.targets) == 1:
+            self._multiply_one(gate.targets[0], gate.matrices[0])
+        else:
+            self._multiply_two(gate.targets, gate.matrices[0])
+
+    def _wait(self, gate: MultiplexedGate) -> None:
+        """The phases of a diagonal on one or two bits."""
+        angles = [cmath.phase(value) for value in gate.matrices.ravel().tolist()]
+        self.constant += angles[0]
+        last = gate.selectors[-1]
+        self.linear[last] += angles[1] - angles[0]
+        if len(angles) == 4:
+            first = gate.selectors[0]
+            self.linear[first] += angles[2] - angles[0]
+            self.pairs[first, last] += angles[3] - angles[2] - angles[1] + angles[0]
+            self.pairs[last, first] = self.pairs[first, last]
+
+    def _multiply_one(self, bit: int, matrix: Array) -> None:
+        if not np.any(matrix.imag):
+            self._turn(bit, matrix.real, with_linear=True)
+            return
+        matrix = matrix * np.array([1, cmath.exp(1j * self.linear[bit])])
+        column, real, (first, second) = real_between_phases(matrix)
+        self.linear[bit] = cmath.phase(column)
+        if real is not None and np.any(real.imag):
+            self._turn(bit, np.eye(2), with_linear=False)
+            self._add_matrix((bit,), real)
+            return
+        sizes = abs(first), abs(second)
+        real = np.eye(2) if real is None else real.real
+        self._turn(bit, np.array(sizes)[:, None] * real, with_linear=True)
+        self.constant += cmath.phase(first)
+        self.linear[bit] = cmath.phase(second / first) if all(sizes) else 0.0
+
+    def _multiply_two(self, bits: tuple[int, ...], matrix: Array) -> None:
+        i, j = bits
+        both = self.linear[i] + self.linear[j] + self.pairs[i, j]
+        matrix = matrix * np.exp(1j * np.array([0, self.linear[j], self.linear[i], both]))
+        self.pairs[i, j] = self.pairs[j, i] = self.linear[i] = self.linear[j] = 0
+        for bit in bits:
+            self._turn(bit, np.eye(2), with_linear=False)
+        self._add_matrix(bits, matrix)
+
+    def _add_matrix(self, bits: tuple[int, ...], matrix: Array) -> None:
+        if self.has_matrices:
+            self._add(Multiplication(bits, matrix))
+        else:
+            self.made.append(MultiplexedGate(bits, (), matrix[None]))
+
+    def _turn(self, bit: int, matrix: Array, with_linear: bool) -> None:
+        """What waits on a bit, then a real matrix; nothing where both are nothing."""
+        constant = float(self.linear[bit]) if with_linear else 0.0
+        weights = self.pairs[bit].copy()
+        if constant or np.any(weights) or np.any(matrix != np.eye(2)):
+            self._add(Turn(bit, matrix, constant, weights))
+        self.pairs[bit] = self.pairs[:, bit] = 0
+        if with_linear:
+            self.linear[bit] = 0
+
+    def _end(self) -> PhasePolynomial:
+        """Turns of as few bits as have part in all pairs, then one of all.
+
+        Gives the phases of which no bit of a tile is part.
+        """
+        held = np.array(self.held)
+        while np.any(self.pairs[held]):
+            most = int(held[np.argmax(np.count_nonzero(self.pairs[held], axis=1))])
+            if most not in self.bits:
+                others = [bit for bit in self.held if self.pairs[most, bit] and not self.low >> bit & 1]
+                wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
+                self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
+            self._turn(most, np.eye(2), with_linear=True)
+        if np.any(self.linear[held]):
+            weights = np.zeros_like(self.linear)
+            weights[held] = self.linear[held]
+            self.linear[held] = 0
+            if not self.bits:
+                self._begin(self.low)
+            self._add(Turn(None, np.eye(2), 0.0, weights))
+        return PhasePolynomial(self.constant, self.linear, self.pairs)
+
+
+def _as_gates(steps: Sequence[PassStep]) -> Iterator[MultiplexedGate]:
+    """Gates alone: phase polynomials taken apart."""
+    for step in steps:
+        if isinstance(step, MultiplexedGate):
+            yield step
+        else:
+            yield from step.gates()
+            if step.constant:
+                yield MultiplexedGate((), (0,), np.exp(1j * step.constant) * np.ones((2, 1, 1)))

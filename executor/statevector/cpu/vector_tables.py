@@ -1,0 +1,251 @@
+"""A pass as the flat tables that the kernel of a CPU reads. Knows bits and numbers; no state.
+
+A row of `steps` is one of `PassTables`, or a round: ROUND, its number, its first row of `actions`, the row
+after its last one, and three zeros. A row of `actions` is one step of a round, its places among the round's
+bits:
+
+    kind, first place, second place, number of its turn, first of its numbers
+
+The turn of an action is the product of four factors: of the lowest bits of a round (`low`), of its others
+(`high`), of the other bits of the tile (`inside`), and of those outside (`outside`, a phase for each bit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
+from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Round, Turn, vector_steps
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
+from tnplan.executor.statevector.scheduling.fusion import PassStep
+from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+from tnplan.planner.common.arrays import Array
+
+ROUND = 3
+"""The kind of a step; see `pass_tables` for the others."""
+ROTATE, TURN_ROTATE, TURNS_ROTATE, LANE_ROTATE, LANE_EXCHANGE, MULTIPLY, TURN_ALL = range(7)
+"""Kinds of an action."""
+ROUND_BYTES = 1 << 14
+"""Both parts of a round, half of the nearest cache."""
+LOW_VECTOR_BITS = 3
+"""Turns of so many bits above those of a lane are read as vectors."""
+ACTION_FIELDS = 5
+
+
+class FlatPass(NamedTuple):
+    """Tables without numbers of the state's precision.
+
+    `far` are the bits of a tile's number. `numbered` are those that say which of the `factors` is a tile's:
+    the same, or more where not all tiles are done. `starts` are where the runs of a tile begin.
+
+    `round_starts` [round, vector] are where the vectors of a round lie in a tile, `round_others` [round, bit]
+    the tile's other bits. `beyond` are the bits of the index outside of the tile, with those of the rank.
+    """
+
+    held: Array
+    far: Array
+    numbered: Array
+    starts: Array
+    steps: Array
+    places: Array
+    idle: Array
+    actions: Array
+    round_starts: Array
+    round_others: Array
+    beyond: Array
+
+
+class FlatNumbers(NamedTuple):
+    """Numbers in the precision of the state; real and imaginary parts of `values` and of turns.
+
+    `low` [turn, value of the low bits], `high`, `inside` and `outside` [turn, bit] as in the head of this
+    file; `low_bits` are how many those are. `factors` has one of all tiles, or one of each.
+    """
+
+    values_re: Array
+    values_im: Array
+    matrices: Array
+    low_re: Array
+    low_im: Array
+    high_re: Array
+    high_im: Array
+    inside_re: Array
+    inside_im: Array
+    outside_re: Array
+    outside_im: Array
+    factors_re: Array
+    factors_im: Array
+    low_bits: Array
+
+
+@dataclass(frozen=True, eq=False)
+class VectorPass:
+    """The tables of a pass; `far` are the bits of a tile's number."""
+
+    flat: FlatPass
+    numbers: FlatNumbers
+    most_targets: int
+
+    @property
+    def far(self) -> Array:
+        """The bits of a tile's number, rising."""
+        return self.flat.far
+
+
+def vector_pass(
+    item: Pass, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
+) -> VectorPass:  # fmt: skip
+    """The tables of a pass over the 2^n_bits amplitudes of a rank, of parts of this type; `low` as in
+    `pass_tables`.
+    """
+    lane_bits = LANE_BITS[real.itemsize]
+    most = (ROUND_BYTES // (2 * real.itemsize)).bit_length() - 1
+    n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
+    made = vector_steps(item, n_all, lane_bits, most)
+    steps, outside = made.steps, made.outside
+    rounds = [step for step in steps if isinstance(step, Round)]
+    others = [step for step in steps if not isinstance(step, Round)]
+    tables = pass_tables(Pass(item.held, tuple(others)), n_bits, low)
+    actions = _Actions(item.held, lane_bits, min(most, len(item.held)))
+    rows, other = [], iter(tables.steps.tolist())
+    for step in steps:
+        if isinstance(step, Round):
+            first = len(actions.rows)
+            for one in step.steps:
+                actions.add(one, step.bits)
+            rows.append([ROUND, rounds.index(step), first, len(actions.rows), 0, 0, 0])
+        else:
+            rows.append(next(other))
+    inside = set(item.held)
+    beyond = [bit for bit in range(n_all) if bit not in inside]
+    run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
+    flat = FlatPass(
+        tables.held, tables.far, tables.far,
+        np.asarray(index_of(np.arange(1 << (len(tables.held) - run_bits)), tables.held[run_bits:]), np.int64),
+        np.array(rows, np.int64).reshape(-1, FIELDS), tables.places, tables.idle,
+        np.array(actions.rows, np.int64).reshape(-1, ACTION_FIELDS),
+        actions.starts(rounds), actions.others(rounds), np.array(beyond, np.int64),
+    )  # fmt: skip
+    parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
+    numbers = [np.ascontiguousarray(part, real) for part in parts]
+    rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
+    factors = _factors(outside, tables.far.tolist(), rank_bits)
+    matrices = np.array([*actions.numbers, *4 * [0.0]], real)
+    return VectorPass(
+        flat,
+        FlatNumbers._make([
+            *numbers[:2], matrices, *numbers[2:], factors.real.astype(real), factors.imag.astype(real),
+            np.array([max(actions.low_bits, lane_bits)]),
+        ]),
+        max((len(step.targets) for step in others), default=0),
+    )
+
+
+def _factors(outside: PhasePolynomial, far: Sequence[int], rank_bits: Mapping[int, int]) -> Array:
+    """The phases of all tiles, complex128 [2^far], or [1] where they are the same."""
+    if not np.any(outside.linear) and not np.any(outside.pairs):
+        return np.exp(1j * np.array([outside.constant]))
+    numbers = np.arange(1 << len(far))
+    values: dict[int, Any] = {bit: numbers >> k & 1 for k, bit in enumerate(far)}
+    return np.exp(1j * outside.phase({**values, **rank_bits}, np.full(len(numbers), outside.constant)))
+
+
+def _n_bits(step: PassStep) -> int:
+    return step.mask.bit_length() if isinstance(step, MultiplexedGate) else len(step.linear)
+
+
+class _Actions:
+    """The rows of actions and their numbers so far."""
+
+    def __init__(self, held: Sequence[int], lane_bits: int, size: int) -> None:
+        self.held, self.lane_bits, self.size = held, lane_bits, size
+        self.low_bits = min(size, lane_bits + LOW_VECTOR_BITS)
+        self.rows: list[tuple[int, ...]] = []
+        self.numbers: list[float] = []
+        self.turned: list[tuple[Turn, Sequence[int]]] = []
+
+    def add(self, step: Turn | Multiplication, bits: Sequence[int]) -> None:
+        """A step of a round on these bits."""
+        if isinstance(step, Turn):
+            self._turn(step, bits)
+            return
+        places = [bits.index(bit) for bit in reversed(step.bits)]
+        exchanged = []
+        for number, place in enumerate(places):
+            if place < self.lane_bits:
+                free = next(p for p in range(self.lane_bits, self.size) if p not in places)
+                exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
+                places[number] = free
+        matrix = step.matrix
+        if len(places) == 1:
+            places.append(next(p for p in range(self.lane_bits, self.size) if p not in places))
+            matrix = np.kron(np.eye(2), matrix)
+        self.rows += [*exchanged, (MULTIPLY, *places, 0, len(self.numbers)), *reversed(exchanged)]
+        for value in matrix.ravel().tolist():
+            self.numbers += [value.real, value.imag, -value.imag]
+
+    def _turn(self, step: Turn, bits: Sequence[int]) -> None:
+        place = 0 if step.bit is None else bits.index(step.bit)
+        kind = ROTATE
+        if step.bit is None:
+            kind = TURN_ALL
+        elif place < self.lane_bits:
+            kind = LANE_ROTATE
+        elif np.any(step.weights[list(bits[: self.low_bits])]):
+            kind = TURNS_ROTATE
+        elif step.constant or np.any(step.weights):
+            kind = TURN_ROTATE
+        number = len(self.turned)
+        if kind == ROTATE:
+            number = 0
+        else:
+            self.turned.append((step, bits))
+        self.rows.append((kind, place, 0, number, len(self.numbers)))
+        self.numbers += step.matrix.ravel().tolist()
+
+    def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
+        """The factors `low`, `high`, `inside` and `outside` of all turns, complex128 [turn, value or bit]."""
+        if not self.turned:
+            return (np.ones((1, 1 << self.lane_bits), np.complex128), *(np.ones((1, 1), np.complex128),) * 3)
+        weights = np.array([step.weights for step, _ in self.turned])
+        near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
+        rest = np.array([self._others(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
+        constants = np.array([step.constant for step, _ in self.turned])[:, None]
+        low = np.zeros((len(near), max(1 << self.low_bits, 1 << self.lane_bits)), np.complex128)
+        low[:, : 1 << self.low_bits] = np.exp(1j * _sums(weights, near[:, : self.low_bits]))
+        return (
+            low,
+            np.exp(1j * (constants + _sums(weights, near[:, self.low_bits :]))),
+            np.exp(1j * _sums(weights, rest)), np.exp(1j * weights[:, list(beyond)]),
+        )  # fmt: skip
+
+    def _others(self, bits: Sequence[int]) -> list[int]:
+        return [bit for bit in self.held if bit not in bits]
+
+    def starts(self, rounds: Sequence[Round]) -> Array:
+        """Where the vectors of each round lie, int64 [round, vector]."""
+        lane_bits = min(self.lane_bits, self.size)
+        numbers = np.arange(1 << self.size - lane_bits, dtype=np.int64) << lane_bits
+        place = {bit: number for number, bit in enumerate(self.held)}
+        rows = [index_of(numbers, [place[bit] for bit in one.bits]) for one in rounds]
+        return np.array(rows, np.int64).reshape(len(rounds), len(numbers))
+
+    def others(self, rounds: Sequence[Round]) -> Array:
+        """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
+        place = {bit: number for number, bit in enumerate(self.held)}
+        rows = [[place[bit] for bit in self._others(one.bits)] for one in rounds]
+        return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
+
+
+def _sums(weights: Array, bits: Array) -> Array:
+    """For each row the sums of the weights of its bits that are 1, of all values of these bits."""
+    m = bits.shape[1]
+    chosen = np.arange(1 << m)[:, None] >> np.arange(m) & 1
+    return np.take_along_axis(weights, bits, axis=1) @ chosen.T

@@ -1,0 +1,1 @@
+"""Many runs of one program at a time, as rows of an array."""

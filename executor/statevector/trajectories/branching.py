@@ -1,0 +1,218 @@
+"""Runs of a program that share their states as long as their outcomes are equal.
+
+All shots begin as one row of a `Batch`. Where their outcomes differ, a row becomes several; numbers of shots
+are drawn from binomial and multinomial distributions. Batches are divided where rows might take too much
+memory.
+Knows prepared programs and states on a CPU; no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tnplan.executor.statevector.cpu.state import apply_to_rows, prepare_passes
+from tnplan.executor.statevector.cpu.vector_tables import VectorPass
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
+from tnplan.executor.statevector.prepared_program import (
+    IMPOSSIBLE,
+    Branch,
+    Mixture,
+    PreparedStep,
+    Rounds,
+    Segment,
+)
+from tnplan.executor.statevector.scheduling.tiled_passes import Tile, compile_gates
+from tnplan.executor.statevector.trajectories.batch import Batch, apply_gate
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.circuits.program import BitAssignment, Channel, Measurement, Reset
+
+ROOM_BYTES = 1 << 25
+"""What the rows of a batch may take."""
+FEW = 1 << 16
+"""Amplitudes times gates below which gates are applied one by one: preparing passes would take longer."""
+MOST_ROUNDS = 1_000_000
+"""Rounds of one `while` in a run."""
+MANY = 1 << 62
+"""More rows than there may be."""
+
+
+def most_rows(n_qubits: int, dtype: str) -> int:
+    """How many rows of so many qubits a batch may have."""
+    return ROOM_BYTES // (np.dtype(dtype).itemsize << n_qubits)
+
+
+class BranchingRuns:
+    """Runs of one program.
+
+    Parameters
+    ----------
+    n_qubits, dtype, tile, threads
+        The states, and how passes over them are made.
+    random
+        Draws all outcomes.
+    """
+
+    def __init__(
+        self, n_qubits: int, dtype: str, tile: Tile, threads: int, random: np.random.Generator
+    ) -> None:  # fmt: skip
+        self.n_qubits, self.dtype, self.tile, self.threads = n_qubits, dtype, tile, threads
+        self.random = random
+        self.most_rows = most_rows(n_qubits, dtype)
+        self.passes = 0
+        """Passes over all rows done so far."""
+        self._prepared: dict[Segment, tuple[list[VectorPass], tuple[int, ...]]] = {}
+
+    def run(self, steps: Sequence[PreparedStep], bits: Array, shots: int) -> Iterator[Batch]:
+        """Run a program so many times from |0...0>, and classical bits that have these values.
+
+        The batches have all shots together, and the states and bits after the last step.
+        """
+        amplitudes = np.zeros((1, 1 << self.n_qubits), self.dtype)
+        amplitudes[0, 0] = 1
+        waiting = [(0, Batch(amplitudes, bits[None].copy(), np.array([shots], np.int64)))]
+        while waiting:
+            number, batch = waiting.pop()
+            while number < len(steps):
+                while self._is_too_large(batch, steps[number]):
+                    batch, other = batch.divided()
+                    waiting.append((number, other))
+                batch = self._do(steps[number], batch)
+                number += 1
+            yield batch
+
+    def _is_too_large(self, batch: Batch, step: PreparedStep) -> bool:
+        """Whether a step may make more rows than there is room for, and fewer shots would not."""
+        most = min(int(batch.shots.sum()), batch.rows * _most_ways(step))
+        return most > self.most_rows and batch.shots.sum() > 1
+
+    def _do(self, step: PreparedStep, batch: Batch) -> Batch:
+        if isinstance(step, Segment):
+            self._apply(step, batch)
+        elif isinstance(step, Mixture):
+            self._disturb_by(step, batch)
+        elif isinstance(step, Measurement):
+            values = batch.measure(step.qubit, self.random)
+            batch.bits[:, step.bit] = values
+        elif isinstance(step, Reset):
+            batch.reset(step.qubit, self.random)
+        elif isinstance(step, Channel):
+            self._disturb(step, batch)
+        elif isinstance(step, BitAssignment):
+            batch.bits[:, step.bit] = np.array(step.table, np.uint8)[_values(batch, step.bits)]
+        elif isinstance(step, Rounds):
+            return self._repeat(step, batch)
+        else:
+            return self._choose(step, batch)
+        return batch
+
+    def _apply(self, segment: Segment, batch: Batch) -> None:
+        """Apply gates to all rows."""
+        if len(segment.gates) * batch.amplitudes.size <= FEW:
+            rows = batch.amplitudes
+            for gate in segment.gates:
+                apply_gate(rows, gate)
+            return
+        passes, after = self._prepare(segment)
+        for tables in passes:
+            apply_to_rows(batch.amplitudes, tables, self.threads)
+        self.passes += len(passes)
+        n = self.n_qubits
+        axes = [n - 1 - after[q] for q in range(n)]
+        if axes != [*range(n)]:
+            rows = batch.amplitudes.reshape((batch.rows,) + (2,) * n)
+            batch.amplitudes = np.ascontiguousarray(
+                rows.transpose([0, *(1 + axis for axis in axes)])
+            ).reshape(batch.rows, -1)
+
+    def _prepare(self, segment: Segment) -> tuple[list[VectorPass], tuple[int, ...]]:
+        if segment not in self._prepared:
+            where = tuple(range(self.n_qubits - 1, -1, -1))
+            plan = compile_gates(segment.gates, where, self.tile)
+            self._prepared[segment] = prepare_passes(plan.passes, self.n_qubits, self.dtype), plan.after
+        return self._prepared[segment]
+
+    def _disturb_by(self, mixture: Mixture, batch: Batch) -> None:
+        """One of several unitaries acts."""
+        weights = np.diff(mixture.reached, prepend=0.0)
+        for rows, segment in zip(batch.branch(weights, self.random), mixture.segments, strict=True):
+            if segment is not None and len(rows):
+                batch.apply_to(rows, segment.gates)
+
+    def _disturb(self, channel: Channel, batch: Batch) -> None:
+        """One operator of a channel acts; the rows stay normalized."""
+        densities = batch.densities(channel.qubits)
+        weights = np.stack(
+            [np.einsum("ij,rjk,ik->r", k, densities, k.conj()).real for k in channel.kraus], axis=1
+        )
+        weights[weights <= IMPOSSIBLE * weights.sum(axis=1, keepdims=True)] = 0
+        for rows, operator in zip(batch.branch(weights, self.random), channel.kraus, strict=True):
+            if len(rows):
+                batch.apply_to(rows, [from_matrix(channel.qubits, operator, "channel")], normalize=True)
+
+    def _choose(self, branch: Branch, batch: Batch) -> Batch:
+        """Rows whose bits have a value go one way, the others the other."""
+        wanted = _values(batch, branch.bits) == branch.value
+        ways = ((np.flatnonzero(wanted), branch.body), (np.flatnonzero(~wanted), branch.otherwise))
+        if all(isinstance(step, Segment) for _, body in ways for step in body):
+            for rows, body in ways:
+                gates: list[MultiplexedGate] = [gate for step in body for gate in step.gates]  # type: ignore[union-attr]
+                if len(rows) and gates:
+                    batch.apply_to(rows, gates)
+            return batch
+        parts = []
+        for rows, body in ways:
+            if len(rows):
+                part = batch if len(rows) == batch.rows else batch.chosen(rows)
+                parts.append(self._all(body, part))
+        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
+
+    def _all(self, steps: Sequence[PreparedStep], batch: Batch) -> Batch:
+        for step in steps:
+            batch = self._do(step, batch)
+        return batch
+
+    def _repeat(self, rounds: Rounds, batch: Batch) -> Batch:
+        done: Batch | None = None
+        for _ in range(MOST_ROUNDS):
+            goes_on = _values(batch, rounds.bits) == rounds.value
+            if not goes_on.all():
+                ended = batch if not goes_on.any() else batch.chosen(np.flatnonzero(~goes_on))
+                done = ended if done is None else done.joined(ended)
+            if not goes_on.any():
+                assert done is not None
+                return done
+            batch = self._all(rounds.body, batch if goes_on.all() else batch.chosen(np.flatnonzero(goes_on)))
+        raise InputError("while", f"is still true after {MOST_ROUNDS} rounds", "let its body make it false")
+
+
+def _values(batch: Batch, bits: Sequence[int]) -> Array:
+    """The value of some classical bits in each row, the first least significant."""
+    values = np.zeros(batch.rows, np.int64)
+    for k, bit in enumerate(bits):
+        values |= batch.bits[:, bit].astype(np.int64) << k
+    return values
+
+
+def _most_ways(step: PreparedStep) -> int:
+    """In how many ways a step may go on from one row."""
+    if isinstance(step, Measurement | Reset):
+        return 2
+    if isinstance(step, Mixture):
+        return len(step.segments)
+    if isinstance(step, Channel):
+        return len(step.kraus)
+    if isinstance(step, Rounds):
+        return MANY
+    if isinstance(step, Branch):
+        return max(_most_ways_of(step.body), _most_ways_of(step.otherwise))
+    return 1
+
+
+def _most_ways_of(steps: Sequence[PreparedStep]) -> int:
+    ways = 1
+    for step in steps:
+        ways = min(MANY, ways * _most_ways(step))
+    return ways

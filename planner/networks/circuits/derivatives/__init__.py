@@ -1,0 +1,1 @@
+"""Derivatives of circuits: of gates by their angles, and of angles by the parameters of a circuit."""

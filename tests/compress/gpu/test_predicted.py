@@ -1,0 +1,135 @@
+"""The predictor's CUDA kernels against their numba twins, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.kernels.compress_arrays import DTYPES, bits, parts
+from tests.support.kernels.compress_streams import payloads_of, restored, sealed
+from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
+from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
+from tnplan.compress.cpu.codec import flat_values
+from tnplan.compress.cpu.frame import encode_frame
+from tnplan.compress.format.bit_tiling import NATURAL
+from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
+from tnplan.compress.format.box import PREDICTORS, Predictor
+from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.stream import VERSION, Header
+from tnplan.compress.gpu import predicted
+from tnplan.compress.gpu.encode import encode
+from tnplan.compress.gpu.survey import survey
+
+
+def header_of(
+    array: np.ndarray, bound: float, predictor: Predictor, frame_log2: int = 22, mode: str = "range"
+) -> tuple[Header, tuple[float, ...]]:
+    """A header with this predictor, and the largest errors."""
+    reaches = [extent(part, False) for part in parts(array)]
+    real = np.dtype(parts(array)[0].dtype)
+    rules = [quantizer(one, bound, mode, real) for one in reaches]
+    fine = tuple(fine_quantizer(rule, real) for rule in rules if rule)
+    header = Header(
+        array.dtype.name,
+        array.shape,
+        mode,
+        bound,
+        "small",
+        "none",
+        fine,
+        NATURAL,
+        frame_log2,
+        predictor,
+        VERSION,
+    )
+    return header, tuple(error_limit(one, bound, mode) for one in reaches)
+
+
+def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the twins write, frames without loss raw."""
+    n, values, payloads = header.components, flat_values(array), []
+    for first, count in header.frames():
+        own = values[n * first : n * (first + count)]
+        payload = encode_frame(own, header, limits)
+        if payload[0] == 1:
+            payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
+        payloads.append(payload)
+    return sealed(header, payloads)
+
+
+def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the kernels write."""
+    room = worst_size_bytes(array.shape, array.dtype.name, header.frame_log2)
+    out = device.empty(room + -room % 8, "uint8")
+    used = encode(device, device.upload(flat_values(array)), header, limits, out)
+    data: bytes = device.download(out[:used]).tobytes()
+    return data
+
+
+@pytest.mark.parametrize(
+    "dtype", [DTYPES[0], *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES[1:])]
+)
+def test_kernels_write_and_read_the_twins_bytes(
+    device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = 0
+    for number, shape in enumerate(SHAPES if dtype != "float32" else SHAPES[1::2]):
+        # Coarse passes end at other places, or are all.
+        monkeypatch.setattr(predicted, "COARSE", (40, 1000, 1 << 13)[number % 3])
+        predicted.box_passes.cache_clear()
+        array = smooth_array(shape, dtype, number, wild=number % 2 == 1)
+        mode = ("range", "absolute")[number % 2]
+        header, limits = header_of(array, 1e-3, PREDICTORS[number % 4], (22, 13, 12)[number % 3], mode)
+        wanted = stream_of(array, header, limits)
+        assert written(device, array, header, limits) == wanted
+        for given in (None, header):
+            assert np.array_equal(bits(restored(device, wanted, array, given)), bits(decompress(wanted)))
+        exact += sum(int.from_bytes(payload[8:16], "little") for payload in payloads_of(wanted))
+    predicted.box_passes.cache_clear()
+    assert exact > 40
+
+
+def test_frames_without_loss_are_read_back(device: Any) -> None:
+    array = np.random.default_rng(1).normal(size=(60, 300)).astype(np.float32)
+    array[30:] *= 1e30
+    header, limits = header_of(array, 1e-4, PREDICTORS[0], 12, "absolute")
+    wanted = stream_of(array, header, limits)
+    assert {payload[0] for payload in payloads_of(wanted)} == {0, 2}
+    assert written(device, array, header, limits) == wanted
+    assert np.array_equal(bits(restored(device, wanted, array, None)), bits(decompress(wanted)))
+
+
+def test_a_mirrored_array_keeps_whole_rows(device: Any) -> None:
+    half = smooth_array((41, 90), "float32", 5)
+    array = np.concatenate([half, half[::-1, ::-1][1:]])
+    array[40] = array[40] + array[40][::-1]
+    header, limits = header_of(array, 1e-3, PREDICTORS[1])
+    header = replace(header, reflection="equal")
+    assert header.stored == 41 * 90
+    wanted = stream_of(array, header, limits)
+    assert written(device, array, header, limits) == wanted
+    assert np.array_equal(bits(restored(device, wanted, array, None)), bits(decompress(wanted)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("complex128", marks=pytest.mark.slow)])
+def test_a_survey_chooses_what_the_twin_chooses(device: Any, dtype: str) -> None:
+    for shape, setting in (((9001,), "small"), ((30, 31, 32), "auto")):
+        array = smooth_array(shape, dtype, 3)
+        options = CodingOptions(1e-3, "range", setting, predict=True)
+        values = device.upload(flat_values(array))
+        header, _ = survey(device, values, dtype, shape, options)
+        assert header == compress(array, 1e-3, setting=setting).header
+        assert header.predictor
+
+
+def test_damaged_streams_are_refused(device: Any) -> None:
+    array = smooth_array((60, 90), "float32", 5)
+    data = bytearray(compress(array, 1e-3, setting="small").data)
+    for place in range(20, len(data), 400):
+        data[place] ^= 4
+        with pytest.raises(StreamError):
+            restored(device, bytes(data), array, None)
+        data[place] ^= 4

@@ -1,0 +1,249 @@
+"""The predictor on the CPU: its bound, its arithmetic, where it is chosen, and what older streams are."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.kernels.compress_arrays import DTYPES, bits, holds_bound, make_array, product_tensor
+from tests.support.kernels.first_streams import SMALL, WITHOUT_LOSS
+from tests.support.kernels.smooth_arrays import smooth_array
+from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
+from tnplan.compress.cpu.codec import decode_to_file
+from tnplan.compress.cpu.prediction import predicted
+from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, frame_box, passes
+from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header, read_frame, read_header
+
+BOUNDS = (0.3, 1e-2, 1e-3, 1e-5)
+SHAPES = ((9001,), (90, 131), (1, 90, 100), (17, 25, 33), (3, 4, 30, 40), (40, 41, 8), (5000, 2))
+
+
+def axis_prediction(
+    known: dict[tuple[int, ...], int], point: tuple[int, ...], axis: int, s: int, cubic: bool
+) -> int:
+    """The prediction of a point along an axis, from a table of known points: weights over a power of two."""
+
+    def at(distance: int) -> int | None:
+        return known.get(tuple(x + distance * (k == axis) for k, x in enumerate(point)))
+
+    far, before, behind, farther = (at(k * s) for k in (-3, -1, 1, 3))
+    assert before is not None
+    if behind is None:
+        terms, log2 = ([(3, before), (-1, far)], 1) if far is not None else ([(1, before)], 0)
+    elif not cubic or (far is None and farther is None):
+        terms, log2 = [(1, before), (1, behind)], 1
+    elif far is None:
+        terms, log2 = [(3, before), (6, behind), (-1, farther)], 3
+    elif farther is None:
+        terms, log2 = [(-1, far), (6, before), (3, behind)], 3
+    else:
+        terms, log2 = [(-1, far), (9, before), (9, behind), (-1, farther)], 4
+    total = sum(weight * number for weight, number in terms if number is not None)
+    rounded = (total + (1 << log2 >> 1)) >> log2
+    return max(-LARGEST_FINE, min(LARGEST_FINE, rounded))
+
+
+def residuals_by_points(fine: np.ndarray, box: Box, number: int) -> list[int]:
+    """Residuals of a box, point by point, only points that are known being looked at."""
+    predictor, known, found = PREDICTORS[number], {}, []
+    numbers = fine.reshape(box)
+
+    def tell(point: tuple[int, ...], prediction: int) -> None:
+        residual = (int(numbers[point]) - prediction + (1 << SHIFT >> 1)) >> SHIFT
+        known[point] = prediction + (residual << SHIFT)
+        found.append(residual)
+
+    tell((0, 0, 0), 0)
+    s = 1
+    while s < max(box):
+        s *= 2
+    while s > 1:
+        s //= 2
+        done: set[int] = set()
+        for axis in ((2, 1, 0), (0, 1, 2))[predictor.order]:
+            lines = [
+                range(s, n, 2 * s) if k == axis else range(0, n, s if k in done else 2 * s)
+                for k, n in enumerate(box)
+            ]
+            points = [(z, y, x) for z in lines[0] for y in lines[1] for x in lines[2]]
+            # All points of a pass are foretold before any of them is known.
+            told = [axis_prediction(known, point, axis, s, predictor.cubic) for point in points]
+            for point, prediction in zip(points, told, strict=True):
+                tell(point, prediction)
+            done.add(axis)
+    return found
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(1, 20)), st.integers(0, 3),
+    st.integers(0, 2**32),
+    st.sampled_from((200, 1 << 16, LARGEST_FINE)),
+)  # fmt: skip
+def test_residuals_are_those_of_the_definition(box: Box, number: int, seed: int, largest: int) -> None:
+    fine = np.random.default_rng(seed).integers(-largest, largest + 1, box).astype(np.int32).reshape(-1)
+    split, residuals = fine.copy(), np.zeros(fine.size, np.int32)
+    predicted.split(split, box, PREDICTORS[number], residuals)
+    assert residuals.tolist() == residuals_by_points(fine, box, number)
+    assert np.abs(split.astype(np.int64) - fine).max() <= 1 << (SHIFT - 1)
+    again = np.empty_like(fine)
+    predicted.join(residuals, box, PREDICTORS[number], again)
+    assert np.array_equal(again, split)
+
+
+def test_every_point_is_in_one_pass() -> None:
+    for box in ((1, 1, 1), (1, 1, 37), (5, 1, 8), (7, 9, 16), (2, 2, 2)):
+        for order in (0, 1):
+            counts = np.zeros(box, int)
+            counts[0, 0, 0] = first = 1
+            for one in passes(box, order):
+                assert one.first == first
+                first += one.size
+                ends = zip(one.starts, one.steps, one.counts, strict=True)
+                counts[np.ix_(*(start + step * np.arange(count) for start, step, count in ends))] += 1
+            assert (counts == 1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_bound_holds_and_a_predictor_is_chosen(dtype: str) -> None:
+    chosen = 0
+    for number, shape in enumerate(SHAPES):
+        for wild in (False, True):
+            array = smooth_array(shape, dtype, number, wild)
+            mode = "absolute" if wild else "range"
+            for bound in BOUNDS:
+                packed = compress(
+                    array, bound, mode=mode, setting=("small", "auto")[number % 2], frame_log2=12 + number
+                )
+                assert len(packed.data) <= worst_size_bytes(shape, dtype, 12 + number)
+                holds_bound(array, decompress(packed.data), bound, mode)
+                chosen += packed.header.predictor is not None
+    assert chosen > 10
+
+
+@pytest.mark.parametrize("code", range(4))
+@pytest.mark.parametrize("bound", [1e-2, 1e-6])
+def test_values_that_a_predictor_cannot_hold_are_exact(code: int, bound: float) -> None:
+    array = smooth_array((50, 200), "float32", 1)
+    header = replace(compress(array, 1e-2, setting="small").header, predictor=PREDICTORS[code])
+    array[10] = np.nan
+    array[20:22, ::7] = (np.inf, -1e30, 3e38)[code % 3]
+    limits = (bound * float(np.nanmax(np.abs(array[:10]))),)
+    header = replace(header, quantizers=(replace(header.quantizers[0], step=limits[0] / 66),))
+    from tnplan.compress.cpu.frame import decode_frame, encode_frame
+
+    payload = encode_frame(array.reshape(-1), header, limits)
+    again = np.empty(array.size, np.float32)
+    decode_frame(payload, header, again, "frame 0")
+    holds_bound(array, again.reshape(array.shape), limits[0], "absolute")
+
+
+def test_smooth_arrays_take_much_less_than_numbers_as_they_are() -> None:
+    for shape, least in (((1 << 16,), 60), ((256, 256), 60), ((40, 40, 40), 25)):
+        assert compress(smooth_array(shape, "float32", 2), 1e-3, setting="small").ratio > least
+        assert compress(smooth_array(shape, "float64", 2), 1e-3).ratio > 2 * least
+
+
+def test_tensors_and_noise_get_no_predictor() -> None:
+    for array in (
+        make_array("normal", 1 << 17, "float32", 1), make_array("sparse", 1 << 17, "complex64", 2),
+        product_tensor(17, (9, 13, 16), 4), smooth_array((2,) * 16, "float32", 3),
+        make_array("mirrored", 1 << 17, "float64", 4),
+    ):  # fmt: skip
+        header = compress(array, 1e-3, setting="small").header
+        assert header.predictor is None
+        assert header.version == 1
+
+
+def test_point_wise_bounds_and_fine_ones_have_no_predictor() -> None:
+    array = smooth_array((200, 200), "float64", 1)
+    for bound, mode in ((1e-3, "pointwise"), (1e-9, "range")):
+        packed = compress(array, bound, mode=mode, setting="small")
+        assert packed.header.predictor is None
+        holds_bound(array, decompress(packed.data), bound, mode)
+
+
+def test_frames_are_whole_planes_or_rows() -> None:
+    for shape, frame_log2, wanted in (
+        ((10, 20, 30), 12, [(6, 20, 30), (4, 20, 30)]), ((5, 100, 90), 12, [(1, 45, 90)] * 11 + [(1, 5, 90)]),
+        ((2, 9000), 12, [(1, 1, 4096)] * 4 + [(1, 1, 1616)]),
+        ((3, 1, 4, 25, 30), 13, [(10, 25, 30), (2, 25, 30)]),
+    ):  # fmt: skip
+        array = smooth_array(shape, "float32", 1)
+        header = compress(array, 1e-3, setting="small", frame_log2=22).header
+        cut = replace(header, predictor=PREDICTORS[0], frame_log2=frame_log2)
+        assert [frame_box(shape, count) for _, count in cut.frames()] == wanted
+
+
+def test_a_file_is_written_frame_by_frame() -> None:
+    array = smooth_array((60, 70, 20), "complex64", 1)
+    data = compress(array, 1e-3, setting="small", frame_log2=14).data
+    target = io.BytesIO()
+    header = decode_to_file(io.BytesIO(data), target, lambda _: None, len(data))
+    assert header.predictor
+    assert target.getvalue() == decompress(data).tobytes()
+
+
+def test_damaged_residuals_are_refused_or_harmless() -> None:
+    packed = compress(smooth_array((90, 100), "float32", 1), 1e-3, setting="small")
+    seed = frame_seed(packed.header)
+    source = io.BytesIO(packed.data)
+    read_header(source)
+    payload = bytearray(read_frame(source, 0, seed, 1 << 30))
+    refused = 0
+    for place in range(0, len(payload), 3):
+        payload[place] ^= 16
+        try:
+            decompress(pack_header(packed.header) + pack_frame(bytes(payload), 0, seed))
+        except StreamError:
+            refused += 1
+        payload[place] ^= 16
+    assert refused > 50
+
+
+def test_headers_that_no_predictor_can_have_are_refused() -> None:
+    packed = compress(smooth_array((90, 100), "float32", 1), 1e-3, setting="small")
+    for change in ({"version": 1}, {"coder": "fast"}, {"shape": (2,) * 13}, {"axes": tuple(range(1, 13))}):
+        with pytest.raises(StreamError, match="header: is damaged"):
+            decompress(pack_header(replace(packed.header, **change)))
+
+
+def test_streams_of_version_1_are_read() -> None:
+    found = decompress(base64.b64decode(WITHOUT_LOSS))
+    assert np.array_equal(found, (np.arange(90) // 3).astype(np.float32))
+    wanted = np.where(np.arange(150) % 7 == 0, np.arange(150) - 75, 0) * (1 + 0.5j)
+    holds_bound(wanted.astype(np.complex64), decompress(base64.b64decode(SMALL)), 1e-2, "range")
+    # What has neither a predictor nor bit planes is written as it was.
+    assert compress(wanted.astype(np.complex64), 1e-2, setting="small").data == base64.b64decode(SMALL)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_repeated_values_without_loss_are_found_again(dtype: str) -> None:
+    for size in (1, 7, 8, 4097, 70_001):
+        period = (size // 50 + 8) // 8 * 8
+        array = np.tile(make_array("normal", period, dtype, 1), 50)[:size]
+        packed = compress(array, 0.0)
+        assert np.array_equal(bits(decompress(packed.data)), bits(array))
+        assert size < 4000 or packed.ratio > 10
+
+
+def test_damaged_bit_planes_are_refused_or_harmless() -> None:
+    packed = compress(np.tile(make_array("normal", 100, "float32", 1), 50), 0.0)
+    seed, source = frame_seed(packed.header), io.BytesIO(packed.data)
+    read_header(source)
+    payload = bytearray(read_frame(source, 0, seed, 1 << 30))
+    assert payload[0] == 4
+    refused = 0
+    for place in range(8, len(payload)):
+        payload[place] ^= 255
+        try:
+            decompress(pack_header(packed.header) + pack_frame(bytes(payload), 0, seed))
+        except StreamError:
+            refused += 1
+        payload[place] ^= 255
+    assert refused > 20

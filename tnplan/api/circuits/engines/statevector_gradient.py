@@ -1,0 +1,73 @@
+"""Expectation values with their derivatives by parameters, from the state vector: a sweep back for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tnplan.api.circuits.engines.outcome import EXACT, Outcome
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.state import end_state, open_state, state_needs
+from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
+from tnplan.executor.statevector.cpu.kernel_samples import COVERS
+from tnplan.executor.statevector.distributed_state import rank_bits
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.compiled.ahead import compile_soon
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
+
+GRADIENTS = "gradients by state vectors"
+NO_BITS = np.zeros(0, np.uint8)
+
+
+def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The values and their derivatives; collective under mpirun."""
+    question, gates, n = asked.question, asked.gates, asked.n_qubits
+    assert isinstance(question, ExpectationValues)
+    assert gates is not None
+
+    def prepare() -> None:
+        compile_soon([COVERS])
+
+    def needs(_: None, n_ranks: int, threads: int) -> Needs:
+        needed = state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
+        return replace(needed, cpu_only=GRADIENTS)
+
+    def work(rank: Rank, _: None) -> Outcome:
+        state = open_state(rank, n, options.dtype, gradient=True)
+        simulator = Simulator(state, n, seed=0)
+        simulator.run(prepare_program(gates.gates), NO_BITS)
+        values, rows = [], []
+        for number, one in enumerate(question.sums, 1):
+            values.append(simulator.expectation(one).real)
+            found = adjoint_gradient(simulator, gates.gates, one)
+            rows.append(by_parameters(found, gates.gates, question.names))
+            if len(question.sums) > 1:
+                rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
+        end_state(rank, state)
+        details = {"device": rank.device.name, "ranks": rank.world.size}
+        value = values[0] if question.is_single else np.array(values)
+        return Outcome(value, 0.0, EXACT, details, np.array(rows))
+
+    job = Job(
+        prepare=prepare, work=work, needs=needs,
+        check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n, LARGEST_TARGETS),
+    )  # fmt: skip
+    return run_job(job, options.job)
+
+
+def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:
+    """The derivatives by parameters, float64 [parameter], from those by the angles of gates."""
+    row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
+    for one in found:
+        for name, slope in slopes_of(gates[one.gate].params[one.parameter]).items():
+            row[places[name]] += slope * one.derivative
+    return row
