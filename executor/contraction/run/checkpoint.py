@@ -1,19 +1,19 @@
 """Checkpoints of a sliced contraction: every rank's partial sum and how many of its group's slices are in it.
 
-In the folder `<result>.ckpt` a manifest says which run it belongs to; `rank<r>.<count>.npy`, or `.tnz` where
-it is compressed without loss, is the partial sum of world rank r after the first `count` slices of its group.
-A generation is deleted only after its successor stands on every rank of the group, so that a killed job
-leaves one that all of them have. A folder without partial sums is no checkpoint.
+In the folder `<result>.ckpt` a manifest says which run it belongs to, and how its slices are divided over
+groups; `rank<r>.<d>.<count>.npy`, or `.tnz` where it is compressed without loss, is the partial sum of world
+rank r after the first `count` slices of its group in division d. A generation is deleted only after its
+successor stands on every rank of the group, so that a killed job leaves one that all of them have. A folder
+without partial sums is no checkpoint.
 
-Changelog of `tnplan.checkpoint`:
-1 (2026-11-21): first version.
-2 (2026-11-23): a group computes a run of consecutive slices. Version 1 is refused.
-3 (2026-11-25): what is left of an even division of the slices goes to other groups. Version 2 is refused.
+A run that goes on with another number of groups adds the partial sums of all groups, and divides the slices
+that are left anew: the sum is generation 0 of group 0 in the next division. It is written first, then the
+manifest is replaced, and then the files of other divisions are deleted, so that a kill at any moment leaves
+a checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,141 +30,195 @@ from numpy.typing import NDArray
 from tnplan.compress.cpu.codec import allocate, decode, encode
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
-from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.contraction.run.checkpoint_manifest import (
+    RESTART,
+    Division,
+    RunIdentity,
+    first_division,
+    read_manifest,
+    write_manifest,
+)
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import asked
 from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import check_writable, open_input, read_json, write_file, write_text
+from tnplan.planner.common.files import check_writable, open_input, write_file
 
-FORMAT = "tnplan.checkpoint"
-VERSION = 3
 FORMS = ("npy", "tnz")
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""
+NAME = re.compile(r"rank(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)\.(?:npy|tnz)")
+
+
+class Generation(NamedTuple):
+    """What the name of a partial sum says: world rank, division, and slices of the group."""
+
+    rank: int
+    division: int
+    n_slices: int
 
 
 @dataclass(frozen=True)
-class RunIdentity:
-    """What a checkpoint belongs to: another run of the same parts gives the same bits."""
+class Kept:
+    """What a checkpoint keeps: partial sums of a run, of so many `elements` on this rank, in a folder."""
 
-    schedule: str
-    n_groups: int
-    slices: tuple[int, int]
-    dtype: str
-    values: str
-
-    def document(self) -> dict[str, Any]:
-        """The manifest."""
-        return {
-            "format": FORMAT, "version": VERSION, "schedule": self.schedule, "n_groups": self.n_groups,
-            "slices": list(self.slices), "dtype": self.dtype, "values": self.values,
-        }  # fmt: skip
+    folder: Path
+    run: RunIdentity
+    elements: int
+    compressed: bool = False
 
 
 class RunCheckpoint:
-    """The checkpoints of one rank. `group` joins the ranks of its group."""
+    """The checkpoints of one rank. `group` joins the ranks of its group, which lie in a row in `world`."""
 
-    def __init__(
-        self,
-        folder: Path,
-        run: RunIdentity,
-        world: Communicator,
-        group: Communicator,
-        compressed: bool = False,
-    ) -> None:
-        self._folder = folder
-        self._compressed = compressed
-        self._run = run
+    def __init__(self, kept: Kept, world: Communicator, group: Communicator) -> None:
+        self._folder = kept.folder
+        self._compressed = kept.compressed
+        self._run = kept.run
+        self._elements = kept.elements
         self._world = world
         self._group = group
+        self._number, self._n_groups = world.rank // group.size, world.size // group.size
+        self._division = first_division(kept.run, self._n_groups)
         self._last = perf_counter()
         self._cost_s = 0.0
-        self._kept = 0
+        self._count: int | None = None
         self.total_s = 0.0
 
-    def check(self, resume: bool) -> None:
-        """Raise AgreedError where the folder cannot be used, or has a checkpoint of another run or to resume.
+    def open(self, resume: bool) -> Division:
+        """The division of the slices that the run computes: that of the checkpoint, or a new one.
 
-        Collective over the world. Nothing is written before there is a partial sum to keep.
+        Raises AgreedError where the folder cannot be used, or has a checkpoint of another run or to resume.
+        Collective over the world. Without a checkpoint nothing is written before there is a partial sum to
+        keep.
         """
-        agree(self._world, lambda: self._check(resume) if self._world.rank == 0 else None)
+        found = agree(self._world, lambda: self._found(resume) if self._world.rank == 0 else None)
+        self._division = self._world.broadcast_object(found or self._division, 0)
+        if self._division.groups[-1] != self._n_groups:
+            self._divide()
+        return self._division
 
-    def _check(self, resume: bool) -> None:
+    def _found(self, resume: bool) -> Division | None:
+        """The division of the checkpoint; None where there is no checkpoint."""
         folder = self._folder
         if folder.is_dir():
             check_writable(self._manifest)
         elif folder.exists():
             raise InputError(str(folder), "is to be a folder", "move that file, or choose another --output")
         if not any(folder.glob("rank*.*")):
-            return
+            return None
         if not resume:
             raise InputError(
-                str(self._folder), "holds the checkpoint of an interrupted run",
-                "continue it with --resume, or delete the folder to start again",
+                str(folder), "holds the checkpoint of an interrupted run",
+                f"continue it with --resume, or {RESTART}",
             )  # fmt: skip
-        found = read_json(self._manifest, FORMAT, VERSION)
-        for name, value in self._run.document().items():
-            if found.get(name) != value:
-                raise InputError(
-                    f"{self._manifest}: {name}", f"is {found.get(name)!r}, this run has {value!r}",
-                    "resume with the schedule, tensors, ranks, --slices and --compress of that run, "
-                    "or delete the folder",
-                )  # fmt: skip
+        return read_manifest(self._manifest, self._run)
+
+    def _divide(self) -> None:
+        """Keep the sum of all groups for group 0, and divide the slices that are left among this run's."""
+        done, total = agree(self._world, self._added)
+        self._division = self._division.next(self._world.broadcast_object(done, 0), self._n_groups)
+        # A kill may have left the sum of an earlier attempt, in the other form.
+        self._delete(lambda one: one[:2] == (self._world.rank, self._division.number))
+        try:
+            agree(self._world, lambda: None if total is None else self._save(0, total))
+            agree(self._world, self._write_manifest)
+        except AgreedError:
+            if total is not None:
+                self._path(0).unlink(missing_ok=True)
+            self._world.barrier()  # no rank ends the job before all have deleted what they wrote
+            raise
+
+    def _added(self) -> tuple[dict[int, int], NDArray[Any] | None]:
+        """How many slices the old groups have done, and this rank's part of their sum; on group 0.
+
+        The partial sums are added in the order of the groups.
+        """
+        if self._number != 0:
+            return {}, None
+        total, done = np.zeros(self._elements, self._run.dtype), {}
+        ranks = {one.rank for one in self._files() if one.division == self._division.number}
+        for number in self._group.broadcast_object(sorted({rank // self._group.size for rank in ranks}), 0):
+            count, partial = self._newest(number)
+            if partial is not None:
+                total += partial
+                done[number] = count
+        return done, total
 
     @property
     def _manifest(self) -> Path:
         return self._folder / "manifest.json"
 
-    def restore(self, expected: int, n_slices: int) -> tuple[int, NDArray[Any] | None]:
+    def _write_manifest(self) -> None:
+        if self._world.rank == 0:
+            write_manifest(self._manifest, self._run, self._division)
+
+    def restore(self) -> tuple[int, NDArray[Any] | None]:
         """The newest generation that all ranks of the group have whole: its count, and the partial sum.
 
-        `expected` is the elements of the partial sum, `n_slices` the slices of the group. (0, None) where the
-        ranks have no generation in common. Collective over the world; raises AgreedError where a group has
-        some and none can be used. Other generations are deleted when all groups have theirs.
+        (0, None) where the ranks have no generation in common. Collective over the world; raises AgreedError
+        where a group has some and none can be used. Other generations are deleted when all have theirs.
         """
-        counts = self._generations()
-        found, partial = agree(self._world, lambda: self._newest(counts, expected, n_slices))
-        for count in counts - {found}:
-            self._path(count).unlink()
-        self._kept = found
-        return found, partial
+        count, partial = agree(self._world, lambda: self._newest(self._number))
+        self._count = None if partial is None else count
+        division, rank = self._division.number, self._world.rank
+        self._delete(lambda one: one[:2] == (rank, division) and one.n_slices != self._count)
+        if rank == 0:
+            self._delete(lambda one: one.division != division)
+        return count, partial
 
-    def _newest(self, counts: set[int], expected: int, n_slices: int) -> tuple[int, NDArray[Any] | None]:
+    def _newest(self, number: int) -> tuple[int, NDArray[Any] | None]:
+        """The newest generation of a group of the division, read by the ranks of this rank's group."""
+        rank = number * self._group.size + self._group.rank
+        counts = {one.n_slices for one in self._files() if one[:2] == (rank, self._division.number)}
         refusal: InputError | None = None
         for count in sorted(set.intersection(*self._group.gather_objects(counts)), reverse=True):
             try:
-                return count, self._read(count, expected, n_slices)
+                return count, self._read(number, count)
             except InputError as error:
                 refusal = refusal or error
         if refusal is not None:
             raise refusal
+        if number == 0 and self._division.number > 0:
+            raise InputError(str(self._folder), "has lost the sum of the slices that were done", RESTART)
         return 0, None
 
-    def _read(self, count: int, expected: int, n_slices: int) -> NDArray[Any]:
+    def _read(self, number: int, count: int) -> NDArray[Any]:
         """A generation; every rank of the group refuses one that any of them cannot use."""
-        return agree(self._group, lambda: self._read_own(count, expected, n_slices))
+        return agree(self._group, lambda: self._read_own(number, count))
 
-    def _read_own(self, count: int, expected: int, n_slices: int) -> NDArray[Any]:
-        path, remedy = self._path(count), "delete the folder to start again"
+    def _read_own(self, number: int, count: int) -> NDArray[Any]:
+        path = self._path(count, number * self._group.size + self._group.rank)
+        n_slices = self._division.slices_of(number).count
         if count > n_slices:
-            raise InputError(str(path), f"is of {count} slices, the group has {n_slices}", remedy)
+            raise InputError(str(path), f"is of {count} slices, the group has {n_slices}", RESTART)
+
         def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-            if shape != (expected,) or dtype != np.dtype(self._run.dtype):
-                problem = f"holds {shape} of {dtype}, this run has ({expected},) of {self._run.dtype}"
-                raise InputError(str(path), problem, remedy)
+            if shape != (self._elements,) or dtype != np.dtype(self._run.dtype):
+                problem = f"holds {shape} of {dtype}, this run has ({self._elements},) of {self._run.dtype}"
+                raise InputError(str(path), problem, RESTART)
 
         return _load(path, check)
 
-    def _generations(self) -> set[int]:
-        if not self._folder.exists():
-            return set()
-        pattern = re.compile(rf"rank{self._world.rank}\.([1-9]\d*)\.(?:npy|tnz)")
-        return {int(match[1]) for entry in self._folder.iterdir() if (match := pattern.fullmatch(entry.name))}
+    def _files(self) -> dict[Generation, list[Path]]:
+        """The partial sums in the folder by their names; one may be there in both forms."""
+        found: dict[Generation, list[Path]] = {}
+        for path in self._folder.iterdir() if self._folder.exists() else ():
+            if match := NAME.fullmatch(path.name):
+                found.setdefault(Generation(*map(int, match.groups())), []).append(path)
+        return found
 
-    def _path(self, count: int) -> Path:
-        """Where a generation is, in either form."""
-        paths = [self._folder / f"rank{self._world.rank}.{count}.{form}" for form in FORMS]
-        return next((path for path in paths if path.exists()), paths[0])
+    def _delete(self, is_old: Callable[[Generation], bool]) -> None:
+        for one, paths in self._files().items():
+            for path in paths if is_old(one) else ():
+                path.unlink(missing_ok=True)
+
+    def _path(self, count: int, rank: int | None = None) -> Path:
+        """Where a generation of the division is, in either form; by default of this rank."""
+        rank = self._world.rank if rank is None else rank
+        stem = self._folder / f"rank{rank}.{self._division.number}.{count}"
+        paths = [Path(f"{stem}.{form}") for form in FORMS]
+        return next((path for path in paths if path.exists()), paths[self._compressed])
 
     def due(self) -> tuple[bool, str]:
         """Whether this slice is to be kept, and the signal for which the run is to stop then, if any.
@@ -172,7 +226,7 @@ class RunCheckpoint:
         The group's first rank decides for all.
         """
         waited, stop = perf_counter() - self._last, asked()
-        is_due = not self._kept or waited >= INTERVAL * self._cost_s or bool(stop)
+        is_due = self._count is None or waited >= INTERVAL * self._cost_s or bool(stop)
         is_due, stop = self._group.broadcast_object((is_due, stop), 0)
         return is_due, stop
 
@@ -182,17 +236,16 @@ class RunCheckpoint:
         Raises WriteError where it cannot be written.
         """
         start = perf_counter()
-        path = self._folder / f"rank{self._world.rank}.{count}.{FORMS[self._compressed]}"
         try:
-            if not self._kept:
+            if self._count is None:
                 self._begin()
-            write_file(path, lambda stream: self._save(stream, partial))
+            self._save(count, partial)
         except InputError as error:
             raise WriteError(str(error)) from None
         self._group.barrier()
-        if self._kept:
-            self._path(self._kept).unlink(missing_ok=True)
-        self._kept = count
+        if self._count is not None:
+            self._path(self._count).unlink(missing_ok=True)
+        self._count = count
         self._last = perf_counter()
         self._cost_s = self._last - start
         self.total_s += self._cost_s
@@ -207,22 +260,27 @@ class RunCheckpoint:
                     str(self._folder), f"cannot be made ({error.strerror})", "make room for it"
                 ) from None
             try:
-                write_text(self._manifest, json.dumps(self._run.document(), indent=1) + "\n")
+                write_manifest(self._manifest, self._run, self._division)
             except BaseException:
                 with suppress(OSError):
                     self._folder.rmdir()
                 raise
         self._group.barrier()
 
-    def _save(self, stream: BinaryIO, partial: NDArray[Any]) -> None:
+    def _save(self, count: int, partial: NDArray[Any]) -> None:
         """Write a partial sum through to the disk: its predecessor is deleted next."""
-        if not self._compressed:
-            np.save(stream, partial, allow_pickle=False)
-        else:
-            for piece in encode(partial, 0.0)[1]:
-                stream.write(piece)
-        stream.flush()
-        os.fsync(stream.fileno())
+
+        def write(stream: BinaryIO) -> None:
+            if not self._compressed:
+                np.save(stream, partial, allow_pickle=False)
+            else:
+                for piece in encode(partial, 0.0)[1]:
+                    stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+        name = f"rank{self._world.rank}.{self._division.number}.{count}.{FORMS[self._compressed]}"
+        write_file(self._folder / name, write)
 
     def remove(self) -> None:
         """Delete the folder, if any, once the result is written; collective over the world."""
@@ -245,5 +303,4 @@ def _load(path: Path, check: Callable[[tuple[int, ...], np.dtype[Any]], None]) -
         try:
             return decode(stream, checked, path.stat().st_size)[1]
         except CodecError as error:
-            remedy = "delete the folder to start again"
-            raise InputError(str(path), f"cannot be read ({error})", remedy) from None
+            raise InputError(str(path), f"cannot be read ({error})", RESTART) from None

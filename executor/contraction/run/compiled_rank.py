@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.contraction.run.result import gather_results
-from tnplan.executor.contraction.run.slice_partition import active_groups, bind_sum_groups, share_of
+from tnplan.executor.contraction.run.slice_partition import (
+    active_groups,
+    bind_sum_groups,
+    share_of,
+    slices_of_group,
+)
 from tnplan.executor.device.selection.select import Chosen
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -40,11 +45,12 @@ class CompiledRank:
         world = chosen.ranks
         self._share = share_of(schedule, world.size, world.rank, 0, schedule.n_slices)
         self._group = world.split(self._share.group, self._share.rank_in_group)
-        self.program = CompiledProgram(schedule, self.device, self._group, self._share.slices, scaled)
+        slices = slices_of_group(self._share.group, self._share.n_groups, 0, schedule.n_slices)
+        self.program = CompiledProgram(schedule, self.device, self._group, slices, scaled)
         self._is_ready = False
         if world.size > 1:
             across = world.split(self._share.rank_in_group, self._share.group)
-            active = active_groups(0, schedule.n_slices, self._share.n_groups)
+            active = active_groups(schedule.n_slices, self._share.n_groups)
             self._sum_groups = bind_sum_groups(self.program.bound, self.device, across, active)
             world.barrier()
             self._group.connect()

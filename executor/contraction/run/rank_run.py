@@ -6,7 +6,8 @@ Composes the other files of this folder; reads no options and writes no results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,19 +16,22 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
-from tnplan.executor.contraction.run.checkpoint import RunCheckpoint, RunIdentity
+from tnplan.executor.contraction.run.checkpoint import Kept, RunCheckpoint
+from tnplan.executor.contraction.run.checkpoint_manifest import Division, RunIdentity, first_division
 from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
+from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.schedule import Schedule
 
 Bind = Callable[[Schedule, Device, Communicator, Sequence[NDArray[Any]] | None], BoundProgram]
 """Binds a schedule to this rank, as `bind.bind` does."""
 
-Progress = Callable[[int, int], None]
-"""Called with the slices that this rank's group has done and has in all; first before any is computed."""
+Progress = Callable[[int, int, str], None]
+"""Called with the slices that this rank's group has done and has in all, first before any is computed, and a
+line of text; with 0 and 0 for a line of another kind."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class RunOutcome:
     """What one rank did. On the ranks of group 0 the program's result is the sum over all slices."""
 
     program: BoundProgram
+    division: Division
     share: Share
     group: Communicator
     timings: Timings
@@ -76,33 +81,38 @@ def run_rank(
     """Run this rank's share of a job; collective over the world. `bind_program` is the engine's."""
     schedule = job.schedule
     start = perf_counter()
+    say = progress or (lambda done, n_slices, text: None)
     share = share_of(schedule, world.size, world.rank, *job.slices)
     group = CountedCommunicator(world.split(share.group, share.rank_in_group))
     across = world.split(share.rank_in_group, share.group)
-    checkpoint = _checkpoint(job, share, world, group)
+    checkpoint, division = _division(job, share, world, group)
+    share = replace(share, slices=division.slices_of(share.group))
+    if division.number:
+        groups = " to ".join(map(str, division.groups))
+        say(0, 0, f"partial sums divided anew, from {groups} groups: equal to rounding, not to the bit")
     program = bind_program(schedule, device, group, tensors)
-    sum_groups = bind_sum_groups(program, device, across, active_groups(*job.slices, share.n_groups))
+    sum_groups = bind_sum_groups(program, device, across, active_groups(division.left.count, share.n_groups))
     # No device waits for a rank while another still loads kernels.
     world.barrier()
     group.connect()
     across.connect()
     device.synchronize()
-    outcome = RunOutcome(program, share, group, new_timings(program), checkpoint=checkpoint)
+    outcome = RunOutcome(program, division, share, group, new_timings(program), checkpoint=checkpoint)
     done, partial = 0, None
     if checkpoint is not None:
-        done, partial = checkpoint.restore(len(program.result), share.n_slices)
+        done, partial = checkpoint.restore()
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start
-    if progress is not None:
-        progress(done, share.n_slices)
+    if share.n_slices:
+        say(done, share.n_slices, f"slice {done} of {share.n_slices}")
     if done < share.n_slices:
         run_once(program, device, outcome.timings)
     elif not share.n_slices:
         device.zero(program.result)
     if partial is not None:
         device.from_host(program.result, partial)
-    _run_slices(outcome, device, done, progress)
+    _run_slices(outcome, device, done, say)
     summed = perf_counter()
     outcome.run_s = summed - bound
     sum_groups()
@@ -113,30 +123,34 @@ def run_rank(
     return outcome
 
 
-def _checkpoint(
+def _division(
     job: ContractionRun, share: Share, world: Communicator, group: Communicator
-) -> RunCheckpoint | None:
+) -> tuple[RunCheckpoint | None, Division]:
+    """The checkpoint of the run, if it keeps one, and the division of the slices that it computes."""
+    schedule = job.schedule
+    identity = RunIdentity(schedule.identity, job.slices, schedule.dtype, job.values)
     if job.checkpoint_folder is None:
-        return None
-    identity = RunIdentity(job.schedule.identity, share.n_groups, job.slices, job.schedule.dtype, job.values)
-    checkpoint = RunCheckpoint(job.checkpoint_folder, identity, world, group, job.compress_checkpoints)
-    checkpoint.check(job.resume)
-    return checkpoint
+        return None, first_division(identity, share.n_groups)
+    result, digits = schedule.buffers[schedule.result], rank_digits(share.rank_in_group, schedule.grid)
+    shape = box_shape(box(result.modes, result.layout, schedule.extents, digits, schedule.grid))
+    kept = Kept(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
+    checkpoint = RunCheckpoint(kept, world, group)
+    return checkpoint, checkpoint.open(job.resume)
 
 
-def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progress | None) -> None:
+def _run_slices(outcome: RunOutcome, device: Device, done: int, say: Progress) -> None:
     share, checkpoint = outcome.share, outcome.checkpoint
-    alone = share.n_groups == 1
+    n_slices, alone = share.n_slices, share.n_groups == 1
     if not outcome.program.body:
-        if progress is not None and share.n_slices:
-            progress(share.n_slices, share.n_slices)
+        if n_slices:
+            say(n_slices, n_slices, f"slice {n_slices} of {n_slices}")
         return
 
     def after_slice() -> None:
         nonlocal done
         done += 1
         # The result of a lone group is written right after its last slice.
-        ended = alone and done == share.n_slices
+        ended = alone and done == n_slices
         stop = ""
         if checkpoint is not None and not ended:
             is_due, stop = checkpoint.due()
@@ -144,7 +158,6 @@ def _run_slices(outcome: RunOutcome, device: Device, done: int, progress: Progre
                 checkpoint.write(done, device.to_host(outcome.program.result))
         if stop:
             raise StoppedRunError(f"stopped for {stop}, with a checkpoint; continue with --resume")
-        if progress is not None:
-            progress(done, share.n_slices)
+        say(done, n_slices, f"slice {done} of {n_slices}")
 
-    run_slices(outcome.program, device, outcome.timings, share.slices[done:], after_slice)
+    run_slices(outcome.program, device, outcome.timings, share.slices.part(done, n_slices), after_slice)

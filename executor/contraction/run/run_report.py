@@ -7,6 +7,7 @@ Changelog of `tnplan.result`:
 4 (2026-11-21): `compression`; `codec_s` of `predicted`.
 5 (2026-11-23): `parts` of `measured`.
 6 (2026-11-23): `repeats` of these.
+7 (2026-11-26): `divisions` of `slices`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
 from tnplan.executor.contraction.run.rank_run import ContractionRun, RunOutcome
-from tnplan.executor.contraction.run.slice_partition import Share, starts
+from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges, starts
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
@@ -27,7 +28,7 @@ from tnplan.planner.common.release import release
 from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
-VERSION = 6
+VERSION = 7
 KINDS = {
     "contract": "contract_s",
     "fused": "contract_s",
@@ -70,6 +71,8 @@ def result_document(
     }
     ranks = world.gather_objects(figures)
     resumed = sum(world.gather_objects(outcome.resumed_slices if outcome.share.rank_in_group == 0 else 0))
+    resumed += job.slices[1] - job.slices[0] - outcome.division.left.count
+    computed = outcome.share.slices.part(outcome.resumed_slices, outcome.share.n_slices)
     schedule = job.schedule
     slice_s: dict[int, float] = {}
     for entry in ranks:
@@ -92,6 +95,7 @@ def result_document(
         "threads_per_rank": threads,
         "slices": {
             "first": job.slices[0], "stop": job.slices[1], "of": schedule.n_slices, "resumed": resumed,
+            "divisions": list(outcome.division.groups),
         },
         "not_finite": sum(entry["not_finite"] for entry in ranks),
         "environment": environment(world, device, outcome.group.name,
@@ -106,8 +110,7 @@ def result_document(
             "direct_bytes_all_ranks": sum(entry["direct_bytes"] for entry in ranks),
             "kinds_s": _slowest([entry["kinds"] for entry in ranks]),
             "steps_s": [max(times) for times in zip(*(entry["steps"] for entry in ranks), strict=True)],
-            "parts": _parts(schedule, outcome.share.slices[outcome.resumed_slices :],
-                            [entry["parts"] for entry in ranks]),
+            "parts": _parts(schedule, computed, [entry["parts"] for entry in ranks]),
             "slices_s": {str(number): slice_s[number] for number in sorted(slice_s)},
         },
         "compression": _compression(outcome, [entry["tallies"] for entry in ranks], resumed > 0),
@@ -212,7 +215,7 @@ def _predicted(schedule: Schedule, share: Share) -> dict[str, Any]:
     }
 
 
-def _parts(schedule: Schedule, slices: range, ranks: list[list[float]]) -> list[dict[str, Any]]:
+def _parts(schedule: Schedule, slices: SliceRanges, ranks: list[list[float]]) -> list[dict[str, Any]]:
     """Of each part that is replayed: how many slices in a row it serves, how often it is repeated for them,
     how often it ran in the group of this rank, and its seconds in all on the slowest rank."""
     parts = []

@@ -7,8 +7,9 @@ slices, which share most with each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tnplan.executor.contraction.bind.program import BoundProgram, arena_bytes
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -24,21 +25,61 @@ STAGING_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Share:
-    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices.
+class SliceRanges:
+    """Slices in rising order, as ranges of their numbers: none is empty, and between two there is a gap.
 
-    There may be more of these than `len` can count.
+    There may be more slices than `len` can count.
     """
+
+    ranges: tuple[range, ...]
+
+    @classmethod
+    def of(cls, *ranges: range) -> SliceRanges:
+        """The slices of ranges that rise; those that touch become one."""
+        joined: list[range] = []
+        for one in filter(None, ranges):
+            if joined and one.start < joined[-1].stop:
+                raise ValueError(f"{one} does not come after {joined[-1]}")
+            touches = joined and one.start == joined[-1].stop
+            joined.append(range(joined.pop().start if touches else one.start, one.stop))
+        return cls(tuple(joined))
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers of the slices."""
+        return chain.from_iterable(self.ranges)
+
+    @property
+    def count(self) -> int:
+        """How many slices there are."""
+        return sum(one.stop - one.start for one in self.ranges)
+
+    def part(self, first: int, stop: int) -> SliceRanges:
+        """Those from the place `first` on and before the place `stop`, counted from 0."""
+        parts = []
+        for one in self.ranges:
+            parts.append(range(one.start + max(first, 0), min(one.start + stop, one.stop)))
+            first, stop = (place - (one.stop - one.start) for place in (first, stop))
+        return self.of(*parts)
+
+    def of_group(self, group: int, n_groups: int) -> SliceRanges:
+        """Those that one of several groups computes: an even share, as many in a row as there are."""
+        places = slices_of_group(group, n_groups, 0, self.count)
+        return self.part(places.start, places.stop)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank of the world does: its group of `n_groups`, its rank in it, the group's slices."""
 
     n_groups: int
     group: int
     rank_in_group: int
-    slices: range
+    slices: SliceRanges
 
     @property
     def n_slices(self) -> int:
         """The number of the group's slices."""
-        return self.slices.stop - self.slices.start
+        return self.slices.count
 
 
 def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: int) -> Share:
@@ -51,7 +92,8 @@ def share_of(schedule: Schedule, world_size: int, rank: int, first: int, stop: i
         )  # fmt: skip
     n_groups = world_size // n_ranks
     group, rank_in_group = divmod(rank, n_ranks)
-    return Share(n_groups, group, rank_in_group, slices_of_group(group, n_groups, first, stop))
+    slices = SliceRanges.of(slices_of_group(group, n_groups, first, stop))
+    return Share(n_groups, group, rank_in_group, slices)
 
 
 def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
@@ -63,9 +105,14 @@ def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
     return range(start, end)
 
 
-def starts(slices: range, serves: int) -> int:
-    """How often a part runs for some slices in a row, if its results serve `serves` of them."""
-    return (slices.stop - 1) // serves - slices.start // serves + 1 if slices else 0
+def starts(slices: SliceRanges, serves: int) -> int:
+    """How often a part runs for some slices, if its results serve `serves` in a row."""
+    count, before = 0, None
+    for one in slices.ranges:
+        first, last = one.start // serves, (one.stop - 1) // serves
+        count += last - first + (first != before)
+        before = last
+    return count
 
 
 def parse_slices(text: str | None, n_slices: int) -> tuple[int, int]:
@@ -118,9 +165,9 @@ def bind_sum_groups(
     return call_in_turn([*calls, device.synchronize])
 
 
-def active_groups(first: int, stop: int, n_groups: int) -> list[int]:
-    """The groups that have a slice among first .. stop-1."""
-    return [group for group in range(n_groups) if slices_of_group(group, n_groups, first, stop)]
+def active_groups(n_slices: int, n_groups: int) -> list[int]:
+    """The groups that have one of so many slices."""
+    return [group for group in range(n_groups) if slices_of_group(group, n_groups, 0, n_slices)]
 
 
 def _staging(schedule: Schedule) -> tuple[int, int]:

@@ -102,7 +102,7 @@ FORMATS = {
     "qasm": Format(
         "c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)
     ),
-    "checkpoint": Format("kept.npy.ckpt/rank0.1.npy", RESUME, (BYTES, ARRAY)),
+    "checkpoint": Format("kept.npy.ckpt/rank0.0.1.npy", RESUME, (BYTES, ARRAY)),
     "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES, JSON)),
     "solve": Format(
         "s.npz.ckpt", "sbd h.fcidump --alpha a.txt --threads 1 --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
@@ -136,7 +136,7 @@ def make_files(folder: Path) -> None:
             folder / "h.fcidump", folder / "a.txt", device="cpu", threads=1, output=folder / "s.npz",
             progress=stop,
         )  # fmt: skip
-    assert (folder / "kept.npy.ckpt" / "rank0.1.npy").is_file()
+    assert (folder / "kept.npy.ckpt" / "rank0.0.1.npy").is_file()
     for line in (
         f"compress {folder}/a.npy --bound 1e-3 -o {folder}/a.tnz",
         f"statevector {folder}/c.qasm --shots 1 --device cpu --threads 1 --save {folder}/v.json",

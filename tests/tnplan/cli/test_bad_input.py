@@ -280,7 +280,7 @@ USAGE: list[tuple[str, str]] = [
 ]
 # fmt: on
 
-CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 3, "schedule": "another"}'
+CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 4, "schedule": "another"}'
 
 
 def rows() -> list[Row]:
@@ -319,7 +319,7 @@ def checkpoint(manifest: str) -> Spoil:
 
     def spoil(folder: Path) -> None:
         (folder / "r.npy.ckpt").mkdir()
-        (folder / "r.npy.ckpt" / "rank0.1.npy").write_text("")
+        (folder / "r.npy.ckpt" / "rank0.0.1.npy").write_text("")
         (folder / "r.npy.ckpt" / "manifest.json").write_text(manifest)
 
     return spoil

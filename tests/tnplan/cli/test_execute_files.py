@@ -94,7 +94,7 @@ def failing(wanted: str, write: Callable[..., None]) -> Callable[..., None]:
         ("--no-checkpoint", "r.npy"),
         ("--no-checkpoint", "r.json"),
         ("", "r.json"),
-        ("", "rank2.1.npy"),
+        ("", "rank2.0.1.npy"),
         (SHARDED, "r.rank3.npy"),
         (SHARDED, "r.shards.json"),
         (SHARDED, "r.json"),

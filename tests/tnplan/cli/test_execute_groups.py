@@ -1,4 +1,6 @@
-"""Four ranks in groups of 1, 2 and 4: the same bits in one process, under mpirun, and after a kill."""
+"""Groups of 1, 2 and 4 ranks: the same bits in one process, under mpirun, and after a kill; after one with
+another number of groups the same value.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +45,34 @@ def test_groups_give_the_same_bits(device: str, group: int, tmp_path: Path) -> N
     report = json.loads(killed.with_suffix(".json").read_text())
     assert report["slices"]["resumed"] >= 1
     assert report["environment"]["communicator"] == ("nccl" if device == "gpu" else "mpi")
+
+
+@pytest.mark.mpi
+@needs_mpi
+@pytest.mark.parametrize(
+    ("group", "groups"), [(1, (3, 1, 2)), pytest.param(2, (1, 2, 1), marks=pytest.mark.slow)]
+)
+def test_killed_jobs_go_on_with_other_numbers_of_groups(
+    group: int, groups: tuple[int, int, int], tmp_path: Path
+) -> None:
+    case, output = make_case(tmp_path, group), tmp_path / "r.npy"
+    files, seen = (case.schedule_file, case.tensors_file), {"CUDA_VISIBLE_DEVICES": ""}
+    for number, n_groups in enumerate(groups[:2]):
+        how = ["resume"] if number else []
+        struck = mpirun(n_groups * group, SCRIPTS / "kill_at_slice.py", 0, 1, *files, output, *how, **seen)
+        assert struck.returncode != 0
+        assert "tnplan: error" not in struck.stderr, struck.stderr
+        assert not output.exists()
+    words = ("-m", "tnplan", "execute", files[0], "--tensors", files[1], "-o", output, "--resume")
+    done = mpirun(groups[2] * group, *words, **seen)
+    assert done.returncode == 0, done.stderr
+    said = "from {} to {} to {} groups: equal to rounding, not to the bit".format(*groups)
+    assert f"partial sums divided anew, {said}" in done.stderr
+    check_values(case, np.load(output))
+    whole = execute(*files, device="cpu", ranks=group).array
+    assert whole is not None
+    assert np.abs(np.load(output) - whole).max() <= 1e-6 * np.abs(whole).max()
+    report = json.loads(output.with_suffix(".json").read_text())
+    assert report["slices"]["divisions"] == list(groups)
+    assert report["slices"]["resumed"] >= 2
+    assert not Path(f"{output}.ckpt").exists()

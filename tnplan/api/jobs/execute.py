@@ -155,7 +155,7 @@ def execute(
     checkpoint : bool
         Keep finished slices in OUTPUT.ckpt until the result is written.
     resume : bool
-        Continue from that checkpoint.
+        Continue from that checkpoint: to the same bits with the same number of ranks, else equal to rounding.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
         the work begins, then for every slice of its group.
@@ -218,7 +218,10 @@ def _needs(request: _Request) -> Needs:
 
 
 def _writes(request: _Request, output: Path | None, n_ranks: int) -> Writes | None:
-    """The result, and two generations of each group's partial sum beside it."""
+    """The result, and two generations of each group's partial sum beside it.
+
+    The sum that a run with another number of groups goes on from is one of those of group 0.
+    """
     if output is None:
         return None
     plan = request.run.schedule
@@ -355,13 +358,9 @@ def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult
     if note:
         rank.say(0, 0, note)
 
-    def heard(done: int, n_slices: int) -> None:
-        rank.say(done, n_slices, f"slice {done} of {n_slices}")
-
     try:
-        outcome = run_rank(
-            request.run, request.tensors, rank.chosen.ranks, rank.device, heard, _binder(request.run.engine)
-        )
+        run, binder = request.run, _binder(request.run.engine)
+        outcome = run_rank(run, request.tensors, rank.chosen.ranks, rank.device, rank.say, binder)
         return _hand_over(rank, request, outcome, options.output)
     except AgreedError as error:
         if outcome is None:

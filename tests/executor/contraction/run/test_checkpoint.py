@@ -67,14 +67,14 @@ def test_one_generation_is_left_and_the_newest_common_one_is_used(case: Case, tm
     interrupt(case, output, 5, 2)
     folder = tmp_path / "result.npy.ckpt"
     counts = {
-        rank: {int(entry.name.split(".")[1]) for entry in folder.glob(f"rank{rank}.*.npy")} for rank in (0, 1)
+        rank: {int(entry.name.split(".")[2]) for entry in folder.glob(f"rank{rank}.*.npy")} for rank in (0, 1)
     }
     assert all(len(found) <= 2 for found in counts.values())
     assert max(counts[0] & counts[1]) == 5
     # Rank 1 was killed before it wrote the generation that rank 0 has.
-    (folder / "rank0.5.npy").rename(folder / "rank0.6.npy")
-    (folder / "rank0.4.npy").write_bytes((folder / "rank0.6.npy").read_bytes())
-    (folder / "rank1.4.npy").write_bytes((folder / "rank1.5.npy").read_bytes())
+    (folder / "rank0.0.5.npy").rename(folder / "rank0.0.6.npy")
+    (folder / "rank0.0.4.npy").write_bytes((folder / "rank0.0.6.npy").read_bytes())
+    (folder / "rank1.0.4.npy").write_bytes((folder / "rank1.0.5.npy").read_bytes())
     resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert resumed.report["slices"]["resumed"] == 4
 
@@ -90,7 +90,7 @@ def test_a_left_checkpoint_is_refused_without_resume(case: Case, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"ranks": 4}, "n_groups"), ({"ranks": 2, "slices": "0:8"}, "slices")],
+    [({"ranks": 2, "slices": "0:8"}, "slices")],
 )
 def test_the_checkpoint_of_another_run_is_refused(
     case: Case, tmp_path: Path, options: dict[str, object], field: str
@@ -121,7 +121,7 @@ def test_the_checkpoint_of_other_values_is_refused(case: Case, tmp_path: Path) -
 def test_a_damaged_checkpoint_is_refused(case: Case, tmp_path: Path, content: bytes | None) -> None:
     output = tmp_path / "result.npy"
     interrupt(case, output, 2, 2)
-    for path in (tmp_path / "result.npy.ckpt").glob("rank1.2.npy"):
+    for path in (tmp_path / "result.npy.ckpt").glob("rank1.0.2.npy"):
         if content is None:
             np.save(path, np.zeros(3))
         else:
@@ -165,7 +165,7 @@ def test_checkpoints_are_rare_when_they_are_dear(
     output = tmp_path / "result.npy"
     interrupt(case, output, 7, 2)
     assert sorted(entry.name for entry in (tmp_path / "result.npy.ckpt").iterdir()) == [
-        "manifest.json", "rank0.1.npy", "rank1.1.npy",
+        "manifest.json", "rank0.0.1.npy", "rank1.0.1.npy",
     ]  # fmt: skip
 
 
@@ -212,11 +212,11 @@ def leave(case: Case, output: Path, ranks: int, *counts: int) -> Path:
     """Interrupt a run after 3 slices, and give every rank its partial sum under these counts, no others."""
     interrupt(case, output, 3, ranks)
     folder = output.with_name("result.npy.ckpt")
-    contents = [(folder / f"rank{rank}.3.npy").read_bytes() for rank in (0, 1)]
+    contents = [(folder / f"rank{rank}.0.3.npy").read_bytes() for rank in (0, 1)]
     for path in folder.glob("rank*.*"):
         path.unlink()
     for rank, count in product(range(ranks), counts):
-        (folder / f"rank{rank}.{count}.npy").write_bytes(contents[rank % 2])
+        (folder / f"rank{rank}.0.{count}.npy").write_bytes(contents[rank % 2])
     return folder
 
 
@@ -226,7 +226,7 @@ def test_an_older_generation_serves_where_a_rank_cannot_read_the_newest(
 ) -> None:
     output = tmp_path / "result.npy"
     folder = leave(case, output, 2, 3, 4)
-    damaged(folder / "rank1.4.npy", how)
+    damaged(folder / "rank1.0.4.npy", how)
     resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True, threads=1)
     assert resumed.report["slices"]["resumed"] == 3
     assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2, threads=1).array)  # type: ignore[arg-type]
@@ -240,9 +240,9 @@ def test_a_refusal_of_a_damaged_checkpoint_deletes_nothing(
     output = tmp_path / "result.npy"
     folder = leave(case, output, ranks, *counts)
     for count in counts:
-        damaged(folder / f"rank{ranks - 1}.{count}.npy", how)
+        damaged(folder / f"rank{ranks - 1}.0.{count}.npy", how)
     before = snapshot(folder)
-    with pytest.raises(InputError, match=rf"rank{ranks - 1}\.{max(counts)}\.npy: cannot be read"):
+    with pytest.raises(InputError, match=rf"rank{ranks - 1}\.0\.{max(counts)}\.npy: cannot be read"):
         execute(case.schedule, case.arrays, ranks=ranks, output=output, resume=True)
     assert snapshot(folder) == before
 
@@ -251,7 +251,7 @@ def test_a_generation_of_more_slices_than_the_group_has_is_not_used(case: Case, 
     output = tmp_path / "result.npy"
     folder = leave(case, output, 2, 17)
     before = snapshot(folder)
-    with pytest.raises(InputError, match=r"rank0\.17\.npy: is of 17 slices, the group has 16; delete"):
+    with pytest.raises(InputError, match=r"rank0\.0\.17\.npy: is of 17 slices, the group has 16; delete"):
         execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert snapshot(folder) == before
     for path in folder.glob("rank*.*"):

@@ -15,10 +15,11 @@ from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed, block_exchange, local_tensors
+from tnplan.executor.contraction.run.checkpoint_manifest import Division
 from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import gather_result
-from tnplan.executor.contraction.run.slice_partition import Share
+from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges
 from tnplan.executor.device.comm import cutensormp
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -173,7 +174,9 @@ def replayed(schedule, arrays):
         timings = new_timings(program)
         run_once(program, device, timings)
         run_slices(program, device, timings, range(schedule.n_slices) if schedule.body else (), lambda: None)
-        outcome = RunOutcome(program, Share(1, 0, communicator.rank, range(1)), communicator, timings)
+        slices = SliceRanges.of(range(1))
+        share = Share(1, 0, communicator.rank, slices)
+        outcome = RunOutcome(program, Division((1,), slices), share, communicator, timings)
         return gather_result(outcome, device), library.n_exchanges
 
     return run_ranks(schedule.ranks_per_group, work)[0]

@@ -17,7 +17,7 @@ from tests.support.networks import TOLERANCE, eager_profile, random_arrays
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run.dry_run import dry_run
-from tnplan.executor.contraction.run.slice_partition import starts
+from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import CodecRates
@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on(after: int, tmp_path: Path, monkeypatch: pyt
     whole = execute(SCHEDULE, arrays, threads=1)
     assert np.array_equal(resumed.array, whole.array)  # type: ignore[arg-type]
     for part in resumed.report["measured"]["parts"]:
-        assert part["runs"] == starts(range(after, 8), part["serves"]) * part["repeats"]
+        assert part["runs"] == starts(SliceRanges.of(range(after, 8)), part["serves"]) * part["repeats"]
 
 
 def test_operations_are_those_that_a_replay_counts() -> None:

@@ -20,7 +20,7 @@ from tests.support.networks import TOLERANCE, eager_profile, random_arrays, rand
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run.dry_run import dry_run
-from tnplan.executor.contraction.run.slice_partition import slices_of_group, starts
+from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group, starts
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
@@ -208,7 +208,7 @@ def test_groups_share_all_slices_evenly() -> None:
 def test_the_projected_time_is_that_of_the_slowest_group(n_groups: int) -> None:
     slowest = 0.0
     for group in range(n_groups):
-        run = slices_of_group(group, n_groups, 0, SCHEDULE.n_slices)
+        run = SliceRanges.of(slices_of_group(group, n_groups, 0, SCHEDULE.n_slices))
         slowest = max(
             slowest,
             sum(step.predicted_s * starts(run, step.serves) for step in SCHEDULE.steps if not step.once),
@@ -230,7 +230,7 @@ def test_a_run_that_ends_between_slices_that_share_goes_on(
     assert resumed.report["slices"]["resumed"] == after
     assert np.array_equal(resumed.array, whole.array)  # type: ignore[arg-type]
     for part in resumed.report["measured"]["parts"]:
-        assert part["runs"] == starts(range(after, 16), part["serves"])
+        assert part["runs"] == starts(SliceRanges.of(range(after, 16)), part["serves"])
 
 
 def test_operations_are_those_that_a_replay_counts() -> None:
