@@ -158,6 +158,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "SpinPenalty": lambda: tnplan.SpinPenalty(0.5),
     "StreamError": lambda: tnplan.compress.StreamError("place", "problem", "remedy"),
     "StringSet": lambda: strings(),
+    "SqdResult": lambda: tnplan.sqd.SqdResult(-1.0, *[np.arange(1000)] * 4, True, {"iterations": []}),
     "TensorNetwork": lambda: tnplan.workload.peps(),
     "Truncation": lambda: tnplan.Truncation(1e-4, 1e-5, 8, 8, 8, 10**6, 10),
     "UseChain": lambda: tnplan.show(tnplan.plan(matrices())),

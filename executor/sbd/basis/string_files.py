@@ -110,10 +110,12 @@ def read_samples(given: Samples, n_orbitals: int) -> Bitstrings:
     elif isinstance(given, Mapping):
         read = _checked("counts", _rows_of_counts(given), n_orbitals)
     else:
-        bits = np.asarray(given)
-        if bits.ndim != 2 or bits.dtype != bool:
+        bits = given
+        if not isinstance(bits, np.ndarray) or bits.ndim != 2 or bits.dtype != bool:
+            is_array = isinstance(bits, np.ndarray)
+            shown = f"of shape {bits.shape} and {bits.dtype}" if is_array else f"a {type(bits).__name__}"
             raise InputError(
-                "counts", f"have the shape {bits.shape} of {bits.dtype}",
+                "counts", f"are {shown}",
                 "give a file, a dictionary of counts, or booleans [shot, bit]",
             )  # fmt: skip
         places = [f"shot {shot}" for shot in range(len(bits))]

@@ -241,7 +241,10 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
         ({"counts": {"0101": 1}}, "is no string of 5 zeros and ones"),
         ({"counts": {"01010": 1}}, "holds strings of 5 bits for 5 orbitals"),
         ({"counts": {}}, "holds no sample"),
-        ({"counts": np.zeros((3, 10))}, r"have the shape \(3, 10\) of float64"),
+        ({"counts": np.zeros((3, 10))}, r"are of shape \(3, 10\) and float64"),
+        ({"counts": [[True], [True, False]]}, "counts: are a list"),
+        ({"integrals": 5}, "5"),
+        ({"criteria": 5}, "criteria: is 5; give a Criteria"),
         ({"criteria": Criteria(residual=1e-9, steps=1), "ranks": 2}, "did not converge in 1 steps"),
         ({"integrals": random_integrals(N, 2, 1, 5), "symmetrize_spin": True}, "not 2 and 1"),
     ],
@@ -249,7 +252,7 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
 def test_bad_calls_are_refused(
     options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "criteria" in options:
+    if isinstance(options.get("criteria"), Criteria):
         monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 2)
     given = {"counts": "counts.json", "integrals": "h.fcidump", **SMALL, **TIGHT, **options}
     with pytest.raises(InputError, match=message):
