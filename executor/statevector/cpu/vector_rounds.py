@@ -47,7 +47,7 @@ class Multiplication:
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class VectorRound:
     """Steps on the bits of `bits`, rising, of a tile."""
 
     bits: tuple[int, ...]
@@ -58,7 +58,7 @@ class Round:
 class VectorSteps:
     """Rounds and steps of whole tiles, in turn, and phases of what is outside of a tile, which come last."""
 
-    steps: list[Round | MultiplexedGate]
+    steps: list[VectorRound | MultiplexedGate]
     outside: PhasePolynomial
 
 
@@ -78,7 +78,7 @@ class _Rounds:
         self.low = mask_of(held[: lane_bits + 1])
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
-        self.made: list[Round | MultiplexedGate] = []
+        self.made: list[VectorRound | MultiplexedGate] = []
         self.bits: tuple[int, ...] = ()
         self.constant = 0.0
         self.linear, self.pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
@@ -102,8 +102,8 @@ class _Rounds:
 
     def _add(self, step: Turn | Multiplication) -> None:
         last = self.made[-1] if self.made else None
-        if not isinstance(last, Round) or last.bits != self.bits:
-            last = Round(self.bits)
+        if not isinstance(last, VectorRound) or last.bits != self.bits:
+            last = VectorRound(self.bits)
             self.made.append(last)
         last.steps.append(step)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
-from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Round, Turn, vector_steps
+from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Turn, VectorRound, vector_steps
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
@@ -110,13 +110,13 @@ def vector_pass(
     n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
     made = vector_steps(item, n_all, lane_bits, most)
     steps, outside = made.steps, made.outside
-    rounds = [step for step in steps if isinstance(step, Round)]
-    others = [step for step in steps if not isinstance(step, Round)]
+    rounds = [step for step in steps if isinstance(step, VectorRound)]
+    others = [step for step in steps if not isinstance(step, VectorRound)]
     tables = pass_tables(Pass(item.held, tuple(others)), n_bits, low)
     actions = _Actions(item.held, lane_bits, min(most, len(item.held)))
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
-        if isinstance(step, Round):
+        if isinstance(step, VectorRound):
             first = len(actions.rows)
             for one in step.steps:
                 actions.add(one, step.bits)
@@ -229,7 +229,7 @@ class _Actions:
     def _others(self, bits: Sequence[int]) -> list[int]:
         return [bit for bit in self.held if bit not in bits]
 
-    def starts(self, rounds: Sequence[Round]) -> Array:
+    def starts(self, rounds: Sequence[VectorRound]) -> Array:
         """Where the vectors of each round lie, int64 [round, vector]."""
         lane_bits = min(self.lane_bits, self.size)
         numbers = np.arange(1 << self.size - lane_bits, dtype=np.int64) << lane_bits
@@ -237,7 +237,7 @@ class _Actions:
         rows = [index_of(numbers, [place[bit] for bit in one.bits]) for one in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), len(numbers))
 
-    def others(self, rounds: Sequence[Round]) -> Array:
+    def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
         place = {bit: number for number, bit in enumerate(self.held)}
         rows = [[place[bit] for bit in self._others(one.bits)] for one in rounds]
