@@ -78,7 +78,7 @@ class RunCheckpoint:
         self._elements = kept.elements
         self._world = world
         self._group = group
-        self._number, self._n_groups = world.rank // group.size, world.size // group.size
+        self._group_number, self._n_groups = world.rank // group.size, world.size // group.size
         self._division = first_division(kept.run, self._n_groups)
         self._last = perf_counter()
         self._cost_s = 0.0
@@ -134,7 +134,7 @@ class RunCheckpoint:
 
         The partial sums are added in the order of the groups.
         """
-        if self._number != 0:
+        if self._group_number != 0:
             return {}, None
         total, done = np.zeros(self._elements, self._run.dtype), {}
         ranks = {one.rank for one in self._files() if one.division == self._division.number}
@@ -159,7 +159,7 @@ class RunCheckpoint:
         (0, None) where the ranks have no generation in common. Collective over the world; raises AgreedError
         where a group has some and none can be used. Other generations are deleted when all have theirs.
         """
-        count, partial = agree(self._world, lambda: self._newest(self._number))
+        count, partial = agree(self._world, lambda: self._newest(self._group_number))
         self._count = None if partial is None else count
         division, rank = self._division.number, self._world.rank
         self._delete(lambda one: one[:2] == (rank, division) and one.n_slices != self._count)

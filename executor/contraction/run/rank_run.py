@@ -157,7 +157,7 @@ def _run_slices(outcome: RunOutcome, device: Device, done: int, say: Progress) -
             if is_due:
                 checkpoint.write(done, device.to_host(outcome.program.result))
         if stop:
-            raise StoppedRunError(f"stopped for {stop}, with a checkpoint; continue with --resume")
+            raise StoppedRunError(stop)
         say(done, n_slices, f"slice {done} of {n_slices}")
 
     run_slices(outcome.program, device, outcome.timings, share.slices.part(done, n_slices), after_slice)

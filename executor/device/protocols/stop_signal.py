@@ -19,7 +19,10 @@ _asked: list[str] = []
 
 
 class StoppedRunError(Exception):
-    """A job that stopped when a signal asked it to, with a checkpoint."""
+    """A job that stopped when the signal of this name asked it to, with a checkpoint."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"stopped for {name}, with a checkpoint; continue with --resume")
 
 
 @contextmanager

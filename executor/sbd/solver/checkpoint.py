@@ -88,11 +88,12 @@ class SolveCheckpoint:
         return perf_counter() - self._last >= INTERVAL * self._cost_s
 
     def write(self, vectors: Sequence[tuple[Array, int]]) -> None:
-        """Replace the file."""
+        """Replace the file. Vectors of an early iteration in fp32 are kept as others are."""
         begin = perf_counter()
+        states = np.array([vector for vector, _ in vectors])
         content: dict[str, Any] = {
             "format": FORMAT, "version": str(VERSION), "identity": self._identity,
-            "vectors": np.array([vector for vector, _ in vectors]),
+            "vectors": states.astype(np.result_type(states, np.float64), copy=False),
             "parities": np.array([parity for _, parity in vectors]),
         }  # fmt: skip
         write_file(self._path, lambda stream: np.savez(stream, **content))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
@@ -128,11 +129,16 @@ def solve(
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
 
     def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
-        if store is not None and used.on_first(store.due):
-            _keep(used, store, kept())
+        stop = ""
+        if store is not None:
+            is_due, stop = used.on_first(lambda: (store.due(), asked()))
+            if is_due or stop:
+                _keep(used, store, kept())
         if progress is not None and used.first:
             energies = tuple(energy + integrals.core for energy in step.energies)
             progress(replace(step, energies=energies))
+        if stop:
+            raise StoppedRunError(stop)
 
     with blas_threads(hamiltonian.threads):
         vectors = _begin(used, hamiltonian, n_roots, start, store, resume)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
@@ -34,6 +35,7 @@ from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -206,7 +208,8 @@ def diagonalize(
         work=lambda rank, request: _work(rank, request, asked, options),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request)),
     )
-    return run_job(job, options)
+    with listening() if _checkpoint(options) is not None else nullcontext():
+        return run_job(job, options)
 
 
 def _prepare(asked: _Solve, options: JobOptions) -> _Request:
