@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +20,7 @@ import tnplan.sqd
 from tests.support.engines.sbd import fcidump_text, random_integrals, reference_matrix
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.cli.main import run as command
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.basis.string_files import read_samples
 from tnplan.executor.sbd.solver.davidson import Criteria
@@ -170,6 +173,20 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(files: Path, seed: int
 
 
 @pytest.mark.usefixtures("fermion")
+def test_a_signal_stops_it_after_an_iteration(files: Path) -> None:
+    def stop(at: Any) -> None:
+        if at.done == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    options = {**SMALL, **TIGHT, "output": "out.npz"}
+    with pytest.raises(StoppedRunError, match="SIGTERM"):
+        tnplan.sqd.run("counts.json", "h.fcidump", progress=stop, **options)
+    assert (files / "out.npz.ckpt").exists()
+    resumed = tnplan.sqd.run("counts.json", "h.fcidump", resume=True, **options)
+    assert energies(resumed) == energies(tnplan.sqd.run("counts.json", "h.fcidump", **{**SMALL, **TIGHT}))
+
+
+@pytest.mark.usefixtures("fermion")
 def test_a_checkpoint_of_another_run_is_refused(files: Path) -> None:
     interrupted(1, **SMALL)
     path = files / "out.npz.ckpt"
@@ -234,6 +251,7 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
         ({"carryover_threshold": float("nan")}, "--carryover-threshold: is nan"),
         ({"seed": -1}, "--seed"),
         ({"spin_sq": -1.0}, "spin_sq: is -1.0"),
+        ({"output": "."}, ".: does not end in .npz"),
         ({"output": "out.json"}, "out.json: does not end in .npz"),
         ({"plot": "out.png"}, "out.png: does not end in .svg"),
         ({"plot": "counts.json"}, "does not end in .svg"),

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
@@ -34,6 +35,7 @@ from tnplan.api.jobs.sqd.recovery import (
 from tnplan.api.jobs.sqd.sci_solver import spin_penalty
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols import stop_signal
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -217,7 +219,9 @@ def run(
             cpu_only="complex integrals" if request.integrals.is_complex else ""
         ),
     )
-    return run_job(job, job_options)
+    keeps = job_options.output is not None and job_options.checkpoint
+    with stop_signal.listening() if keeps else nullcontext():
+        return run_job(job, job_options)
 
 
 def _prepare(asked: _Asked, job_options: JobOptions) -> _Request:
@@ -284,14 +288,21 @@ class _RankLoop:
         return Recovery(request.samples, request.integrals, options, loop)
 
     def next_subspaces(self) -> list[Subspace] | None:
-        """The subspaces of the next iteration, on every rank; None at the end."""
+        """The subspaces of the next iteration, on every rank; None at the end.
+
+        Raises StoppedRunError where a signal asked to stop and a checkpoint stands.
+        """
         self._begin_s = perf_counter()
-        recovery = self._recovery
-
-        def made() -> list[Subspace] | None:
-            return None if recovery is None or recovery.is_done else recovery.subspaces()
-
-        subspaces: list[Subspace] | None = self._rank.world.broadcast_object(agree(self._rank.world, made), 0)
+        world, recovery = self._rank.world, self._recovery
+        standing = None if recovery is None else (recovery.is_done, bool(recovery.loop.iterations))
+        is_done, is_kept = world.broadcast_object(standing, 0)
+        if is_done:
+            return None
+        stop = max(world.gather_objects(stop_signal.asked())) if is_kept and self._kept is not None else ""
+        if stop:
+            raise stop_signal.StoppedRunError(stop)
+        made = agree(world, lambda: None if recovery is None else recovery.subspaces())
+        subspaces: list[Subspace] = world.broadcast_object(made, 0)
         self._recovered_s = perf_counter() - self._begin_s
         return subspaces
 
