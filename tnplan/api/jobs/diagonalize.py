@@ -208,7 +208,7 @@ def diagonalize(
         work=lambda rank, request: _work(rank, request, asked, options),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request)),
     )
-    with listening() if _checkpoint(options) is not None else nullcontext():
+    with listening() if options.output is not None and options.checkpoint else nullcontext():
         return run_job(job, options)
 
 
