@@ -89,9 +89,7 @@ def split_shard(tables: Any, s: int, number: int, rotations: Any, cut: float, fo
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
     if not may_split(rows.union, generator):
         return
-    shard[N_HITS] = shard[N_CHANGED] = anticommuting(
-        rows.keys, shard[N], generator, rows.hits, rows.columns
-    )
+    shard[N_HITS] = shard[N_CHANGED] = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
     shard[LISTED], losses[0], losses[1], log[CUT] = split(
         rows, shard[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
     )

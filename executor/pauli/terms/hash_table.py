@@ -153,9 +153,7 @@ class HashTerms:
     def count(self, generator: Array) -> int:
         """How many terms anticommute with the packed word `generator`."""
         arrays = self.arrays
-        return int(
-            self.kernel.anticommuting(arrays.keys, self.n, generator, arrays.hits, arrays.columns)
-        )
+        return int(self.kernel.anticommuting(arrays.keys, self.n, generator, arrays.hits, arrays.columns))
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float) -> tuple[Branches, int, Loss]:
         """The first half of a rotation about `generator`: its branches, and how many terms split."""

@@ -192,9 +192,7 @@ def _multiply(v: Vectors, given: Sequence[Any]) -> None:
         terms_re: list[tuple[Any, Any]] = []
         terms_im: list[tuple[Any, Any]] = []
         for column, (p, q) in enumerate(x):
-            m_re, m_im, minus = (
-                v.number(numbers, at, 3 * (side * row + column) + part) for part in range(3)
-            )
+            m_re, m_im, minus = (v.number(numbers, at, 3 * (side * row + column) + part) for part in range(3))
             terms_re += [(p, m_re), (q, minus)]
             terms_im += [(q, m_re), (p, m_im)]
         v.store_parts((v.sum_of_products(*terms_re), v.sum_of_products(*terms_im)), (re, im), place)

@@ -140,10 +140,16 @@ def vector_pass(
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
-        FlatNumbers._make([
-            *numbers[:2], matrices, *numbers[2:], factors.real.astype(real), factors.imag.astype(real),
-            np.array([max(actions.low_bits, lane_bits)]),
-        ]),
+        FlatNumbers._make(
+            [
+                *numbers[:2],
+                matrices,
+                *numbers[2:],
+                factors.real.astype(real),
+                factors.imag.astype(real),
+                np.array([max(actions.low_bits, lane_bits)]),
+            ]
+        ),
         max((len(step.targets) for step in others), default=0),
     )
 
@@ -213,7 +219,8 @@ class _Actions:
     def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
         """The factors `low`, `high`, `inside` and `outside` of all turns, complex128 [turn, value or bit]."""
         if not self.turned:
-            return (np.ones((1, 1 << self.lane_bits), np.complex128), *(np.ones((1, 1), np.complex128),) * 3)
+            columns = 1 << self.lane_bits, 1, 1, len(beyond)
+            return tuple(np.ones((1, n), np.complex128) for n in columns)
         weights = np.array([step.weights for step, _ in self.turned])
         near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
         rest = np.array([self._others(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)

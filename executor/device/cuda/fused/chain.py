@@ -92,9 +92,7 @@ def bind_fused(
 
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
     """Compile the kernels of chains, each a shape and a precision, all at once; raises as `bind_fused`."""
-    chosen_ones = (
-        (shape, chosen(shape, dtype, capacity_bytes, precision)) for shape, precision in chains
-    )
+    chosen_ones = ((shape, chosen(shape, dtype, capacity_bytes, precision)) for shape, precision in chains)
     compile_ahead(
         (FILE, dict(kernel_defines(dtype, *one, shape.adds, shape.closes))) for shape, one in chosen_ones
     )
