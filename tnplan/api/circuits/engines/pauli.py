@@ -5,13 +5,14 @@ Noise, measurements and resets without conditions are channels, so that values a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
+from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
+from tnplan.api.circuits.engines.pauli_job import check_power_of_two, pauli_needs, program_steps, resources_of
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
     AskedCircuit,
@@ -20,28 +21,14 @@ from tnplan.api.circuits.questions import (
     ReducedDensityMatrix,
     Trace,
 )
-from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, Rank, run_job
 from tnplan.executor.observables.pauli_sum import PauliSum, pauli_sum
-from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.expectation import in_words, overlap
-from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, gate_steps, local_words, word_masks
+from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, word_masks
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
-from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.program import (
-    Channel,
-    Measurement,
-    Operation,
-    Reset,
-    without_final_measurements,
-)
-
-ZERO, ONE = np.diag([1.0, 0.0]).astype(np.complex128), np.diag([0.0, 1.0]).astype(np.complex128)
-LOWER = np.array([[0, 1], [0, 0]], np.complex128)
-"""|0><1|."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +44,6 @@ class _PauliWork:
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
     if asked.has_gradient:
-        from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
-
         return gradients_by_pauli(asked, options)
     truncation = options.truncation or Truncation()
 
@@ -84,25 +69,6 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
-
-
-def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
-    """The steps of gates, channels, measurements and resets; final measurements are left out."""
-    kept, _ = without_final_measurements(operations)
-    return tuple(step for number, one in enumerate(kept) for step in operation_steps(one, number))
-
-
-def operation_steps(one: Operation, number: int) -> tuple[PauliStep, ...]:
-    """The steps of operation `number`."""
-    if isinstance(one, Gate):
-        return gate_steps(one, f"gate {number} ({one.name})")
-    if isinstance(one, Channel):
-        return (kraus_channel(one.qubits, one.kraus),)
-    if isinstance(one, Measurement):
-        return (kraus_channel((one.qubit,), (ZERO, ONE)),)
-    if isinstance(one, Reset):
-        return (kraus_channel((one.qubit,), (ZERO, LOWER)),)
-    raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
 
 
 def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
@@ -175,24 +141,3 @@ def _propagated(
         planned.steps, planned.sums[number], truncation, use, keep="all" if planned.keeps_words else "none",
         progress=heard,
     )  # fmt: skip
-
-
-def resources_of(rank: Rank, precision: str) -> Resources:
-    """What a propagation may use of a rank."""
-    return Resources(
-        device=rank.device.name, threads=rank.threads, precision=precision,
-        memory_bytes=rank.memory_bytes, ranks=rank.connected(),
-    )  # fmt: skip
-
-
-def pauli_needs(sums: Sequence[PauliSum]) -> Needs:
-    """What the terms take that sums start with."""
-    words = max(one.n_terms for one in sums)
-    size_bytes = words * term_bytes(sums[0].n_qubits, 8)
-    return Needs(size_bytes, size_bytes, "give an observable of fewer words")
-
-
-def check_power_of_two(n_ranks: int) -> None:
-    """Refuse a number of ranks that cannot share terms."""
-    if n_ranks & (n_ranks - 1):
-        raise InputError("ranks", f"are {n_ranks}", "start a power of two")

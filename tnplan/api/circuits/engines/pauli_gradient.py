@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
-from tnplan.api.circuits.engines.pauli import check_power_of_two, operation_steps, pauli_needs, resources_of
+from tnplan.api.circuits.engines.pauli_job import (
+    check_power_of_two,
+    operation_steps,
+    pauli_needs,
+    resources_of,
+)
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Rank, run_job
