@@ -10,6 +10,7 @@ Knows the tables of a `ListHamiltonian`; where arrays lie and what works on them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,6 +56,25 @@ class LinkedRows(NamedTuple):
     row_groups: Array
 
 
+class PutOnce:
+    """Copies of arrays where steps work, one of each array however often it is asked for."""
+
+    def __init__(self, put: Callable[[Host], Array]) -> None:
+        self._put = put
+        self._known: dict[int, tuple[Host, Array]] = {}
+        """By the array's id, which no other array gets while this one is kept."""
+
+    def __call__(self, table: Host) -> Array:
+        """The copy of an array."""
+        if id(table) not in self._known:
+            self._known[id(table)] = table, self._put(table)
+        return self._known[id(table)][1]
+
+    def copies(self) -> list[Array]:
+        """All copies."""
+        return [copy for _, copy in self._known.values()]
+
+
 class ListSteps(Protocol):
     """The steps of a product on one device, in fp64, one after the other. `above` is the first local row."""
 
@@ -93,11 +113,11 @@ class BatchedList:
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
-        put: dict[int, Array] = {}
+        once = PutOnce(steps.put)
 
         def placed(part: Any) -> Any:
             """A tuple of arrays where the steps work, each of them put once."""
-            return type(part)(*(put.setdefault(id(table), steps.put(table)) for table in part))
+            return type(part)(*map(once, part))
 
         groups = [placed(tables.alpha), placed(tables.beta)]
         self._within = []
@@ -112,12 +132,10 @@ class BatchedList:
         row_groups = tables.alpha.number[tables.alpha.place[on_host]]
         self._exchanged = LinkedRows(groups[0], links[0], members, steps.put(row_groups))
         betas, two = tables.beta.number[slice(*h.rows)], beta_terms.two_other
-        self._across = CellRows(
-            steps.put(betas), links[1], placed(h.cells), put.setdefault(id(two), steps.put(two))
-        )
+        self._across = CellRows(steps.put(betas), links[1], placed(h.cells), once(two))
         self._couplings = h.cells.couplings
         self._diagonal = steps.put(h.diagonal())
-        self._sizes = [table.nbytes for table in (*put.values(), row_groups, betas, self._diagonal)]
+        self._sizes = [table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal)]
 
     @property
     def size_bytes(self) -> int:

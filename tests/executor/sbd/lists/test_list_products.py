@@ -19,7 +19,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.lists import list_tasks as tasks_module
-from tnplan.executor.sbd.lists.batched_list import BatchedList
+from tnplan.executor.sbd.lists.batched_list import BatchedList, PutOnce
 from tnplan.executor.sbd.lists.list_cells import cells_bytes, list_cells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
@@ -114,6 +114,22 @@ def test_cells_have_every_coupling_of_both_spins(rows: tuple[int, int]) -> None:
         for d in range(*rows)
         for e in range(70)
     )
+
+
+def test_each_array_is_put_once_and_none_in_place_of_another() -> None:
+    """Arrays that are gone leave their ids to new ones."""
+    calls: list[int] = []
+
+    def put(array: np.ndarray) -> np.ndarray:
+        calls.append(int(array[0]))
+        return array.copy()
+
+    once, kept = PutOnce(put), np.full(3, -1)
+    for number in range(100):
+        assert once(np.full(3, number)).tolist() == [number] * 3
+        assert once(kept) is once(kept)
+    assert sorted(calls) == [-1, *range(100)]
+    assert len(once.copies()) == 101
 
 
 @pytest.mark.parametrize("make", STEPS)

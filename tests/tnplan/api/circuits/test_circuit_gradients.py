@@ -199,9 +199,7 @@ def test_pauli_refuses_gates_without_rotations(tmp_path: Path) -> None:
 def test_the_estimate_includes_the_way_back(tmp_path: Path) -> None:
     path, n = tmp_path / "chain.qasm", 24
     layer = "".join(f"ry(theta) q[{k}];\nrzz(theta) q[{k}], q[{k + 1}];\n" for k in range(n - 1))
-    path.write_text(
-        f'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\nqubit[{n}] q;\n{2 * layer}'
-    )
+    path.write_text(f'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\nqubit[{n}] q;\n{2 * layer}')
     circuit = tnplan.Circuit(path, {"theta": 0.4})
     alone, both = (
         circuit.estimate(expectation=["Z10", "X12"], gradient=gradient, search_time=0.1)
