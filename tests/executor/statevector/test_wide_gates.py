@@ -150,6 +150,7 @@ def check_with_bounds() -> None:
     test_wide_gates_give_dense_states()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # compiles every kernel anew, for both precisions
 def test_no_index_is_out_of_bounds(tmp_path: Path) -> None:
     """In a process of its own, whose kernels are compiled with checks: an IndexError, not spoilt memory."""
