@@ -4,11 +4,12 @@ Goal: energies agree to 1e-9 Hartree, for real, 4-fold and complex integrals, UH
 folder with copies of the files, which are in the repositories block-hczhai/block2-preview (data) and
 hande-qmc/hande (test_suite), named as in `FILES`; files that are not there are left out.
 
-    python benchmarks/sbd/fcidump_files.py FOLDER
+    python benchmarks/sbd/fcidump_files.py FOLDER [-o results.json]
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import platform
@@ -100,7 +101,11 @@ FILES: dict[str, tuple[Callable[[Integrals], float], bool | None]] = {
 
 def main() -> int:
     """Compare, print and write."""
-    folder, rows = Path(sys.argv[1]), []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    options = parser.parse_args()
+    folder, rows = options.folder, []
     for name, (reference, spin_orbitals) in FILES.items():
         if not (folder / name).exists():
             print(f"{name}: not there")
@@ -118,9 +123,11 @@ def main() -> int:
         }  # fmt: skip
         print(json.dumps(row), flush=True)
         rows.append(row)
+    if not rows:
+        parser.error(f"{folder}: holds none of the files")
     environment = {"machine": platform.machine(), "python": platform.python_version(), "threads": 1}
     document = {"date": str(date.today()), "goal_hartree": GOAL, "files": rows, "environment": environment}
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
     return int(any(not row["difference_hartree"] <= GOAL for row in rows))
 
 

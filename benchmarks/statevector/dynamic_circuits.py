@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
-from qiskit_aer import AerSimulator
-from qiskit_aer.noise import NoiseModel, depolarizing_error
 
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
@@ -141,6 +139,9 @@ CIRCUITS = {
 
 def contestants(name: str, n: int, shots: int) -> dict[str, Callable[[int], dict[str, int]]]:
     """Both libraries; a call takes a seed and gives counts, the last classical bit first."""
+    from qiskit_aer import AerSimulator
+    from qiskit_aer.noise import NoiseModel, depolarizing_error
+
     made = CIRCUITS[name](n)
     program = load_program(made)
     noise = None

@@ -214,7 +214,9 @@ def test_every_object_is_shown_in_a_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_examples_work(name: str) -> None:
+def test_examples_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that an example writes are in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
     value = OBJECTS[name]
     home = vars(sys.modules[value.__module__]) | {"tnplan": tnplan, "np": np}
     found = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", home, name, None, None)
