@@ -18,12 +18,7 @@ import numpy as np
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.real_parts import add_by_parts, real_parts
 from tnplan.executor.sbd.basis.strings import StringSet
-from tnplan.executor.sbd.sigma.product_hamiltonian import (
-    NEITHER,
-    ProductHamiltonian,
-    SourceBlock,
-    add_transpose,
-)
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, SourceBlock
 from tnplan.planner.common.arrays import Array
 
 
@@ -54,10 +49,10 @@ class ComplexHamiltonian(ProductHamiltonian):
         self.integrals, self.threads = integrals, real.threads
         self.symmetric, self.partition, self.rows = real.symmetric, real.partition, real.rows
         self.alpha, self.beta, self.shape, self.parities = real.alpha, real.beta, real.shape, real.parities
-        self._all = self.block(0, self.shape[0])
+        self._whole = self.block(0, self.shape[0])
 
     @property
-    def tables_ofreal_parts(self) -> tuple[ProductHamiltonian, ...]:
+    def tables_of_parts(self) -> tuple[ProductHamiltonian, ...]:
         """The real and the imaginary part."""
         return self.parts
 
@@ -90,21 +85,12 @@ class ComplexHamiltonian(ProductHamiltonian):
         """The diagonal of H over the local rows, real."""
         return self.parts[0].diagonal()
 
-    def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
-        """H x, a new array or `out`. `parity` is that of x (None: looked up)."""
-        x = np.ascontiguousarray(x, self.dtype)
-        if x.shape != self.shape:
-            raise ValueError(f"a state of shape {x.shape} where {self.shape} is expected")
-        parity = self.parity_of(x) if parity is None else parity
-        y = np.empty_like(x) if out is None else out
-        y[:] = 0.0
-        self.add_rows(self._all, x, x, y, parity != NEITHER)
-        if parity != NEITHER:
-            for part in (y.real, y.imag):
-                whole = np.ascontiguousarray(part)
-                add_transpose(whole, parity, self.threads)
-                part[:] = whole
-        return y
+    def add_half(self, y: Array, parity: int) -> None:
+        """See `ProductHamiltonian.add_half`."""
+        for part in (y.real, y.imag):
+            whole = np.ascontiguousarray(part)
+            super().add_half(whole, parity)
+            part[:] = whole
 
     def add_rows(self, block: ComplexBlock, x: Array, local: Array, y: Array, half: bool) -> None:  # type: ignore[override]
         """See `ProductHamiltonian.add_rows`."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,7 @@ class ProductHamiltonian(OneRank):
         self.beta = self.alpha if self.symmetric else spin(1, other, others, (0, len(other)))
         self.shape = (len(self.alpha.strings), len(self.beta.strings))
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
-        self._whole = self.block(0, self.shape[0])
+        self._whole: Any = self.block(0, self.shape[0])
 
     def restrict(self, alpha: Array, beta: Array, product: int) -> None:
         """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
@@ -269,8 +270,12 @@ class ProductHamiltonian(OneRank):
         y[:] = 0.0
         self.add_rows(self._whole, x, x, y, parity != NEITHER)
         if parity != NEITHER:
-            add_transpose(y, parity, self.threads)
+            self.add_half(y, parity)
         return y
+
+    def add_half(self, y: Array, parity: int) -> None:
+        """Add to all rows of a product what `add_rows` left out with `half`."""
+        add_transpose(y, parity, self.threads)
 
     def add_rows(self, block: SourceBlock, x: Array, local: Array, y: Array, half: bool) -> None:
         """Add to y, the local rows, what the rows x of a block contribute.

@@ -23,7 +23,9 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
+from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.memory_estimate import tables_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 from tnplan.planner.common.errors import InputError
@@ -84,6 +86,16 @@ def test_products_as_a_gpu_makes_them(orbitals: str) -> None:
         if parity:
             y += parity * y.T
         np.testing.assert_allclose(y, h.apply(state, parity), atol=1e-12)
+
+
+@pytest.mark.parametrize("orbitals", ORBITALS)
+def test_the_memory_of_complex_tables_is_that_of_both_parts(orbitals: str) -> None:
+    integrals = integrals_of(random_bodies("complex", orbitals, N, 12), "complex", (2, 2))
+    strings = string_set(every_string(N, 2), integrals)
+    whole = tables_bytes(product_hamiltonian(integrals, strings, threads=1))
+    parts = [ProductHamiltonian(part, strings, threads=1) for part in (integrals.real, integrals.imaginary)]
+    assert whole == sum(map(tables_bytes, parts))
+    assert min(map(tables_bytes, parts)) > whole / 3
 
 
 @every_kind
