@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import CHECKPOINTS, job_options
-from tnplan.cli.options import PROFILE, SizeType
+from tnplan.cli.options.common import PROFILE, SizeType
+from tnplan.cli.options.jobs import CHECKPOINTS, job_options
 from tnplan.cli.terminal import say
 
 

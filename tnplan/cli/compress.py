@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
 from tnplan.cli.terminal import say
 
 MODES = ("range", "absolute", "pointwise")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tnplan.cli.compress import show
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
 
 
 @click.command()

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import ProgressLines, job_options
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
+from tnplan.cli.options.jobs import ProgressLines, job_options
 from tnplan.cli.terminal import say
 
 SHOWN_VALUES = 4

@@ -76,8 +76,8 @@ class LazyGroup(click.Group):
         """Import the file of one command."""
         if cmd_name not in COMMANDS:
             return None
-        file = cmd_name.replace("-", "_")
-        command: click.Command = import_module(f"tnplan.cli.{file}").command
+        folder = "tnplan.cli.questions" if cmd_name in (*QUESTIONS, "estimate") else "tnplan.cli"
+        command: click.Command = import_module(f"{folder}.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

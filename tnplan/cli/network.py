@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, QUBITS, set_parameters
+from tnplan.cli.options.common import FILE, QUBITS, set_parameters
 from tnplan.cli.terminal import say
 
 

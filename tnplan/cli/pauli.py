@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import ProgressLines, job_options
-from tnplan.cli.options import FILE, set_parameters
-from tnplan.cli.question_options import truncation_options
+from tnplan.cli.options.common import FILE, set_parameters
+from tnplan.cli.options.jobs import ProgressLines, job_options
+from tnplan.cli.options.questions import truncation_options
 from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0

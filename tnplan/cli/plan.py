@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType
 from tnplan.cli.terminal import say
 
 SHOWN_STEPS = 6

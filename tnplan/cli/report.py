@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tnplan.cli.options import FILE, PROFILE, SIZE, SizeType
+from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType
 from tnplan.cli.terminal import say
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import job_options
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
+from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say
 
 

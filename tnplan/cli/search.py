@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import COUNT, FILE, PROFILE, SECONDS
+from tnplan.cli.options.common import COUNT, FILE, PROFILE, SECONDS
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
 from tnplan.cli.terminal import say
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.options import FILE, QUBITS, set_parameters
+from tnplan.cli.options.common import FILE, QUBITS, set_parameters
+from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
 from tnplan.cli.terminal import say
 
 SAY_EVERY_S = 1.0

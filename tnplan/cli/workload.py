@@ -12,7 +12,7 @@ import click
 
 from tnplan.api import workload
 from tnplan.api.planning.tensor_network import TensorNetwork
-from tnplan.cli.options import FILE
+from tnplan.cli.options.common import FILE
 from tnplan.cli.terminal import say
 
 COUNT, SIDE, NATURAL = click.IntRange(1), click.IntRange(2), click.IntRange(0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE, PROFILE, QUBITS, SECONDS, set_parameters
-from tnplan.cli.question_options import truncation_of, truncation_options
+from tnplan.cli.options.common import FILE, PROFILE, QUBITS, SECONDS, set_parameters
+from tnplan.cli.options.questions import truncation_of, truncation_options
 from tnplan.cli.report import DeviceCounts
 from tnplan.cli.terminal import say
 

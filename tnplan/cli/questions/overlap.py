@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options import FILE
-from tnplan.cli.question_options import answer_question, question_options, value_text
+from tnplan.cli.options.common import FILE
+from tnplan.cli.options.questions import answer_question, question_options, value_text
 from tnplan.cli.terminal import say
 
 

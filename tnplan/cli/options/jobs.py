@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import FILE, SIZE
+from tnplan.cli.options.common import FILE, SIZE
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options import FILE, QUBITS
-from tnplan.cli.question_options import (
+from tnplan.cli.options.common import FILE, QUBITS
+from tnplan.cli.options.questions import (
     answer_question,
     question_options,
     show_rows,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.job_options import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.options import set_parameters
+from tnplan.cli.options.common import set_parameters
+from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
