@@ -14,22 +14,13 @@ import numpy as np
 
 from tnplan.planner.common.compiled.random_kernel import draw_below, draw_uniform, draw_word
 from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
-from tnplan.planner.search.annealer.cost_kernel import (
-    EXACT,
-    excess,
-    jit,
-    ones_of,
-    size_of,
-    step_cost,
-)
+from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, step_cost
+from tnplan.planner.search.annealer.slices_kernel import CANCELLED, slice_to_limit, toggle
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
-    count_inside,
     restore,
     set_cost,
     settle,
-    side_of_bit,
-    sum_up,
     take_sides,
     turn,
 )
@@ -46,90 +37,9 @@ DRAWS = 10
 WAIST_ODDS = 4
 """One in so many moves of the waist is tried: each takes as long as some thirty others."""
 SMALL = 3e-5
-CANCELLED = 1e-9
-"""A sum that a move leaves with less than this share of what it was is taken afresh."""
 RESTORE, SETTLE, SLICE, ANNEAL = 0, 1, 2, 3
 """What `work` does."""
 LN_2 = 0.6931471805599453
-
-
-@jit
-def _has(legs: Any, v: int, j: int) -> bool:
-    return (legs[v, j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0)
-
-
-@jit
-def _restore_digits(problem: Any, state: Any, held: Any) -> None:
-    """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
-    sums, over = state.sums, state.totals[OVER]
-    lost = sums[0] < CANCELLED * held[0] or sums[1] < CANCELLED * held[1]
-    lost = lost or sums[WAIST] < CANCELLED * held[2]
-    if lost or (state.counts[1] and over < CANCELLED * held[3]):
-        sum_up(problem, state)
-
-
-@jit
-def toggle(problem: Any, state: Any, j: int) -> None:
-    """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
-    legs, size, span = state.legs, state.size, state.span
-    slicing = state.place[j] < 0
-    extent = problem.extents[j]
-    sums = state.sums
-    held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
-    state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
-    state.counts[2] += 1
-    stamp = state.counts[2]
-    many = 0
-    for q in range(problem.leaf_starts[j], problem.leaf_starts[j + 1]):
-        v = problem.leaves[q]
-        while _has(legs, v, j) and state.stamps[0, v] != stamp:
-            state.stamps[0, v] = stamp
-            before = size[v]
-            if before < EXACT:
-                size[v] = before / extent if slicing else before * extent
-            else:
-                size[v] = size_of(problem, state.kept, legs[v], legs[v])
-            if before > problem.limit or size[v] > problem.limit:
-                state.totals[OVER] += excess(problem.limit, size[v]) - excess(problem.limit, before)
-                state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
-            v = state.parent[v]
-            if state.stamps[1, v] != stamp:
-                state.stamps[1, v] = stamp
-                state.reached[many] = v
-                many += 1
-    for q in range(many):
-        v = state.reached[q]
-        a, b = state.left[v], state.right[v]
-        if span[v] < EXACT:
-            span[v] = span[v] / extent if slicing else span[v] * extent
-        else:
-            span[v] = size_of(problem, state.kept, legs[a], legs[b])
-        cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
-        sums[state.side[v]] += cost - state.cost[v]
-        state.cost[v] = cost
-    _restore_digits(problem, state, held)
-    if slicing:
-        state.place[j] = state.counts[0]
-        state.sliced[state.counts[0]] = j
-        state.counts[0] += 1
-    else:
-        state.counts[0] -= 1
-        last = state.sliced[state.counts[0]]
-        state.sliced[state.place[j]] = last
-        state.place[last] = state.place[j]
-        state.place[j] = -1
-    if state.counts[1] == 0:
-        state.totals[OVER] = 0.0
-    if state.counts[0] == slicing:
-        take_sides(problem, state, state.counts[3])
-        return
-    side = side_of_bit(problem, state, j)
-    if side != WAIST:
-        if state.inside[side] < EXACT:
-            state.inside[side] = state.inside[side] * extent if slicing else state.inside[side] / extent
-        else:
-            count_inside(problem, state)
-    set_cost(problem, state)
 
 
 @jit
@@ -143,34 +53,6 @@ def _take_back(state: Any) -> None:
     """The totals that were noted, to the last bit."""
     for i in range(state.totals.size):
         state.totals[i] = state.noted[i]
-
-
-@jit
-def slice_to_limit(problem: Any, state: Any) -> None:
-    """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
-
-    A tensor's bits that may not be sliced must fit.
-    """
-    totals = state.totals
-    while state.counts[1]:
-        v = 0
-        for u in range(state.left.size):
-            if state.size[u] > state.size[v]:
-                v = u
-        chosen, least = -1, np.inf
-        for j in range(problem.extents.size):
-            word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
-            if (word >> np.uint64(j & 63)) & np.uint64(1):
-                _note(state)
-                toggle(problem, state, j)
-                energy = log2(problem.extents[j]) + log2(totals[COST]) + log2(1.0 + totals[OVER])
-                toggle(problem, state, j)
-                _take_back(state)
-                if energy < least:
-                    chosen, least = j, energy
-        toggle(problem, state, chosen)
-        add_up(problem, state)
-    settle(problem, state)
 
 
 @jit

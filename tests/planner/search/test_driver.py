@@ -22,6 +22,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.search.annealer import anneal_kernel as kernel
+from tnplan.planner.search.annealer import slices_kernel
 from tnplan.planner.search.annealer.anneal_state import (
     Heat,
     bits_of,
@@ -87,7 +88,7 @@ def test_slicing_to_a_limit_fits_and_stops_there(seed: int, limit: float) -> Non
     assert state.totals[0] * slices == pytest.approx(cost)
     assert largest <= limit
     if order:
-        kernel.toggle(problem, state, order[-1])
+        slices_kernel.toggle(problem, state, order[-1])
         assert state.counts[1] > 0
 
 

@@ -1,0 +1,181 @@
+"""What changing a sliced index does to the state, and slicing until all tensors are within the limit. Compiled.
+
+Knows bitsets and numbers only, as `anneal_kernel`.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from tnplan.planner.search.annealer.anneal_state import COST, OVER, WAIST
+from tnplan.planner.search.annealer.cost_kernel import EXACT, excess, jit, ones_of, size_of, step_cost
+from tnplan.planner.search.annealer.waist_kernel import (
+    add_up,
+    count_inside,
+    set_cost,
+    settle,
+    side_of_bit,
+    sum_up,
+    take_sides,
+)
+
+CANCELLED = 1e-9
+"""A sum that a move leaves with less than this share of what it was is taken afresh."""
+NEGLIGIBLE = 2.0**-50
+"""The share of the whole cost below which a step has no say in what is sliced."""
+
+
+@jit
+def _has(legs: Any, v: int, j: int) -> bool:
+    return (legs[v, j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0)
+
+
+@jit
+def _restore_digits(problem: Any, state: Any, held: Any) -> None:
+    """Take the sums afresh where little is left of one. `held`: what the sides and the excess were before."""
+    sums, over = state.sums, state.totals[OVER]
+    lost = sums[0] < CANCELLED * held[0] or sums[1] < CANCELLED * held[1]
+    lost = lost or sums[WAIST] < CANCELLED * held[2]
+    if lost or (state.counts[1] and over < CANCELLED * held[3]):
+        sum_up(problem, state)
+
+
+@jit
+def toggle(problem: Any, state: Any, j: int) -> None:
+    """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
+    legs, size, span = state.legs, state.size, state.span
+    slicing = state.place[j] < 0
+    extent = problem.extents[j]
+    sums = state.sums
+    held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
+    state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
+    state.counts[2] += 1
+    stamp = state.counts[2]
+    many = 0
+    for q in range(problem.leaf_starts[j], problem.leaf_starts[j + 1]):
+        v = problem.leaves[q]
+        while _has(legs, v, j) and state.stamps[0, v] != stamp:
+            state.stamps[0, v] = stamp
+            before = size[v]
+            if before < EXACT:
+                size[v] = before / extent if slicing else before * extent
+            else:
+                size[v] = size_of(problem, state.kept, legs[v], legs[v])
+            if before > problem.limit or size[v] > problem.limit:
+                state.totals[OVER] += excess(problem.limit, size[v]) - excess(problem.limit, before)
+                state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
+            v = state.parent[v]
+            if state.stamps[1, v] != stamp:
+                state.stamps[1, v] = stamp
+                state.reached[many] = v
+                many += 1
+    for q in range(many):
+        v = state.reached[q]
+        a, b = state.left[v], state.right[v]
+        if span[v] < EXACT:
+            span[v] = span[v] / extent if slicing else span[v] * extent
+        else:
+            span[v] = size_of(problem, state.kept, legs[a], legs[b])
+        cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
+        sums[state.side[v]] += cost - state.cost[v]
+        state.cost[v] = cost
+    _restore_digits(problem, state, held)
+    if slicing:
+        state.place[j] = state.counts[0]
+        state.sliced[state.counts[0]] = j
+        state.counts[0] += 1
+    else:
+        state.counts[0] -= 1
+        last = state.sliced[state.counts[0]]
+        state.sliced[state.place[j]] = last
+        state.place[last] = state.place[j]
+        state.place[j] = -1
+    if state.counts[1] == 0:
+        state.totals[OVER] = 0.0
+    if state.counts[0] == slicing:
+        take_sides(problem, state, state.counts[3])
+        return
+    side = side_of_bit(problem, state, j)
+    if side != WAIST:
+        if state.inside[side] < EXACT:
+            state.inside[side] = state.inside[side] * extent if slicing else state.inside[side] / extent
+        else:
+            count_inside(problem, state)
+    set_cost(problem, state)
+
+
+@jit
+def slice_to_limit(problem: Any, state: Any) -> None:
+    """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
+
+    The energy is log2 of the cost of all slices, and log2(1 + what is over the limit). What each bit would
+    save of both is added up for all bits in one pass over the tree. A tensor's bits that may not be sliced
+    must fit.
+    """
+    totals = state.totals
+    count = problem.extents.size
+    saved, eased = np.empty(count), np.empty(count)
+    while state.counts[1]:
+        v = 0
+        for u in range(state.left.size):
+            if state.size[u] > state.size[v]:
+                v = u
+        _add_up_bits(problem, state, saved, eased)
+        chosen, least = -1, np.inf
+        for j in range(count):
+            word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
+            if (word >> np.uint64(j & 63)) & np.uint64(1):
+                cost = totals[COST] - saved[j] - _once_for_all(problem, state, j)
+                over = max(totals[OVER] - eased[j], 0.0)
+                energy = log2(problem.extents[j]) + log2(cost) + log2(1.0 + over)
+                if energy < least:
+                    chosen, least = j, energy
+        toggle(problem, state, chosen)
+        add_up(problem, state)
+    settle(problem, state)
+
+
+@jit
+def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
+    """What slicing each bit takes off the cost of a slice and off what is over the limit."""
+    saved[:], eased[:] = 0.0, 0.0
+    least = NEGLIGIBLE * state.totals[COST]
+    n = (state.left.size + 1) // 2
+    for v in range(state.left.size):
+        cost = state.cost[v] * state.share[state.side[v]] if v >= n else 0.0
+        over = state.size[v] > problem.limit
+        if cost < least and not over:
+            continue
+        a, b = (state.left[v], state.right[v]) if v >= n else (v, v)
+        for i in range(state.kept.size):
+            mine = state.legs[v, i] & state.kept[i]
+            word = (state.legs[a, i] | state.legs[b, i]) & state.kept[i]
+            while word:
+                lowest = word & (~word + np.uint64(1))
+                word ^= lowest
+                j = i * 64 + ones_of(lowest - np.uint64(1))
+                less = 1.0 - 1.0 / problem.extents[j]
+                saved[j] += cost * less
+                if over and mine & lowest:
+                    size = state.size[v]
+                    eased[j] += excess(problem.limit, size)
+                    eased[j] -= excess(problem.limit, size / problem.extents[j])
+
+
+@jit
+def _once_for_all(problem: Any, state: Any, j: int) -> float:
+    """What is saved because the side without bit j is computed once for all of its values."""
+    if state.counts[0] == 0:
+        return 0.0
+    side = side_of_bit(problem, state, j)
+    if side == WAIST:
+        return 0.0
+    share, other = state.share, 1 - side
+    last = min(share[side], share[other] / problem.extents[j])
+    return float(
+        state.sums[other] * share[other] * (1.0 - 1.0 / problem.extents[j])
+        + state.sums[WAIST] * (share[WAIST] - last)
+    )
