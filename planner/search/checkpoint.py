@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+5 (2026-11-26): trees of a ladder without the limit; origins of rounds that descend apart.
 4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
 2 (2026-11-23): scores count sides of the waist apart.
@@ -25,7 +26,7 @@ from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import ElitePool
 
 FORMAT = "tnplan.search"
-VERSION = 4
+VERSION = 5
 FRESH = "delete it to start again"
 
 

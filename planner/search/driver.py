@@ -41,6 +41,9 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
+FREE_SHARES = 0.5, 1.0
+"""Of the moves of a round that descends, those without the limit. One of the two is drawn: with all of them
+the tree is sliced at once, which costs little where few of its tensors are over the limit."""
 Result = TypeVar("Result")
 
 
@@ -49,6 +52,8 @@ class SearchOutcome:
     """What a round found, if anything within the limit, and what it took."""
 
     found: Found | None
+    wide: Found | None
+    """The tree without the limit of a round that descends."""
     moves: int
     anneal_s: float
     rank_s: float
@@ -96,14 +101,22 @@ def _ladder(task: Task, target: Target | None) -> ElitePool:
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
-    if target is None:
-        return ElitePool(task.seed, pool[0], pool, limited=task.limit is not None, power=power)
-    fastest = None
-    if len(task.starts) > 1:
+    wide = _wide(task, trees) if pool[0].sliced else []
+    fastest, first = None, pool[0]
+    if target is not None and len(task.starts) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
         fastest = min(fits, key=lambda one: one.time_s or inf, default=None)
-    first = fastest or min(givens, key=lambda one: one.score)
-    return ElitePool(task.seed, first, pool, fastest, limited=task.limit is not None, power=power)
+    if target is not None:
+        first = fastest or min(givens, key=lambda one: one.score)
+    return ElitePool(
+        task.seed, first, pool, fastest, wide=wide, wide_first=wide[0] if wide else None, power=power
+    )  # fmt: skip
+
+
+def _wide(task: Task, trees: Sequence[Found]) -> list[Found]:
+    """The trees without slices, cheapest first, each with its score."""
+    whole = [replace(tree, score=tree_bits(task, tree), sliced=()) for tree in trees]
+    return sorted(whole, key=lambda one: one.score)[:POOL]
 
 
 def _given(task: Task, start: Start) -> Found:
@@ -190,7 +203,7 @@ def _climb(
                 if outcome.moves:
                     pace_s = outcome.anneal_s / outcome.moves
                 rank_s = max(rank_s, outcome.rank_s)
-                if ladder.take(given, outcome.found):
+                if ladder.take(given, outcome.found, outcome.wide):
                     (tell if ladder.fastest else hear)(ladder.best)
                 keep()
 
@@ -229,20 +242,16 @@ def carry_out(
     """One round of about so many moves, or fewer when time is up."""
     before = time.monotonic()
     found: Found | None = given.source
-    done = 0
+    wide, done = None, 0
     if given.anneals:
         weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
         source = _source(task, given)
-        if is_large(task):
+        if given.descends:
+            found, wide, done = _descent(weighted, given, source, moves, ends)
+        elif is_large(task):
             large = LargeTree(weighted, source)
-            draw = random.Random(f"{task.seed} {given.number} region")
-            done = large.improve(given.heat, moves, ends, draw)
+            done = large.improve(given.heat, moves, ends, _region_draw(task, given))
             found = large.found() if large.fits else None
-        elif given.kind == "descent" and task.limit is not None:
-            annealing = Annealed(replace(weighted, limit=None), source, given.number)
-            heats = given.heat, warm_heat(task.seed, given.number)
-            done = annealing.descend(task.limit, heats, moves, ends)
-            found = annealing.best_found()
         else:
             annealing = Annealed(weighted, source, given.number)
             done = annealing.run(given.heat, moves, ends, tell)
@@ -250,15 +259,43 @@ def carry_out(
     annealed = time.monotonic()
     if found is not None and given.ranks and target is not None:
         found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))
-    return SearchOutcome(found, done, annealed - before, time.monotonic() - annealed)
+    return SearchOutcome(found, wide, done, annealed - before, time.monotonic() - annealed)
+
+
+def _descent(
+    task: Task, given: Round, source: Found, moves: float, ends: float
+) -> tuple[Found | None, Found, int]:
+    """Anneal without the limit, then come to it from above: the tree within it, the one before, the moves."""
+    assert task.limit is not None
+    power = _power_in_range(task, (source,))
+    free = replace(task, limit=None, sizes=roots(task.sizes, power))
+    if is_large(task):
+        large = LargeTree(free, source)
+        done = large.improve(given.heat, moves, ends, _region_draw(task, given))
+        wide = large.found()
+        large = LargeTree(task, replace(wide, score=wide.score / power))
+        return large.found() if large.fits else None, replace(wide, score=wide.score / power), done
+    share = random.Random(f"{task.seed} {given.number} descent").choice(FREE_SHARES)
+    annealing = Annealed(free, source, given.number)
+    done = annealing.run(given.heat, share * moves, ends, None)
+    best = annealing.best_found()
+    assert best is not None
+    wide = replace(best, score=best.score / power)
+    narrow = Annealed(task, wide, given.number)
+    done += narrow.descend(warm_heat(task.seed, given.number), (1.0 - share) * moves, ends)
+    return narrow.best_found(), wide, done
+
+
+def _region_draw(task: Task, given: Round) -> random.Random:
+    return random.Random(f"{task.seed} {given.number} region")
 
 
 def _source(task: Task, given: Round) -> Found:
     """The tree that a round starts from; those of a round's own follow from its number."""
     if given.kind == "greedy":
         return random_greedy(task, given.number)
-    if given.kind not in ("order", "descent"):
+    if given.kind != "order":
         return given.source
-    starts = OrderStarts(task if given.kind == "order" else replace(task, limit=None))
+    starts = OrderStarts(replace(task, limit=None) if given.descends else task)
     first = DRAWN_TREES * (given.number + FIRST_ORDERS)
     return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.common.compiled.random_kernel import draw_below, draw_uniform, draw_word
-from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, WAIST
+from tnplan.planner.search.annealer.anneal_state import COST, HELD, LARGEST, OVER, REACHED, WAIST
 from tnplan.planner.search.annealer.cost_kernel import excess, jit, ones_of, step_cost
 from tnplan.planner.search.annealer.slices_kernel import CANCELLED, slice_to_limit, toggle
 from tnplan.planner.search.annealer.waist_kernel import (
@@ -27,7 +27,9 @@ from tnplan.planner.search.annealer.waist_kernel import (
 
 BLOCK = 4000
 """Moves at one temperature; sums are taken afresh after each block, so that no error of rounding grows."""
-SLICE_MOVES = 0.03
+SLICE_MOVES, SLICE_NODES = 0.03, 200.0
+"""The share of moves that change slices, and of nodes that one may reach: where they are more, the share is
+less, so that these moves take no more time than rotations."""
 POLISH = 0.15
 """The last share of a round, in which the total alone decides."""
 POLISH_HOT, POLISH_COLD = 3e-3, 3e-4
@@ -275,6 +277,8 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
     """Blocks `span[0]` .. `span[1]` - 1 of a round of `span[2]`. Temperatures fall geometrically."""
     first, last, blocks = span
     slicing = SLICE_MOVES if problem.limit < np.inf else 0.0
+    reached = SLICE_NODES
+    seldom = 1 + state.left.size // BLOCK
     for block in range(first, last):
         done = block / blocks
         penalty = heat.penalty + (LAST_PENALTY - heat.penalty) * done
@@ -284,14 +288,18 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
         else:
             local = 0.0
             kelvin = POLISH_HOT * (POLISH_COLD / POLISH_HOT) ** ((done - 1.0 + POLISH) / POLISH)
+        state.counts[REACHED], changes = 0, 1
         for _ in range(BLOCK):
             threshold = -kelvin * log(draw_uniform(state.random) + 1e-300)
-            if draw_uniform(state.random) < slicing:
+            if draw_uniform(state.random) < slicing * SLICE_NODES / reached:
                 change_slices(problem, state, penalty, threshold)
+                changes += 1
             else:
                 rotate(problem, state, local, penalty, threshold)
+        reached = max(SLICE_NODES, state.counts[REACHED] / changes)
         add_up(problem, state)
-        settle(problem, state)
+        if block % seldom == 0:
+            settle(problem, state)
         keep_best(problem, state, best)
 
 

@@ -26,6 +26,7 @@ LARGEST = 1e290
 LARGEST_BITS = math.log2(LARGEST)
 """Sizes are cut here, which leaves room to add them up."""
 COST, OVER, HELD = 0, 1, 10
+REACHED = 4
 WAIST = 2
 """The side of the root, whose children are the tops of the sides 0 and 1."""
 VECTOR = 8
@@ -76,7 +77,8 @@ class AnnealState(NamedTuple):
     place: Ints
     """(K): where a bit stands in `sliced`, or -1."""
     counts: Ints
-    """Sliced bits, tensors over the limit, the last stamp, and the root."""
+    """Sliced bits, tensors over the limit, the last stamp, the root, and the products that changes of slices
+    have reached."""
     stamps: Ints
     """(2, N): marks of the tensors that a change of slices has reached, and of the products."""
     reached: Ints
@@ -222,7 +224,7 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
         left=ints(nodes), right=ints(nodes), parent=ints(nodes),
         kept=np.zeros(count // 64, np.uint64), legs=legs,
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
-        sliced=ints(count), place=ints(count), counts=ints(4), stamps=ints(2, nodes), reached=ints(nodes),
+        sliced=ints(count), place=ints(count), counts=ints(5), stamps=ints(2, nodes), reached=ints(nodes),
         side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:10],
         noted=np.zeros(11), scan=np.zeros((4, nodes)), random=generator(seed),
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""What changing a sliced index does to the state, and slicing until all tensors are within the limit. Compiled.
+"""What a change of one sliced index does to the state, and slices until all tensors are within the limit.
 
-Knows bitsets and numbers only, as `anneal_kernel`.
+Compiled. Knows bitsets and numbers only, as `anneal_kernel`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.search.annealer.anneal_state import COST, OVER, WAIST
+from tnplan.planner.search.annealer.anneal_state import COST, LARGEST, OVER, REACHED, WAIST
 from tnplan.planner.search.annealer.cost_kernel import EXACT, excess, jit, ones_of, size_of, step_cost
 from tnplan.planner.search.annealer.waist_kernel import (
     add_up,
@@ -24,6 +24,7 @@ from tnplan.planner.search.annealer.waist_kernel import (
 
 CANCELLED = 1e-9
 """A sum that a move leaves with less than this share of what it was is taken afresh."""
+BITS_AT_ONCE = 12.0
 NEGLIGIBLE = 2.0**-50
 """The share of the whole cost below which a step has no say in what is sliced."""
 
@@ -49,6 +50,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     legs, size, span = state.legs, state.size, state.span
     slicing = state.place[j] < 0
     extent = problem.extents[j]
+    below = LARGEST if log2(extent) % 1.0 == 0.0 else EXACT  # a power of 2 changes no digit
     sums = state.sums
     held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
     state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
@@ -60,8 +62,8 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         while _has(legs, v, j) and state.stamps[0, v] != stamp:
             state.stamps[0, v] = stamp
             before = size[v]
-            if before < EXACT:
-                size[v] = before / extent if slicing else before * extent
+            if before < below:
+                size[v] = before / extent if slicing else min(before * extent, LARGEST)
             else:
                 size[v] = size_of(problem, state.kept, legs[v], legs[v])
             if before > problem.limit or size[v] > problem.limit:
@@ -72,11 +74,12 @@ def toggle(problem: Any, state: Any, j: int) -> None:
                 state.stamps[1, v] = stamp
                 state.reached[many] = v
                 many += 1
+    state.counts[REACHED] += many
     for q in range(many):
         v = state.reached[q]
         a, b = state.left[v], state.right[v]
-        if span[v] < EXACT:
-            span[v] = span[v] / extent if slicing else span[v] * extent
+        if span[v] < below:
+            span[v] = span[v] / extent if slicing else min(span[v] * extent, LARGEST)
         else:
             span[v] = size_of(problem, state.kept, legs[a], legs[b])
         cost = step_cost(problem.weight, span[v], size[a], size[b], size[v])
@@ -112,36 +115,44 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     """Slice bits of the largest tensor, each time the one after which the energy is least, until all fit.
 
     The energy is log2 of the cost of all slices, and log2(1 + what is over the limit). What each bit would
-    save of both is added up for all bits in one pass over the tree. A tensor's bits that may not be sliced
-    must fit.
+    save of both is added up for all bits in one pass over the tree, after which one more is sliced for each
+    BITS_AT_ONCE that the tensor is over the limit. A tensor's bits that may not be sliced must fit.
     """
-    totals = state.totals
-    count = problem.extents.size
-    saved, eased = np.empty(count), np.empty(count)
+    energy = np.empty(problem.extents.size)
     while state.counts[1]:
         v = 0
         for u in range(state.left.size):
             if state.size[u] > state.size[v]:
                 v = u
-        _add_up_bits(problem, state, saved, eased)
-        chosen, least = -1, np.inf
-        for j in range(count):
-            word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
-            if (word >> np.uint64(j & 63)) & np.uint64(1):
-                cost = totals[COST] - saved[j] - _once_for_all(problem, state, j)
-                over = max(totals[OVER] - eased[j], 0.0)
-                energy = log2(problem.extents[j]) + log2(cost) + log2(1.0 + over)
-                if energy < least:
-                    chosen, least = j, energy
-        toggle(problem, state, chosen)
+        _weigh_bits(problem, state, v, energy)
+        for _ in range(1 + int(log2(state.size[v] / problem.limit) / BITS_AT_ONCE)):
+            chosen = np.argmin(energy)
+            if state.size[v] <= problem.limit or energy[chosen] == np.inf:
+                break
+            energy[chosen] = np.inf
+            toggle(problem, state, chosen)
         add_up(problem, state)
     settle(problem, state)
 
 
 @jit
+def _weigh_bits(problem: Any, state: Any, v: int, energy: Any) -> None:
+    """The energy after each bit of a node is sliced; infinite where it has not the bit or that is fixed."""
+    totals = state.totals
+    saved, eased = np.zeros(energy.size), np.zeros(energy.size)
+    _add_up_bits(problem, state, saved, eased)
+    for j in range(energy.size):
+        energy[j] = np.inf
+        word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
+        if (word >> np.uint64(j & 63)) & np.uint64(1):
+            cost = totals[COST] - saved[j] - _once_for_all(problem, state, j)
+            over = max(totals[OVER] - eased[j], 0.0)
+            energy[j] = log2(problem.extents[j]) + log2(cost) + log2(1.0 + over)
+
+
+@jit
 def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
     """What slicing each bit takes off the cost of a slice and off what is over the limit."""
-    saved[:], eased[:] = 0.0, 0.0
     least = NEGLIGIBLE * state.totals[COST]
     n = (state.left.size + 1) // 2
     for v in range(state.left.size):

@@ -34,6 +34,8 @@ QUICK_TREES, QUICK_TENSORS = 2, 2000
 """Trees that say what a network costs, for larger ones than that the first one alone."""
 SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
+SLICED_BITS = 64.0
+"""To slice a tree that is over the limit by more takes long, and there are better ones."""
 PART_SIZES = 6, 8
 """Tensors of the parts that are put in their best order."""
 
@@ -44,7 +46,8 @@ SMALL_SIDE, SMALL_LIMIT = 6, 2**4
 class OrderStarts:
     """Trees of a task by number; the same number gives the same tree.
 
-    The score of one is log2 of its cost, under a limit with what has to be sliced of it.
+    The score of one is log2 of its cost, under a limit with what has to be sliced of it; where that is more
+    than SLICED_BITS, as if slices cost no more than the bits that they take off the largest tensor.
     """
 
     def __init__(self, task: Task) -> None:
@@ -90,7 +93,7 @@ class OrderStarts:
 
     def improved(self, pairs: list[tuple[int, int]]) -> Found:
         """The tree of a path with small parts in their best order."""
-        from tnplan.planner.search.subtrees.legs_kernel import products_in_order
+        from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
         from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
@@ -102,10 +105,14 @@ class OrderStarts:
             sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
         order = products_in_order(left, right, root)
         weights = graph.weights.copy()
-        if self.limit_bits < inf:
+        bits, largest = total_bits(all_legs(graph, weights, left, right, order), self.weight, left, right)
+        over = largest - self.limit_bits
+        if 0.0 < over <= SLICED_BITS:
             slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
-        bits = cost_bits(graph, weights, left, right, self.weight) + float((graph.weights - weights).sum())
-        return Found(bits, path_of(left, right), ())
+            bits = cost_bits(graph, weights, left, right, self.weight) + (graph.weights - weights).sum()
+        elif over > 0.0:
+            bits += over
+        return Found(float(bits), path_of(left, right), ())
 
 
 @cache
