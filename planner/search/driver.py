@@ -41,9 +41,9 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
-FREE_SHARES = 0.5, 1.0
-"""Of the moves of a round that descends, those without the limit. One of the two is drawn: with all of them
-the tree is sliced at once, which costs little where few of its tensors are over the limit."""
+FREE_SHARE, FREE_ODDS = 0.5, 2 / 3
+"""Of the moves of a round that descends, those without the limit, and how often all are: the tree is sliced at
+once then, which costs little where few of its tensors are over the limit."""
 Result = TypeVar("Result")
 
 
@@ -275,7 +275,8 @@ def _descent(
         wide = large.found()
         large = LargeTree(task, replace(wide, score=wide.score / power))
         return large.found() if large.fits else None, replace(wide, score=wide.score / power), done
-    share = random.Random(f"{task.seed} {given.number} descent").choice(FREE_SHARES)
+    draw = random.Random(f"{task.seed} {given.number} descent")
+    share = 1.0 if given.number == 0 or draw.random() < FREE_ODDS else FREE_SHARE
     annealing = Annealed(free, source, given.number)
     done = annealing.run(given.heat, share * moves, ends, None)
     best = annealing.best_found()

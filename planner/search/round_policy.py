@@ -22,6 +22,10 @@ HOT_KINDS = ("first", "greedy", "order")
 DIRECT, DESCENT = "direct", "descent"
 HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
 """What has led to a best tree so many times 2 worse comes up half as often, down to 2^-MOST_HALVINGS."""
+LATE_DESCENTS = 0.5
+"""Of the last rounds, how many may descend."""
+FIRST_BITS = 100.0
+"""What annealing is expected to take off the first tree under a limit."""
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
 """Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
 SHORTEST_LENGTH = 0.1
@@ -106,10 +110,10 @@ class ElitePool:
     def _anneal(self, number: int, draw: random.Random, planned: float, greedy: bool) -> Round:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
         early = number == 0 or self.given < HOT_SHARE * planned
-        descends = early and self._descends(number, draw)
-        if number < 2 or (early and draw.random() < HOT_ODDS):
+        descends = (early or draw.random() < LATE_DESCENTS) and self._descends(number, draw)
+        if number == 0 or (early and draw.random() < HOT_ODDS):
             kind = "first"
-            if number >= (2 if self.wide else 1):
+            if number:
                 kinds = [one for one in HOT_KINDS if greedy or one != "greedy"]
                 kind = draw.choices(kinds, _odds(self.origins[DESCENT if descends else DIRECT], kinds))[0]
             source = self.wide_first if descends and self.wide_first else self.first
@@ -119,11 +123,14 @@ class ElitePool:
         return Round(number, "warm", trees[place], _heat(draw, WARM, (0.1, 0.4)), length, descends=descends)
 
     def _descends(self, number: int, draw: random.Random) -> bool:
-        """Whether a round descends: the first one does, the second does not, then what led to better trees
-        comes up more often."""
-        if not self.wide or number < 2:
-            return bool(self.wide) and number == 0
+        """Whether a round descends: the first one does, then what led to better trees comes up more often.
+
+        While no other round was made, its best tree is the first one, far behind for a wide network.
+        """
+        if not self.wide or number == 0:
+            return bool(self.wide)
         best = {way: min(scores.values()) for way, scores in self.origins.items() if scores}
+        best.setdefault(DIRECT, self.first.score - FIRST_BITS)
         return draw.choices((False, True), _odds(best, (DIRECT, DESCENT)))[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:

@@ -129,7 +129,7 @@ class Annealed:
         return Best(*tree, np.full(1, math.inf))
 
     def _tighten(self, limit: float) -> None:
-        """Go on from the best tree, or the last one where none was kept, sliced until it is within a limit."""
+        """Go on from the best tree, or the last one where none was kept, sliced down to a limit."""
         if not math.isfinite(self.best.score[0]):
             self.best = self._copy()
         self.best.score[0] = math.inf
