@@ -42,8 +42,8 @@ MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
 FREE_SHARE, FREE_ODDS = 0.5, 2 / 3
-"""Of the moves of a round that descends, those without the limit, and how often all are: the tree is sliced at
-once then, which costs little where few of its tensors are over the limit."""
+"""Of the moves of a round that descends, those without the limit, and how often all are: then the tree is
+sliced at once, which costs little where few of its tensors are over the limit."""
 Result = TypeVar("Result")
 
 
