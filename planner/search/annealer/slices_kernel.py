@@ -124,7 +124,7 @@ def slice_to_limit(problem: Any, state: Any) -> None:
         for u in range(state.left.size):
             if state.size[u] > state.size[v]:
                 v = u
-        _weigh_bits(problem, state, v, energy)
+        weigh_bits(problem, state, v, energy)
         for _ in range(1 + int(log2(state.size[v] / problem.limit) / BITS_AT_ONCE)):
             chosen = np.argmin(energy)
             if state.size[v] <= problem.limit or energy[chosen] == np.inf:
@@ -136,8 +136,11 @@ def slice_to_limit(problem: Any, state: Any) -> None:
 
 
 @jit
-def _weigh_bits(problem: Any, state: Any, v: int, energy: Any) -> None:
-    """The energy after each bit of a node is sliced; infinite where it has not the bit or that is fixed."""
+def weigh_bits(problem: Any, state: Any, v: int, energy: Any) -> None:
+    """The energy after each bit of a node is sliced; infinite for other bits and those that may not be.
+
+    Exact where elements weigh nothing and a bit is sliced already.
+    """
     totals = state.totals
     saved, eased = np.zeros(energy.size), np.zeros(energy.size)
     _add_up_bits(problem, state, saved, eased)
