@@ -216,7 +216,7 @@ def distinct_defines(file: str) -> list[Defines]:
 
 @pytest.mark.parametrize("file", CASES)
 def test_a_kernel_compiles_at_both_ends_of_its_definitions(file: str) -> None:
-    from tnplan.executor.device.cuda.runtime.compiler import compile_cubin
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
 
     every = distinct_defines(file)
     for defines in {str(defines): defines for defines in (every[0], every[-1])}.values():
@@ -226,14 +226,14 @@ def test_a_kernel_compiles_at_both_ends_of_its_definitions(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "arch"), COMPILED)
 def test_kernels_compile(file: str, arch: str) -> None:
-    from tnplan.executor.device.cuda.runtime.compiler import compile_cubin
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
 
     for defines in distinct_defines(file):
         assert compile_cubin(EXECUTOR / file, defines, arch, strict=True).startswith(ELF)
 
 
 def test_every_header_is_included_by_a_kernel() -> None:
-    from tnplan.executor.device.cuda.runtime.compiler import source
+    from tnplan.executor.device.cuda.runtime.kernel_cache import source
 
     texts = [source(EXECUTOR / file) for file in CASES]
     assert not any("#include" in text for text in texts)

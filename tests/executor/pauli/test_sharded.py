@@ -201,7 +201,7 @@ def test_a_gpu_gives_the_terms_of_a_thread(name: str, precision: str) -> None:
 
 def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None:
     pytest.importorskip("cupy")
-    from tnplan.executor.device.cuda.runtime.compiler import source
+    from tnplan.executor.device.cuda.runtime.kernel_cache import source
     from tnplan.executor.pauli.cuda.table import COOPERATIVE_THREADS, ROTATIONS_FILE
 
     assert f"#define THREADS {COOPERATIVE_THREADS}\n" in source(ROTATIONS_FILE)

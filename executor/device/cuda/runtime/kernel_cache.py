@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache, wraps
@@ -21,7 +22,6 @@ from typing import Any, ParamSpec, TypeVar
 import cupy
 from cupy_backends.cuda.libs import nvrtc
 
-from tnplan.executor.device.cuda.runtime.compiler import OPTIONS, compile_beside, compile_cubin, source
 from tnplan.executor.device.protocols.precision import DOUBLE
 from tnplan.planner.common.cache_folder import cache_folder as kept_in
 from tnplan.planner.common.errors import InputError
@@ -32,9 +32,42 @@ NEVER_COMPILE = "TNPLAN_NO_COMPILE"
 CACHE_FOLDER = "TNPLAN_KERNEL_CACHE"
 """Environment variable: the folder of compiled kernels (default: `kernels` in tnplan's cache)."""
 
+OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag-suppress=177")
+"""The compiler's; the last one is for functions that a kernel's definitions leave unused."""
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
+
+
+def source(file: Path) -> str:
+    """The text of a kernel file, with the files that it includes; their names start from its own folder."""
+    text = file.read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(file.parent / line[1]), text, flags=re.MULTILINE)
+
+
+def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, strict: bool = False) -> bytes:
+    """Compile a kernel file for an architecture such as 'sm_90'; ValueError gives the compiler's log.
+
+    `strict`: the compiler's warnings are errors too.
+    """
+    program = nvrtc.createProgram(source(file), file.name, (), ())
+    options = [
+        *OPTIONS,
+        f"--gpu-architecture={arch}",
+        *(f"-D{name}={value}" for name, value in defines.items()),
+    ]
+    try:
+        nvrtc.compileProgram(program, options)
+        cubin: bytes = nvrtc.getCUBIN(program)
+        log = nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError:
+        raise ValueError(f"{file.name} does not compile for {arch}: {nvrtc.getProgramLog(program)}") from None
+    finally:
+        nvrtc.destroyProgram(program)
+    if strict and log:
+        raise ValueError(f"{file.name} compiles for {arch} with warnings: {log}")
+    return cubin
 
 
 def load_kernel(file: Path, entry: str, defines: Mapping[str, str | int], arch_specific: bool = False) -> Any:
@@ -60,17 +93,13 @@ def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> No
     """Have the kernels of files with these definitions in the cache, for the current device.
 
     As many are compiled at once as this process has cores, in an order of its own: ranks that start together
-    and share the cache then share the work. Several are compiled by processes of their own, since the
-    compiler does one at a time in a process. Raises as `load_kernel` does.
+    and share the cache then share the work. Raises as `load_kernel` does.
     """
     arch = current_arch()
-    missing = [
-        (file, defines) for file, defines in _distinct(several) if not _path(file, defines, arch).exists()
-    ]
-    Random(os.getpid()).shuffle(missing)
-    make = compile_beside if len(missing) > 1 else compile_cubin
+    distinct = sorted({(file, _sorted(defines)) for file, defines in several})
+    Random(os.getpid()).shuffle(distinct)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for kernel in [pool.submit(cached_cubin, file, defines, arch, make) for file, defines in missing]:
+        for kernel in [pool.submit(cached_cubin, file, defines, arch) for file, defines in distinct]:
             kernel.result()
 
 
@@ -103,14 +132,9 @@ def current_arch(device: int | None = None) -> str:
     return f"sm_{cupy.cuda.Device(device).compute_capability}"
 
 
-def cached_cubin(
-    file: Path,
-    defines: Defines,
-    arch: str,
-    make: Callable[[Path, Mapping[str, str], str], bytes] = compile_cubin,
-) -> Path:
-    """The compiled kernel's file in the cache, compiled now by `make` where it is not there."""
-    path = _path(file, defines, arch)
+def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
+    """The compiled kernel's file in the cache, compiled now where it is not there."""
+    path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
     if path.exists():
         return path
     if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
@@ -118,7 +142,7 @@ def cached_cubin(
             NEVER_COMPILE, f"is set, and kernel {file.name} for {arch} is not in {path.parent}",
             "run the schedule once without it, or copy the cache of a machine that has run it",
         )  # fmt: skip
-    cubin = make(file, dict(defines), arch)
+    cubin = compile_cubin(file, dict(defines), arch)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,15 +152,6 @@ def cached_cubin(
         ) from None  # fmt: skip
     write_file(path, lambda stream: stream.write(cubin))
     return path
-
-
-def _distinct(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> list[tuple[Path, Defines]]:
-    return sorted({(file, _sorted(defines)) for file, defines in several})
-
-
-def _path(file: Path, defines: Defines, arch: str) -> Path:
-    """Where the cache keeps a compiled kernel."""
-    return cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
 
 
 def cache_folder() -> Path:

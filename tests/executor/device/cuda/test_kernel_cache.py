@@ -22,19 +22,10 @@ pytestmark = pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, w
 
 
 def test_what_does_not_compile_comes_with_the_log() -> None:
-    from tnplan.executor.device.cuda.runtime.compiler import compile_cubin
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
 
     with pytest.raises(ValueError, match=r"(?s)add\.cu does not compile for sm_90: .*quad"):
         compile_cubin(ADD_FILE, {"REAL": "quad", "WIDTH": 1}, "sm_90")
-
-
-def test_a_process_of_its_own_compiles_the_same_code() -> None:
-    from tnplan.executor.device.cuda.runtime.compiler import compile_beside, compile_cubin
-
-    defines = {"REAL": "float", "WIDTH": 4}
-    assert compile_beside(ADD_FILE, defines, "sm_90") == compile_cubin(ADD_FILE, defines, "sm_90")
-    with pytest.raises(ValueError, match=r"(?s)add\.cu does not compile for sm_90: .*quad"):
-        compile_beside(ADD_FILE, {"REAL": "quad", "WIDTH": 1}, "sm_90")
 
 
 @pytest.fixture
