@@ -98,6 +98,9 @@ class AnnealState(NamedTuple):
     """The totals before a move."""
     scan: Floats
     """(4, N): for each edge, the cost below and above, and the products of what is sliced inside of these."""
+    weighed: Floats
+    """(3, K): for each bit, the energy after it is sliced, and what that takes off the cost and off the excess.
+    Nothing is allocated in the kernels: that would count references in every move."""
     random: Words
     """(2): the generator."""
 
@@ -226,7 +229,8 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
         size=np.ones(nodes), span=np.zeros(nodes), cost=np.zeros(nodes),
         sliced=ints(count), place=ints(count), counts=ints(5), stamps=ints(2, nodes), reached=ints(nodes),
         side=ints(nodes), totals=totals, sums=totals[2:5], inside=totals[5:7], share=totals[7:10],
-        noted=np.zeros(11), scan=np.zeros((4, nodes)), random=generator(seed),
+        noted=np.zeros(11), scan=np.zeros((4, nodes)),
+        weighed=np.zeros((3, count)), random=generator(seed),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from tnplan.planner.search.annealer.waist_kernel import (
     take_sides,
 )
 
+ENERGY = 0
 CANCELLED = 1e-9
 """A sum that a move leaves with less than this share of what it was is taken afresh."""
 BITS_AT_ONCE = 12.0
@@ -118,15 +119,18 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     save of both is added up for all bits in one pass over the tree, after which one more is sliced for each
     BITS_AT_ONCE that the tensor is over the limit. A tensor's bits that may not be sliced must fit.
     """
-    energy = np.empty(problem.extents.size)
+    energy = state.weighed[ENERGY]
     while state.counts[1]:
         v = 0
         for u in range(state.left.size):
             if state.size[u] > state.size[v]:
                 v = u
-        weigh_bits(problem, state, v, energy)
+        weigh_bits(problem, state, v)
         for _ in range(1 + int(log2(state.size[v] / problem.limit) / BITS_AT_ONCE)):
-            chosen = np.argmin(energy)
+            chosen = 0
+            for j in range(energy.size):
+                if energy[j] < energy[chosen]:
+                    chosen = j
             if state.size[v] <= problem.limit or energy[chosen] == np.inf:
                 break
             energy[chosen] = np.inf
@@ -136,13 +140,12 @@ def slice_to_limit(problem: Any, state: Any) -> None:
 
 
 @jit
-def weigh_bits(problem: Any, state: Any, v: int, energy: Any) -> None:
+def weigh_bits(problem: Any, state: Any, v: int) -> None:
     """The energy after each bit of a node is sliced; infinite for other bits and those that may not be.
 
     Exact where elements weigh nothing and a bit is sliced already.
     """
-    totals = state.totals
-    saved, eased = np.zeros(energy.size), np.zeros(energy.size)
+    totals, energy, saved, eased = state.totals, state.weighed[ENERGY], state.weighed[1], state.weighed[2]
     _add_up_bits(problem, state, saved, eased)
     for j in range(energy.size):
         energy[j] = np.inf
@@ -156,6 +159,8 @@ def weigh_bits(problem: Any, state: Any, v: int, energy: Any) -> None:
 @jit
 def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
     """What slicing each bit takes off the cost of a slice and off what is over the limit."""
+    for j in range(saved.size):
+        saved[j], eased[j] = 0.0, 0.0
     least = NEGLIGIBLE * state.totals[COST]
     n = (state.left.size + 1) // 2
     for v in range(state.left.size):

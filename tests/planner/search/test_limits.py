@@ -29,8 +29,8 @@ def test_what_a_slice_saves_is_what_slicing_it_saves(seed: int) -> None:
     problem, state, _ = prepared(Network(network.inputs, (), network.size_dict), 12.0, 0.0, seed)
     slices_kernel.toggle(problem, state, int(np.flatnonzero(problem.extents > 1.0)[seed]))
     node = int(np.argmax(state.size))
-    energy = np.empty(problem.extents.size)
-    slices_kernel.weigh_bits(problem, state, node, energy)
+    slices_kernel.weigh_bits(problem, state, node)
+    energy = state.weighed[slices_kernel.ENERGY].copy()
     bits = np.flatnonzero(energy < math.inf)
     assert len(bits) >= 2
     for bit in bits:
