@@ -99,7 +99,8 @@ class AnnealState(NamedTuple):
     scan: Floats
     """(4, N): for each edge, the cost below and above, and the products of what is sliced inside of these."""
     weighed: Floats
-    """(3, K): for each bit, the energy after it is sliced, and what that takes off the cost and off the excess.
+    """(3, K): for each bit the energy after it is sliced, and what that takes off the cost and the excess.
+
     Nothing is allocated in the kernels: that would count references in every move."""
     random: Words
     """(2): the generator."""
