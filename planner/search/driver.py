@@ -101,7 +101,7 @@ def _ladder(task: Task, target: Target | None) -> ElitePool:
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
-    wide = _wide(task, trees) if task.limit is not None and pool[0].sliced else []
+    wide = [] if task.limit is None else _wide(task, trees)
     fastest, first = None, pool[0]
     if target is not None and len(task.starts) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]

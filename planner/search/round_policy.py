@@ -84,7 +84,7 @@ class ElitePool:
     origins: dict[str, dict[str, float]] = field(default_factory=lambda: {DIRECT: {}, DESCENT: {}})
     """The best score that hot rounds of a kind have led to, those that descend apart."""
     wide: list[Found] = field(default_factory=list)
-    """The cheapest trees without the limit, cheapest first; none where the first tree needs no slices."""
+    """The cheapest trees without the limit, cheapest first; none where there is no limit."""
     wide_first: Found | None = None
     """The first of them."""
     power: float = 1.0

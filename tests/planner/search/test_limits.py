@@ -105,7 +105,7 @@ def test_rounds_that_descend_come_first_and_as_often_as_they_pay() -> None:
     assert 0 < sum(behind) < 60 < 140 < sum(ahead) < 200
 
 
-def test_a_first_tree_within_the_limit_leaves_nothing_to_descend_from() -> None:
+def test_without_wide_trees_nothing_descends() -> None:
     first = Found(90.0, ((0, 1),), ())
     ladder = ElitePool(3, first, [first])
     assert not any(ladder.next(1e9, False).descends for _ in range(50))
