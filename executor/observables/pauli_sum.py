@@ -130,6 +130,8 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
     many of the group are left, it among them.
     """
     n, width = len(keys), keys.shape[1]
+    if n == 1 or most == 1:
+        return np.zeros(n, np.int64), np.ones(n, np.int64)
     swapped, shared = np.roll(keys, width // 2, axis=1), np.zeros((n, most), np.uint64)
     near = np.maximum(np.arange(n)[:, None] - np.arange(most), 0)
     for w in range(width):

@@ -268,10 +268,10 @@ class Propagator:
             if number == sharded:
                 sharded += self._reshard(batches[number : number + ROTATIONS_AHEAD])
             many = first_rotations(batches[number : min(number + self._at_once(), sharded)])
-            number += max(1, len(many))
             if many:
-                self._rotate(many, last=number == len(batches))
+                number += self._rotate(many, last=number + len(many) == len(batches))
             else:
+                number += 1
                 self.do(batches[number - 1], last=number == len(batches))
             if progress is not None and perf_counter() - said_s >= PROGRESS_INTERVAL_S:
                 said_s = perf_counter()
@@ -310,9 +310,9 @@ class Propagator:
         """How many rotations may be given to the terms at once."""
         return self.terms.at_once(self.room) if self.is_batched else 0
 
-    def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> None:
-        """Rotations, and the truncations that are due after them."""
-        due = []
+    def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> int:
+        """Rotations, and the truncations that are due after them; how many were done, 1 at least."""
+        due, after = [], []
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since += 1
@@ -322,13 +322,16 @@ class Propagator:
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
                 self.since, self.has_zeros = 0, False
+            after.append((self.since, self.has_zeros))
         cosines, sines = np.array(angles).T.copy()
         batch = RotationBatch(
             self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
         )
-        self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
-        self.number += len(rotations)
+        done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
+        self.since, self.has_zeros = after[done - 1]
+        self.number += done
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
+        return done
 
     def _make_room(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""

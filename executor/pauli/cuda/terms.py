@@ -30,6 +30,7 @@ from tnplan.executor.pauli.sharding.resharding import (
 )
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
+from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -82,6 +83,11 @@ class GpuTerms(Terms):
         """Whether rows have changed since they were entered into the table."""
         self.within: TermLimits | None = None
         """All terms are within these limits."""
+        self.room: int | None = None
+        """Terms that the memory holds, if that is bounded."""
+        self.term_cap: TermCap | None = None
+        self.may_be_past = False
+        """Whether there may be more terms than the cap allows."""
 
     def close(self) -> None:
         """Give the memory back."""
@@ -100,12 +106,24 @@ class GpuTerms(Terms):
         return self.table.size_bytes + self.moved_bytes
 
     def at_once(self, room: int | None) -> int:
-        """How many rotations may be launched at once; one by one where the memory is bounded."""
-        return MOST_ROTATIONS if room is None else 0
+        """How many rotations may be launched at once; with several GPUs those that fit if each doubles."""
+        if room is None:
+            return MOST_ROTATIONS
+        if self.ranks is None:
+            return MOST_ROTATIONS if 2 * self.n <= room else 0
+        n = max(1, self.all_ranks(self.n))
+        return min(MOST_ROTATIONS, max(0, (room // n).bit_length() - 1))
+
+    def cap(self, cap: TermCap) -> bool:
+        """Have no more terms than `cap` allows after any step, on one GPU."""
+        if self.ranks is not None:
+            return False
+        self.term_cap, self.most = cap, min(self.most, 2 * cap.n_terms)
+        return True
 
     def limit(self, n_terms: int) -> None:
         """Do not double arrays past so many terms."""
-        self.most = min(n_terms, self.adapter.MOST_ROWS)
+        self.room, self.most = n_terms, min(n_terms, self.most)
         self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
 
     def count(self, generator: Array) -> int:
@@ -134,9 +152,12 @@ class GpuTerms(Terms):
             generator[None], np.array([cosine]), np.array([sine]), np.zeros(1, bool), distances
         )
         self._rotate_in_shard(one, cut, None)
+        self.may_be_past = True
 
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        if self.ranks is None and (self.room is not None or self.term_cap is not None):
+            return self._rotate_bounded(rotations, cut, limits)
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
         while first < len(distances):
@@ -146,6 +167,7 @@ class GpuTerms(Terms):
                     last += 1
             self._rotate_in_shard(rotations.between(first, last), cut, limits)
             first = last
+        return len(distances)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
@@ -164,6 +186,7 @@ class GpuTerms(Terms):
         for generator, lists in parts:
             self._catch_up()
             self._merge(lists, self.linear_hash.distance(generator))
+        self.may_be_past = True
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
@@ -189,6 +212,9 @@ class GpuTerms(Terms):
                 "several GPUs", "cannot keep the largest terms (--max-terms, --when-full truncate)",
                 "use a cut, or one GPU",
             )  # fmt: skip
+        self._keep_largest(count)
+
+    def _keep_largest(self, count: int) -> None:
         chosen, l1, squares, dropped = self.table.largest(self._settled(), count)
         self.ledger.losses.append(Loss(l1, squares, dropped))
         self._keep(chosen)
@@ -196,6 +222,9 @@ class GpuTerms(Terms):
     def end_step(self) -> None:
         """Enter the step in the ledger, when its numbers are known."""
         self.event_ledger.note("end", self.event)
+        if self.term_cap is not None and self.may_be_past:
+            self.settle()
+            self._hold_cap()
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -211,11 +240,12 @@ class GpuTerms(Terms):
         if not self.event and not self.event_ledger.notes:
             return
         self._launch_maps()
-        self._catch_up()
-        log = self.table.read_all(0, self.event + 1)
-        columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
-        self.event_ledger.enter(columns)
-        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.event_ledger.live
+        self._enter(self._catch_up(self.event + 1))
+
+    def _enter(self, log: Array) -> None:
+        """Enter the log in the ledger, and begin a new one."""
+        self.event_ledger.enter(log)
+        n, live = rows_after(log[self.event]), self.event_ledger.live
         self.queue.clear()
         self.event = 0
         wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST_CAPACITY
@@ -295,24 +325,19 @@ class GpuTerms(Terms):
 
     def _launch_rotations(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
         """Launch rotations at once; the log has room for them."""
-        table, first, sweeps = self.table, self.event + 1, []
-        is_within = self.within == limits
-        for is_due in rotations.due.tolist():
-            sweeps.append(0 if not is_due else 1 if is_within else 2)
-            is_within = is_due
-        self.within = limits if is_within else None
-        quarters = (rotations.cosines == 0).tolist()
+        table, first, sweeps = self.table, self.event + 1, self._sweeps(rotations, limits)
+        self.within = limits if rotations.due[-1] else None
+        quarters = rotations.cosines == 0
         self.event += len(sweeps)
         if limits is None:
             self.event_ledger.note("quarter" if quarters[0] else "turn", first)
         else:
             self.event_ledger.note("steps", first, quarters, sweeps)
         past = self._limits(limits or ANY_FREQUENCY, 0)
-        ends = np.array(sweeps) == 2
 
         @cache
-        def structs(members: int) -> Any:
-            groups = commuting_groups(rotations.generators, members, ends)
+        def structs(members: int) -> Array:
+            groups = commuting_groups(rotations.generators, members, sweeps == 2)
             return table.rotation_structs(rotations, cut, sweeps, groups)
 
         self._do(
@@ -320,6 +345,74 @@ class GpuTerms(Terms):
                 structs(table.members), max(event - first, 0), first, rows, past
             )
         )
+
+    def _sweeps(self, rotations: RotationBatch, limits: TermLimits | None) -> Array:
+        """Which sweep follows each rotation, as the kernel numbers them."""
+        is_within = np.concatenate([[self.within == limits], rotations.due[:-1]])
+        return np.where(rotations.due, np.where(is_within, 1, 2), 0)
+
+    def _rotate_bounded(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
+        """Rotations while the terms fit in the memory if the next one doubles them; holds the cap."""
+        done = 0
+        while done < len(rotations.due):
+            rows = self._settled()
+            bounds = [self.term_cap.n_terms] if self.term_cap is not None else []
+            bounds += [self.room // 2] if self.room is not None else []
+            least = min(bounds)
+            if self.room is not None and 2 * self.event_ledger.live > self.room:
+                assert done, "at_once allows none then"
+                break
+            if rows > least:
+                self._close_gaps(rows)
+                rows = self.event_ledger.live
+            done += self._launch_bounded(rotations.between(done), cut, limits, rows, least)
+            self._hold_cap()
+        return done
+
+    def _launch_bounded(
+        self, rotations: RotationBatch, cut: float, limits: TermLimits, rows: int, most: int
+    ) -> int:
+        """Rotations of so many rows until there are more than `most` after one; how many. The log is new.
+
+        Groups are so short that they do not lead past twice as many.
+        """
+        table = self.table
+        self._refresh()
+        rotations = rotations.between(0, self.adapter.LOG_EVENTS - 1)
+        sweeps, past = self._sweeps(rotations, limits), self._limits(limits, 0)
+        count, first, resumed = len(sweeps), 0, 0
+        members = min(table.members, max(1, (2 * most // max(1, rows)).bit_length() - 1))
+        groups = commuting_groups(rotations.generators, members, sweeps == 2)
+        structs = table.rotation_structs(rotations, cut, sweeps, groups)
+        while True:
+            table.rotate_all(structs, first, 1, resumed, past, 2 * most >> members)
+            stalled, log = table.read_all(count + 1)
+            wanted, there = int(log["n"][stalled]), table.capacity
+            if not stalled or wanted <= there:
+                break
+            self._grow(there, wanted, wanted - there)
+            first, resumed = stalled - 1, there
+        self.event = stalled - 1 if stalled else count
+        self.within = limits if rotations.due[self.event - 1] else None
+        self.event_ledger.note("steps", 1, rotations.cosines[: self.event] == 0, sweeps[: self.event])
+        done = self.event
+        self._enter(log)
+        return done
+
+    def _hold_cap(self) -> None:
+        """Drop terms past the limits and then the smallest, or resample, where there are too many. Settled."""
+        cap, self.may_be_past = self.term_cap, False
+        if cap is None or self.event_ledger.live <= cap.n_terms:
+            return
+        if self.within != cap.limits:
+            self.sweep(cap.limits)
+            self.settle()
+        if self.event_ledger.live > cap.n_terms:
+            if cap.resampler is None:
+                self._keep_largest(cap.n_terms)
+            else:
+                self._keep(self.table.resample(self._settled(), cap.resampler, cap.n_terms))
+        self.event_ledger.amend()
 
     def _merge(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -375,17 +468,21 @@ class GpuTerms(Terms):
                 n = table.join(n, lists, free)
         self._close_gaps(n)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, last: int = 0) -> Array:
         """Wait for all events; where one found no room, make room and launch it and what follows again.
 
-        So too where rotations wait for the form that is for more rows.
+        So too where rotations wait for the form that is for more rows. Returns the log before event `last`.
         """
-        while stalled := self.table.stalled_at():
+        while True:
+            stalled, log = self.table.read_all(last)
+            if not stalled:
+                return log
             wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
             if wanted > there:
                 self._grow(there, wanted, wanted - there)
             else:
                 self.table.choose_form(wanted)
+                self.table.resume()
             again = [launch for event, launch in self.queue if event >= stalled]
             again[0](stalled, there if wanted > there else 0)
             for launch in again[1:]:
@@ -397,8 +494,7 @@ class GpuTerms(Terms):
         self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
 
     def _rows_after(self, event: int) -> int:
-        entry = self.table.read(event)
-        return int(entry["n"] + entry["added"] - entry["packed"])
+        return rows_after(self.table.read(event))
 
     def _settled(self) -> int:
         """The rows of the table, when all is done and the log is new."""
@@ -413,3 +509,8 @@ class GpuTerms(Terms):
         self.table.keep(chosen)
         self.event_ledger.live = len(chosen)
         self.is_stale = False
+
+
+def rows_after(event: Any) -> int:
+    """How many rows an event left."""
+    return int(event["n"] + event["added"] - event["packed"])

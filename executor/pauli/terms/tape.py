@@ -135,9 +135,9 @@ class TapedTerms(ShardedTerms):
         self._record(TapedStep(splits, (sent,), (cosine, sine)))
         self.step_counts = (before, self.n, sum(branched), merged)
 
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        Terms.rotate_many(self, rotations, cut, limits)
+        return Terms.rotate_many(self, rotations, cut, limits)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""

@@ -111,6 +111,10 @@ class EmulatedLaunch:
     ) -> None:  # fmt: skip
         self.kernel, self.values = kernel, [np.array([value]) for value in arguments]
 
+    def put(self, number: int, value: int) -> None:
+        """Set an argument."""
+        self.values[number][0] = value
+
     def __call__(self) -> None:
         pointers = (ctypes.c_void_p * len(self.values))(*(value.ctypes.data for value in self.values))
         self.kernel.function(THREADS, pointers)
@@ -120,15 +124,15 @@ def stand_in() -> Any:
     """What `table.py` uses of CuPy."""
     made = {
         name: (lambda call: lambda *arguments, **named: mine(call(*arguments, **named)))(getattr(np, name))
-        for name in ("zeros", "empty", "partition", "flatnonzero", "sort", "cumsum", "concatenate", "arange")
+        for name in ("zeros", "empty", "partition", "flatnonzero", "sort", "argsort", "cumsum", "arange")
     }
-    same = ("abs", "count_nonzero", "minimum", "searchsorted")
+    same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted")
     return SimpleNamespace(
         **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
         asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
         get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
         cuda=SimpleNamespace(
-            get_current_stream=lambda: None, memory=SimpleNamespace(OutOfMemoryError=MemoryError)
+            get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None), memory=SimpleNamespace(OutOfMemoryError=MemoryError)
         ),
     )  # fmt: skip
 
@@ -152,5 +156,10 @@ def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(table, "CooperativeLaunch", EmulatedLaunch)
     patch.setattr(
         table, "runtime",
-        SimpleNamespace(deviceGetAttribute=lambda *_: 1, getDevice=lambda: 0, cudaDevAttrMultiProcessorCount=0),
+        SimpleNamespace(
+            deviceGetAttribute=lambda *_: 1, getDevice=lambda: 0, cudaDevAttrMultiProcessorCount=0,
+            memcpyHostToDevice=1, memcpyDeviceToHost=2,
+            memcpyAsync=lambda to, source, size, *_: ctypes.memmove(to, source, size),
+            memsetAsync=lambda to, value, size, _: ctypes.memset(to, value, size),
+        ),
     )  # fmt: skip
