@@ -305,6 +305,15 @@ extern "C" __global__ void rebuild(const Word *__restrict__ keys, Word *slots, W
     }
 }
 
+// total += how many of the first n rows are terms that anticommute with the generator.
+extern "C" __global__ void count_hits(const Word *__restrict__ keys, const REAL *__restrict__ coefficients,
+                                      const Word *__restrict__ generator, Word *total, Index n) {
+    Word count = 0;
+    FOR_WARPS(i, n)
+        count += i < n && coefficients[i] != 0 && anticommutes(load(keys, i), generator);
+    add_of_warp(total, count);
+}
+
 // The hashes of the first n rows, of 64 bits.
 extern "C" __global__ void hashes(const Word *__restrict__ keys, Word *__restrict__ found, Index n) {
     for (Index i = FIRST; i < n; i += STRIDE)

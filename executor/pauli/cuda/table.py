@@ -441,6 +441,12 @@ class GpuTable:
         gone = sizes[~kept & (sizes > 0)]
         return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
 
+    def count(self, n: int, generator: Array) -> int:
+        """How many of n rows are terms that anticommute with a word; waits."""
+        total = cupy.zeros(1, np.uint64)
+        self._launch("count_hits", self.keys, self.coefficients, cupy.asarray(generator), total, n)
+        return int(total[0])
+
     def resample(self, n: int, resampler: Resampler, most: int) -> Any:
         """Let a resampler leave at most `most` of n rows; their numbers. Coefficients are then the new ones.
 

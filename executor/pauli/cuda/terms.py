@@ -28,7 +28,7 @@ from tnplan.executor.pauli.sharding.resharding import (
     LocalRun,
     Sample,
 )
-from tnplan.executor.pauli.terms.ledger import Loss
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
@@ -89,6 +89,11 @@ class GpuTerms(Terms):
         self.may_be_past = False
         """Whether there may be more terms than the cap allows."""
 
+    def continue_from(self, ledger: Ledger, frequencies: Array) -> None:
+        """Go on with a ledger, and with the frequencies of the terms in the order in which they were given."""
+        self.ledger = self.event_ledger.ledger = ledger
+        self.table.frequencies[: len(frequencies)].set(np.ascontiguousarray(frequencies))
+
     def close(self) -> None:
         """Give the memory back."""
         self.queue.clear()
@@ -127,8 +132,8 @@ class GpuTerms(Terms):
         self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
 
     def count(self, generator: Array) -> int:
-        """At most how many terms of this rank a rotation would split: all."""
-        return self.n
+        """How many terms of this rank a rotation about `generator` would split."""
+        return self.table.count(self._settled(), generator)
 
     def reshard(self, generators: Array) -> int:
         """Spread the terms so that these rotations, which come next, need few exchanges; collective.

@@ -79,6 +79,10 @@ class Terms(Protocol):
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split, at most."""
 
+    def moved(self) -> Terms:
+        """These terms, or those of another device where they have moved there; asked between steps."""
+        return self
+
     def reshard(self, generators: Array) -> int:
         """Distribute the terms so that these rotations, which come next, need few exchanges; collective.
 

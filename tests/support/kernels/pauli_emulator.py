@@ -44,8 +44,14 @@ template <typename T> static T atomicCAS(T *place, T expected, T value)
 }
 """
 ASSEMBLY = (
-    (re.compile(r"asm volatile\(\"red\.release.*?;\" ::\"l\"\((.*?)\), \"l\"\((\w+)\) : \"memory\"\);"), r"*(\1) += \2;"),
-    (re.compile(r"asm volatile\(\"ld\.acquire.*?;\" : \"=l\"\((\w+)\) : \"l\"\((.*?)\) : \"memory\"\);"), r"\1 = *(\2);"),
+    (
+        re.compile(r"asm volatile\(\"red\.release.*?;\" ::\"l\"\((.*?)\), \"l\"\((\w+)\) : \"memory\"\);"),
+        r"*(\1) += \2;",
+    ),
+    (
+        re.compile(r"asm volatile\(\"ld\.acquire.*?;\" : \"=l\"\((\w+)\) : \"l\"\((.*?)\) : \"memory\"\);"),
+        r"\1 = *(\2);",
+    ),
 )
 """How blocks meet, and what that is in C++."""
 ENTRY = re.compile(

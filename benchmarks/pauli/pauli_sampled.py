@@ -1,0 +1,73 @@
+"""The 127-qubit circuit of pauli.py at several angles by unbiased resampling, beside published values.
+
+Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000000] [--repetitions 8] [--seed 1]
+       [--device gpu] [-o results.json]
+Goal: a standard error for the values that cuts do not converge on one GPU (pauli_angles.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pauli_circuits as circuits
+from pauli import environment
+from pauli_angles import CONVERGED, LAYERS
+
+from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.pauli.sampling.estimate import estimate_of
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, linear_task, repetition
+
+ANGLES = "0.3,0.4,0.5,0.6,0.7,0.8,1.0"
+
+
+def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
+    """The estimate at one angle, printed."""
+    steps, start = circuits.steps_of(circuits.eagle(angle, LAYERS)), parse("Z62", 127)
+    task, plan = (
+        linear_task(steps, start, None, options.device),
+        MonteCarlo(options.repetitions, options.seed),
+    )
+    begin = time.perf_counter()
+    done = [repetition(task, plan, options.terms, number) for number in range(plan.repetitions)]
+    time_s = time.perf_counter() - begin
+    found = estimate_of([one.value for one in done], "unbiased")
+    print(
+        f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, published {CONVERGED[angle]:.4f}, "
+        f"{time_s:.1f} s, resampled {done[0].resampled} times, values "
+        + " ".join(f"{value:.4f}" for value in found.values), flush=True,
+    )  # fmt: skip
+    return {
+        "angle": angle, "terms": options.terms, "repetitions": plan.repetitions, "seed": plan.seed,
+        "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high,
+        "published": CONVERGED[angle], "values": found.values, "time_s": time_s,
+        "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Print a table and write it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--angles", default=ANGLES)
+    parser.add_argument("--terms", type=int, default=1_000_000)
+    parser.add_argument("--repetitions", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    where, rows = environment(options.device), []
+    for angle in map(float, options.angles.split(",")):
+        rows.append(row(angle, options))
+        if options.output:
+            report = {"date": date.today().isoformat(), "environment": where, "rows": rows}
+            options.output.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
