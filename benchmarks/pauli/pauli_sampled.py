@@ -1,7 +1,7 @@
 """The 127-qubit circuit of pauli.py at several angles by unbiased resampling, beside published values.
 
-Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000000] [--repetitions 8] [--seed 1]
-       [--device gpu] [-o results.json]
+Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000000] [--repetitions 8]
+       [--seed 1] [--device gpu] [-o results.json]
 Goal: a standard error for the values that cuts do not converge on one GPU (pauli_angles.py).
 """
 
@@ -37,7 +37,8 @@ def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
     time_s = time.perf_counter() - begin
     found = estimate_of([one.value for one in done], "unbiased")
     print(
-        f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, published {CONVERGED[angle]:.4f}, "
+        f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, "
+        f"published {CONVERGED[angle]:.4f}, "
         f"{time_s:.1f} s, resampled {done[0].resampled} times, values "
         + " ".join(f"{value:.4f}" for value in found.values), flush=True,
     )  # fmt: skip

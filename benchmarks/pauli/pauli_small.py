@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,8 @@ def layers() -> list[dict[str, Any]]:
             if name == "cpu" and power > 11:
                 continue
             found: list[Propagation] = []
-            seconds = fastest(
-                lambda use=use, limits=limits, found=found: found.append(
-                    propagate(steps, start, limits, use, keep="none")
-                )
-            )
+            run = partial(propagate, steps, start, limits, use, keep="none")
+            seconds = fastest(lambda run=run, found=found: found.append(run()))
             row |= {
                 "terms_a_rotation": found[0].visits / found[0].steps,
                 name: 1e6 * seconds / found[0].steps,
@@ -92,8 +90,7 @@ def mixed() -> list[dict[str, Any]]:
         start, limits = circuits.light_words(10, words, 6), Truncation(max_weight=6, merged_cut=1e-3)
         row: dict[str, Any] = {"words": start.n_terms}
         for name, use in USES.items():
-            seconds = fastest(lambda use=use, start=start: propagate(steps, start, limits, use, keep="none"))
-            row[name] = 1e3 * seconds
+            row[name] = 1e3 * fastest(partial(propagate, steps, start, limits, use, keep="none"))
         rows.append(row)
     return rows
 

@@ -66,14 +66,14 @@ def of_list_rows() -> Iterator[Defines]:
 
 
 def of_pauli() -> Iterator[Defines]:
-    from tnplan.executor.pauli.cuda.table import pauli_defines
+    from tnplan.executor.pauli.cuda.layout import pauli_defines
 
     for words, dtype in product((2, 4, 8), DTYPES[:2]):
         yield pauli_defines(words, dtype)
 
 
 def of_pauli_turns() -> Iterator[Defines]:
-    from tnplan.executor.pauli.cuda.table import rotations_defines
+    from tnplan.executor.pauli.cuda.layout import rotations_defines
 
     for words, dtype, by_passes in product((2, 4, 8), DTYPES[:2], (True, False)):
         yield rotations_defines(words, dtype, by_passes)

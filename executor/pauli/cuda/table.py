@@ -18,8 +18,15 @@ from cupy_backends.cuda.api import driver
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
+from tnplan.executor.pauli.cuda.layout import (
+    EVENT,
+    ROTATION_FIELDS,
+    most_members,
+    pauli_defines,
+    rotation_type,
+    rotations_defines,
+)
 from tnplan.executor.pauli.terms.protocol import RotationBatch
-from tnplan.executor.pauli.terms.selection import Resampler
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -39,9 +46,6 @@ BLOCKS_A_MULTIPROCESSOR = 8
 """Blocks of table.cu that are launched for each multiprocessor."""
 COOPERATIVE_THREADS = 512
 """Of a block where all blocks run at once, one on each multiprocessor."""
-MEMBERS = ((8, 32, 8), (64, 8, 8))
-"""Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
-passes and one by one: a pattern's bits; one where they have more."""
 NO_BOUND = 1 << 62
 """More rows than there can be."""
 CHANGING = (9, 11, 12, 13, 14, 15, 16, 17)
@@ -52,51 +56,12 @@ MEETING_WORDS = 48
 """Of the kernels' Meeting."""
 GAPS_KEPT_BELOW = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
-ROTATION_FIELDS = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
-"""The last fields of the struct of a rotation in rotations.cu."""
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 POOLED_BYTES = 1 << 26
 """Larger arrays are given back to the GPU, smaller ones stay in CuPy's pool."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 """The arrays that have an element a row."""
-EVENT = np.dtype(
-    [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
-    + [(name, np.float64) for name in ("l1", "squares")]
-    + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
-    + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
-    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers", "fresh")]
-)
-"""The kernels' struct Event."""
-LIMITS = np.dtype(
-    [("merged_cut", np.float64)]
-    + [(name, np.int32) for name in ("max_weight", "max_xy", "max_frequency", "has_letters")]
-    + [("event", np.int64)]
-)
-"""The kernels' struct Limits."""
-
-
-def rotation_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
-    """A kernel's struct of a rotation, for rows of `words` words, with these fields at its end."""
-    numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
-    return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
-
-
-def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
-    """The definitions of table.cu: 64-bit words of a row, and the type of coefficients."""
-    return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
-
-
-def rotations_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
-    """The definitions of rotations.cu, whose form for few rows is `by_passes`."""
-    members = most_members(words, by_passes)
-    return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
-
-
-def most_members(words: int, by_passes: bool) -> int:
-    """How many rotations are a group, at most."""
-    both = next((both for most, *both in MEMBERS if words <= most), (1, 1))
-    return both[0] if by_passes else both[1]
 
 
 class CooperativeLaunch(BoundKernel):
@@ -426,40 +391,15 @@ class GpuTable:
         self.restart(n)
         return n
 
-    def largest(self, n: int, count: int) -> tuple[Any, float, float, int]:
-        """The numbers of the `count` largest magnitudes, of equal ones the least words; the others' sums.
-
-        Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
-        """
-        sizes = cupy.abs(self.coefficients[:n]).astype(np.float64)
-        least = cupy.partition(sizes, n - count)[n - count]
-        ties = cupy.flatnonzero(sizes == least)
-        kept = sizes > least
-        room = count - int(cupy.count_nonzero(kept))
-        order = np.lexsort(cupy.asnumpy(self.keys[ties]).T)[:room]
-        kept[ties[cupy.asarray(order)]] = True
-        gone = sizes[~kept & (sizes > 0)]
-        return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
-
     def count(self, n: int, generator: Array) -> int:
         """How many of n rows are terms that anticommute with a word; waits."""
         total = cupy.zeros(1, np.uint64)
         self._launch("count_hits", self.keys, self.coefficients, cupy.asarray(generator), total, n)
         return int(total[0])
 
-    def resample(self, n: int, resampler: Resampler, most: int) -> Any:
-        """Let a resampler leave at most `most` of n rows; their numbers. Coefficients are then the new ones.
-
-        Rows lie in another order in every run; they are drawn from in the order of their hashes.
-        """
-        hashes = cupy.empty(n, np.uint64)
-        self._launch("hashes", self.keys, hashes, n)
-        order = cupy.argsort(hashes)
-        values = self.coefficients[:n][order]
-        chosen, sizes = resampler.draw(cupy.abs(values).astype(np.float64), most, cupy)
-        rows = order[chosen]
-        self.coefficients[rows] = cupy.copysign(sizes, values[chosen]).astype(self.dtype)
-        return rows
+    def hash_rows(self, hashes: Any) -> None:
+        """Hashes of the first rows, of 64 bits."""
+        self._launch("hashes", self.keys, hashes, len(hashes))
 
     def terms(self, n: int) -> tuple[Array, Array]:
         """Keys and coefficients of the terms, on the host."""

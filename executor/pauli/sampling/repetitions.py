@@ -1,4 +1,4 @@
-"""Independent repetitions of a propagation that resamples its terms. A thread or a GPU each; reads no file."""
+"""Independent repetitions of a propagation that resamples its terms, each on a thread or a GPU."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Terms of at least the threshold stay as they are. Each other one stays with a pr
 magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in them is
 unbiased. In proportion to squares, the mean of every square is kept instead, and so the norm of the sum.
 
-Arrays are NumPy's or CuPy's, as `xp` says. Sums are of integers: a GPU adds up floating-point numbers in another
-order in every run, and then a seed would not give the same draws.
+Arrays are NumPy's or CuPy's, as `xp` says. Sums are of integers: a GPU adds up floating-point numbers in
+another order in every run, and then a seed would not give the same draws.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The kernels of Pauli words on a CPU: g++ compiles them, CUDA's threads are fibers (simt), arrays are NumPy's.
+"""The kernels of Pauli words on a CPU: g++ compiles them, CUDA's threads are fibers, arrays are NumPy's.
 
-A launch has one block, so that meetings of blocks are not tried. `emulate` puts all this in the place of CuPy in
-`executor/pauli/cuda/table.py`.
+A launch has one block, so that meetings of blocks are not tried. `emulate` puts all this in the place of CuPy
+in `executor/pauli/cuda/`.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class EmulatedLaunch:
     """A launch with the arguments of `BoundKernel`, of one block."""
 
     def __init__(
-        self, kernel: EmulatedKernel, blocks: int, threads: int, arguments: Any, shared_bytes: int, stream: Any,
-        tables: Any = None,
+        self, kernel: EmulatedKernel, blocks: int, threads: int, arguments: Any, shared_bytes: int,
+        stream: Any, tables: Any = None,
     ) -> None:  # fmt: skip
         self.kernel, self.values = kernel, [np.array([value]) for value in arguments]
 
@@ -138,14 +138,15 @@ def stand_in() -> Any:
         asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
         get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
         cuda=SimpleNamespace(
-            get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None), memory=SimpleNamespace(OutOfMemoryError=MemoryError)
+            get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None),
+            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         ),
     )  # fmt: skip
 
 
 def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run the terms of GPUs on the CPU, with kernels compiled into a folder."""
-    from tnplan.executor.pauli.cuda import table
+    from tnplan.executor.pauli.cuda import selection, table
 
     kernels: dict[Any, EmulatedKernel] = {}
 
@@ -155,7 +156,8 @@ def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
             kernels[key] = EmulatedKernel(file, name, defines, folder)
         return kernels[key]
 
-    patch.setattr(table, "cupy", stand_in())
+    for module in (selection, table):
+        patch.setattr(module, "cupy", stand_in())
     patch.setattr(table, "load_kernel", load)
     patch.setattr(table, "compile_ahead", lambda files: None)
     patch.setattr(table, "BoundKernel", EmulatedLaunch)
