@@ -6,11 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.pauli.cuda.layout import EVENT
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
 from tnplan.planner.common.arrays import Array
 
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
-"""The columns of what was lost in branches, and in sweeps."""
+"""The fields of what was lost in branches, and in sweeps."""
+PLACES = {name: number for number, name in enumerate(EVENT.names or ())}
+"""The places of the fields of an event, which has 8 bytes for each."""
+COUNTED = [
+    PLACES[name] for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
+]
+LOSSES = [[PLACES[name] for name in names] for names in (CUT, SWEPT)]
 
 
 class EventLedger:
@@ -53,22 +60,21 @@ class EventLedger:
 
     def _enter_steps(self, log: Array, first: int, quarters: Array, sweeps: Array) -> None:
         """Enter rotations, each of them a step, and their sweeps."""
-        part = log[first : first + len(sweeps)]
-        fresh, revived, passed, hits, merged, swept, zeros, left = (
-            part[name].astype(np.int64)
-            for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
-        )
-        more = fresh + revived + passed - np.where(quarters, hits, 0)
-        after = np.cumsum(more - np.where(sweeps == 1, swept + zeros, 0)) + self.live
+        n = len(sweeps)
+        part = log[first : first + n]
+        counts, sums = (part.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
+        fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
+        more = fresh + revived + passed - hits * quarters
+        after = np.cumsum(more - (swept + zeros) * (sweeps == 1)) + self.live
         # A sweep of all rows counts the terms anew.
-        resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(len(sweeps)), -1))
-        after += np.where(resets >= 0, (left - after)[np.maximum(resets, 0)], 0)
-        before = np.concatenate([[self.live], after[:-1]])
-        losses = np.concatenate(
-            [np.stack([part[name].astype(np.float64) for name in names], axis=1) for names in (CUT, SWEPT)]
-        )
-        losses = np.pad(losses, ((0, 0), (0, 1)))
-        self.ledger.enter(np.stack([before, before + more, after, hits, merged], axis=1), losses)
+        resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(n), -1))
+        after += np.where(resets >= 0, (left - after)[resets], 0)
+        steps, losses = np.empty((n, 5), np.int64), np.zeros((2, n, 4))
+        steps[0, 0], steps[1:, 0] = self.live, after[:-1]
+        steps[:, 1], steps[:, 2], steps[:, 3], steps[:, 4] = steps[:, 0] + more, after, hits, merged
+        for loss, (*summed, counted) in zip(losses, LOSSES, strict=True):
+            loss[:, :2], loss[:, 2] = sums[:, summed], counts[:, counted]
+        self.ledger.enter(steps, losses.reshape(-1, 4))
         self.live = int(after[-1])
         self._step = [self.live, self.live, 0, 0]
 

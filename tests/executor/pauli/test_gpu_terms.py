@@ -15,7 +15,7 @@ from tests.support.engines.pauli import chain_edges, ising_trotter, kicked_ising
 from tests.support.kernels.compress_devices import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
+from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
@@ -100,7 +100,56 @@ def test_a_gpu_gives_the_terms_of_a_thread(
 
     gpu.setattr(table, "BY_PASSES_BELOW", by_passes_below)
     gpu.setattr(table, "LOG_EVENTS", 50)
+    gpu.setattr(table, "SMALLEST_CAPACITY", 8)
     check_same(run(name, device="gpu"), run(name))
+
+
+def test_a_gpu_closes_gaps_between_rotations(gpu: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.pauli.cuda import table as cupy_pauli
+
+    packed, read_all = [], cupy_pauli.GpuTable.read_all
+    at_ends, close_gaps = [], cupy_pauli.GpuTable.close_gaps
+
+    def closed(table: cupy_pauli.GpuTable, n: int) -> int:
+        at_ends.append(n - close_gaps(table, n))
+        return n - at_ends[-1]
+
+    def spied(table: cupy_pauli.GpuTable, last: int = 0) -> object:
+        stalled, log = read_all(table, last)
+        packed.append(int(log["packed"].sum()))
+        return stalled, log
+
+    gpu.setattr(cupy_pauli, "GAPS_KEPT_BELOW", 0)
+    gpu.setattr(cupy_pauli, "SMALLEST_CAPACITY", 8)
+    gpu.setattr(cupy_pauli.GpuTable, "read_all", spied)
+    gpu.setattr(cupy_pauli.GpuTable, "close_gaps", closed)
+    start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
+    for layers, limits in (6, Truncation(1e-2, 1e-2)), (5, Truncation(merged_cut=4e-3, max_frequency=14)):
+        steps = kicked_ising(70, chain_edges(70), 0.7, layers)
+        expected = propagate(steps, start, limits)
+        at_ends.clear()
+        for many in 0, 100, 1 << 20:
+            gpu.setattr(cupy_pauli, "BY_PASSES_BELOW", many)
+            packed.clear()
+            check_same(propagate(steps, start, limits, Resources(device="gpu")), expected)
+            assert sum(packed) > 100
+        assert sum(at_ends) > 100
+
+
+def test_a_gpu_without_room_for_a_row_turns_no_pair_twice(gpu: pytest.MonkeyPatch) -> None:
+    start, rotations = (
+        parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3),
+        [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)],
+    )
+    terms = GpuTerms(start)
+    terms.table.grow(start.n_terms, start.n_terms)
+    for turn in reversed(rotations):
+        terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
+    found, expected = terms.local_terms(), propagate(rotations, start).result
+    terms.close()
+    assert found.n_terms == start.n_terms + 1
+    assert np.array_equal(found.keys, expected.keys)
+    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=0, atol=1e-15)
 
 
 def launches(gpu: pytest.MonkeyPatch) -> list[int]:
