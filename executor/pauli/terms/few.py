@@ -11,7 +11,7 @@ from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 
-MOVED_ABOVE = 1 << 12
+MOVED_ABOVE = 1 << 11
 """Terms above which a GPU is the faster, as measured."""
 CAPPED_AT_ONCE = 16
 """Rotations after which they are counted, where the next may pass their cap."""
