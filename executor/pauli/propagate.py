@@ -25,8 +25,8 @@ from tnplan.executor.pauli.algebra.gates import (
 from tnplan.executor.pauli.algebra.states import State, weighted_sum
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
+from tnplan.executor.pauli.few_terms import FewTerms
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.terms.few import FewTerms
 from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms

@@ -16,6 +16,7 @@ from tests.support.kernels.compress_devices import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
+from tnplan.executor.pauli import few_terms
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
@@ -28,7 +29,6 @@ from tnplan.executor.pauli.sampling.echo import echo_parts
 from tnplan.executor.pauli.sampling.estimate import estimate_of
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, echo_task, linear_task, repetition
 from tnplan.executor.pauli.sampling.resampling import StratifiedResampler
-from tnplan.executor.pauli.terms import few
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
@@ -260,7 +260,7 @@ def test_the_mean_of_the_draws_of_a_gpu_is_what_is_drawn_from(power: int) -> Non
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("most", [20, 150])
 def test_few_terms_begin_on_the_cpu_and_move(gpu: pytest.MonkeyPatch, name: str, most: int) -> None:
-    gpu.setattr(few, "MOVED_ABOVE", most)
+    gpu.setattr(few_terms, "MOVED_ABOVE", most)
     moved: list[int] = []
     continued = GpuTerms.continue_from
 
