@@ -22,7 +22,7 @@ from pauli_angles import CONVERGED, LAYERS
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sampling.estimate import estimate_of
+from tnplan.executor.pauli.sampling.estimate import estimate_of, nothing_met
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, linear_task, repetition
 from tnplan.executor.pauli.terms.truncation import Truncation
 
@@ -44,7 +44,8 @@ def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
     if options.layers != LAYERS:
         use = Resources(device=options.device)
         beside = float(propagate(steps, start, Truncation(merged_cut=CUT), use, keep="none").value.real)
-    found = estimate_of([one.value for one in done], "unbiased")
+    values = [one.value for one in done]
+    found = estimate_of(values, "unbiased") if any(values) else nothing_met(len(values), 1.0)
     print(
         f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, "
         f"{options.layers} layers, beside {beside:.4f}, "
@@ -53,7 +54,7 @@ def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     return {
         "angle": angle, "terms": options.terms, "repetitions": plan.repetitions, "seed": plan.seed,
-        "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high,
+        "kind": found.kind, "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high,
         "layers": options.layers, "beside": beside, "values": found.values, "time_s": time_s,
         "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
     }  # fmt: skip
