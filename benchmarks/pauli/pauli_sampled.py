@@ -54,7 +54,8 @@ def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     return {
         "angle": angle, "terms": options.terms, "repetitions": plan.repetitions, "seed": plan.seed,
-        "kind": found.kind, "value": found.value, "standard_error": found.standard_error, "low": found.low, "high": found.high,
+        "kind": found.kind, "value": found.value, "standard_error": found.standard_error,
+        "low": found.low, "high": found.high,
         "layers": options.layers, "beside": beside, "values": found.values, "time_s": time_s,
         "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
     }  # fmt: skip

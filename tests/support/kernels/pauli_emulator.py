@@ -134,7 +134,8 @@ def stand_in() -> Any:
     }
     same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted")
     return SimpleNamespace(
-        argsort=lambda array: mine(np.argsort(array, kind="stable")), **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
+        **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
+        argsort=lambda array: mine(np.argsort(array, kind="stable")),
         asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
         get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
         cuda=SimpleNamespace(
