@@ -98,9 +98,9 @@ def set_up_solve(
     device, pairs = "gpu" if gpu else "cpu", product.pairs_contributing
     if not gpu and world.size == 1:
         return SolveSetup(
-            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak, pairs
+            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _meter(gpu), pairs
         )  # fmt: skip
-    make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
+    peak_bytes, make = _meter(gpu), _on_gpu(product) if gpu else product.as_type
     backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
     return SolveSetup(
         product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
@@ -125,10 +125,10 @@ def _set_up_list(
         integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
-    peak_bytes = _no_peak
+    peak_bytes = _meter(gpu)
     rows: HamiltonianRows = listed
     if gpu:
-        from tnplan.executor.sbd.cuda.list_steps import CupyList, peak_bytes
+        from tnplan.executor.sbd.cuda.list_steps import CupyList
 
         rows = BatchedList(listed, CupyList(integrals.n_orbitals))
         table_bytes = rows.size_bytes
@@ -147,15 +147,17 @@ def _set_up_list(
     )
 
 
-def _on_gpu(
-    product: ProductHamiltonian,
-) -> tuple[Callable[[str], HamiltonianRows], Callable[[], int | None]]:
-    """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
-    from tnplan.executor.sbd.cuda.steps import CupyBatch, peak_bytes
+def _on_gpu(product: ProductHamiltonian) -> Callable[[str], HamiltonianRows]:
+    """What puts the rows of H on the GPU in a precision."""
+    from tnplan.executor.sbd.cuda.steps import CupyBatch
 
-    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype)), peak_bytes
+    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype))
 
 
-def _no_peak() -> int | None:
-    """The memory of arrays on a CPU is not counted."""
-    return None
+def _meter(gpu: bool) -> Callable[[], int | None]:
+    """What tells the memory that arrays have taken since; on a CPU it is not counted."""
+    if not gpu:
+        return lambda: None
+    from tnplan.executor.sbd.cuda.steps import memory_meter
+
+    return memory_meter()
