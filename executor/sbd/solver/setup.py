@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
@@ -18,6 +18,9 @@ from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
+from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
@@ -25,10 +28,14 @@ from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_list, fit_product, tables_bytes
-from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
+from tnplan.planner.common.arrays import Array
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
+Kind = TypeVar("Kind", bound=Hamiltonian)
+Listed = TypeVar("Listed", ListHamiltonian, QubitHamiltonian)
+
 POOL_VECTORS = 1
 """Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans keeps one's room."""
 
@@ -45,10 +52,10 @@ class ChosenDevice:
 
 
 @dataclass(frozen=True)
-class SolveSetup:
+class SolveSetup(Generic[Kind]):
     """A solve that is set up. `backend` is None where all of a state is on this CPU."""
 
-    hamiltonian: ProductHamiltonian | ListHamiltonian
+    hamiltonian: Kind
     backend: VectorBackend | None
     criteria: Criteria
     predicted_bytes: int
@@ -73,12 +80,10 @@ def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevic
 def set_up_solve(
     integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
     world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
-) -> SolveSetup:  # fmt: skip
+) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     gpu = chosen.free_bytes is not None
-    if chosen.free_bytes is not None:
-        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
-    memory_bytes = min(world.gather_objects(memory_bytes))
+    memory_bytes = _memory(chosen, world, memory_bytes)
     if isinstance(space, DeterminantList):
         return _set_up_list(integrals, space, chosen, world, n_roots, criteria, memory_bytes, threads)
     product = product_hamiltonian(
@@ -108,17 +113,54 @@ def set_up_solve(
     )  # fmt: skip
 
 
-def keep_symmetry(setup: SolveSetup, space: Space) -> None:
+def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
     """Keep a product's states to the representation that the space asks for, if any; lists hold no others."""
     if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
         alpha, beta = space.irreps
         setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
 
 
+def set_up_qubits(
+    terms: PauliTerms, strings: Array, chosen: ChosenDevice, world: Communicator, n_roots: int,
+    criteria: Criteria, memory_bytes: float, threads: int,
+) -> SolveSetup[QubitHamiltonian]:  # fmt: skip
+    """The same for a qubit Hamiltonian in a list of strings, on CPUs and GPUs; collective.
+
+    Elements are kept where they fit in half of the memory.
+    """
+    gpu = chosen.free_bytes is not None
+    memory_bytes = _memory(chosen, world, memory_bytes)
+    listed = QubitHamiltonian(
+        terms, strings, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
+        rank_of=(world.rank, world.size),
+    )  # fmt: skip
+    peak_bytes = _meter(gpu)
+    if not gpu:
+        kept_bytes = listed.strings.size_bytes + terms.size_bytes + listed.elements_bytes
+        pairs = listed.pairs_contributing
+        return _fitted(
+            listed, listed, kept_bytes, pairs, chosen, world, (n_roots, criteria, memory_bytes), peak_bytes
+        )
+    from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
+
+    on_gpu = GpuQubits(listed, memory_bytes / 2)
+    return _fitted(
+        listed, on_gpu, on_gpu.size_bytes, on_gpu.pairs_contributing, chosen, world,
+        (n_roots, criteria, memory_bytes), peak_bytes,
+    )  # fmt: skip
+
+
+def _memory(chosen: ChosenDevice, world: Communicator, memory_bytes: float) -> float:
+    """What every rank may take: the least of all."""
+    if chosen.free_bytes is not None:
+        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
+    return min(world.gather_objects(memory_bytes))
+
+
 def _set_up_list(
     integrals: Integrals, basis: DeterminantList, chosen: ChosenDevice, world: Communicator, n_roots: int,
     criteria: Criteria, memory_bytes: float, threads: int,
-) -> SolveSetup:  # fmt: skip
+) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The same for a list of determinants: on CPUs elements are kept where they fit in half of the memory."""
     gpu = chosen.free_bytes is not None
     listed = ListHamiltonian(
@@ -126,25 +168,37 @@ def _set_up_list(
         rank_of=(world.rank, world.size),
     )  # fmt: skip
     peak_bytes = _meter(gpu)
-    rows: HamiltonianRows = listed
-    if gpu:
-        from tnplan.executor.sbd.cuda.list_steps import CupyList
+    if not gpu:
+        kept_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
+        pairs = listed.pairs_contributing
+        return _fitted(
+            listed, listed, kept_bytes, pairs, chosen, world, (n_roots, criteria, memory_bytes), peak_bytes
+        )
+    from tnplan.executor.sbd.cuda.list_steps import CupyList
 
-        rows = BatchedList(listed, CupyList(integrals.n_orbitals))
-        table_bytes = rows.size_bytes
-    else:
-        table_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
+    rows = BatchedList(listed, CupyList(integrals.n_orbitals))
+    return _fitted(
+        listed, rows, rows.size_bytes, rows.count(), chosen, world, (n_roots, criteria, memory_bytes),
+        peak_bytes,
+    )  # fmt: skip
+
+
+def _fitted(
+    listed: Listed, rows: HamiltonianRows, table_bytes: int, pairs: int, chosen: ChosenDevice,
+    world: Communicator, wanted: tuple[int, Criteria, float], peak_bytes: Callable[[], int | None],
+) -> SolveSetup[Any]:  # fmt: skip
+    """A list of which this rank makes `rows`, in the memory of a rank; `wanted`: roots, criteria, memory."""
+    n_roots, criteria, memory_bytes = wanted
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_list(listed, most, n_roots, criteria, memory_bytes))
-    counted = rows.count() if isinstance(rows, BatchedList) else listed.pairs_contributing
-    pairs = sum(world.gather_objects(counted))
-    device = "gpu" if gpu else "cpu"
+    gpu = chosen.free_bytes is not None
     backend = None
     if gpu or world.size > 1:
         backend = DistributedVectors(listed, chosen.ranks, lambda dtype: rows)
     return SolveSetup(
-        listed, backend, fit.criteria, fit.predicted_bytes, device, world.size, True, peak_bytes, pairs
-    )
+        listed, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size, True,
+        peak_bytes, sum(world.gather_objects(pairs)),
+    )  # fmt: skip
 
 
 def _on_gpu(product: ProductHamiltonian) -> Callable[[str], HamiltonianRows]:

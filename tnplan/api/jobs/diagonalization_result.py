@@ -15,10 +15,14 @@ from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
-from tnplan.executor.sbd.properties.measure import densities, string_sets, string_weights
+from tnplan.executor.sbd.properties.measure import (
+    FermionHamiltonian,
+    densities,
+    string_sets,
+    string_weights,
+)
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.solver.davidson import Solution
-from tnplan.executor.sbd.solver.solve import Hamiltonian
 from tnplan.planner.common.array_file import open_archive, read_array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
@@ -115,7 +119,7 @@ class Diagonalization:
 
 
 def consistent_densities(
-    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array], solution: Solution
+    hamiltonian: FermionHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
 ) -> tuple[Densities, ...]:
     """The reduced density matrices of states, whose energies are checked against the solve's."""
     matrices = tuple(densities(hamiltonian, state) for state in states)
@@ -128,7 +132,7 @@ def consistent_densities(
     return matrices
 
 
-def write_carry_over(carry: CarryOver, hamiltonian: Hamiltonian, states: list[Array]) -> None:
+def write_carry_over(carry: CarryOver, hamiltonian: FermionHamiltonian, states: list[Array]) -> None:
     """The strings of most weight in the mean over the states."""
     weights_of = [string_weights(hamiltonian, state) for state in states]
     means = [np.mean(sums, axis=0) for sums in zip(*weights_of, strict=True)]

@@ -42,7 +42,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
-from tnplan.executor.sbd.properties.measure import densities, occupations
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
@@ -299,7 +299,7 @@ def _hand_over(
     request: _Request,
     asked: _Solve,
     options: JobOptions,
-    setup: SolveSetup,
+    setup: SolveSetup[FermionHamiltonian],
     solution: Solution,
     measured: dict[str, Any],
 ) -> Diagonalization:
@@ -374,7 +374,7 @@ def _check_outputs(asked: _Solve, target: Path | None) -> None:
         check_writable(output, *inputs)
 
 
-def _described(setup: SolveSetup, space: Space) -> str:
+def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
     left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
     pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
