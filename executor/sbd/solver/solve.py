@@ -103,18 +103,18 @@ def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, o
 
 def solve(
     hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, n_roots: int = 1, *,
-    criteria: Criteria | None = None, penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed_precision: bool = False,
-    checkpoint: Path | None = None, resume: bool = False,
+    criteria: Criteria | None = None, penalty: SpinPenalty | None = None, start: Sequence[Array] = (),
+    mixed_precision: bool = False, checkpoint: Path | None = None, resume: bool = False,
     progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, energies with the core's: in Hartree, or as the words' coefficients are.
 
     `terms` are what the Hamiltonian is made of. Energies are those of H also with a penalty; residuals are
-    those of the operator that was diagonalized. `start` are states of the Hamiltonian's shape. With `mixed_precision`, early iterations over a product of
-    strings are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be
-    killed and resumed. `backend` says where vectors lie (default: here); on several ranks the call is
-    collective, `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises
-    InputError where the space has fewer states.
+    those of the operator that was diagonalized. `start` are states of the Hamiltonian's shape. With
+    `mixed_precision`, early iterations over a product of strings are in fp32; the last ones, and their
+    residuals, are in fp64. With `checkpoint` the solve can be killed and resumed. `backend` says where
+    vectors lie (default: here); on several ranks the call is collective, `hamiltonian` has the rank's rows,
+    and rank 0 alone has the states and needs `start`. Raises InputError where the space has fewer states.
     """
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
