@@ -27,17 +27,17 @@ class QubitHamiltonian(ListedRows):
     """The operator without its core among distinct strings in rising order, uint64 [string, W]."""
 
     def __init__(
-        self, terms: PauliTerms, strings: Array, *, threads: int | None = None, room_bytes: float = np.inf,
-        rank_of: tuple[int, int] = (0, 1),
+        self, terms: PauliTerms, strings: Array | StringTable, *, threads: int | None = None,
+        room_bytes: float = np.inf, rank_of: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
         """`room_bytes` is the memory that elements may take; 0: they are not even counted.
 
         `rank_of` is this rank and how many there are.
         """
         self.terms = terms
-        self.strings: StringTable = string_table(strings)
+        self.strings = strings if isinstance(strings, StringTable) else string_table(strings)
         dtype = np.dtype(np.complex128 if terms.is_complex else np.float64)
-        partition = partition_rows(np.ones(len(strings)), rank_of[1])
+        partition = partition_rows(np.ones(len(self.strings.words)), rank_of[1])
         super().__init__(dtype, threads or cores(), partition, rank_of[0])
         self._units = COMPLEX_UNITS if terms.is_complex else REAL_UNITS
         self.store(room_bytes)
@@ -45,6 +45,11 @@ class QubitHamiltonian(ListedRows):
     def among(self, chosen: Array) -> QubitHamiltonian:
         """The same among the strings of these numbers, which rise; its elements are kept."""
         return QubitHamiltonian(self.terms, self.strings.words[chosen], threads=self.threads)
+
+    def expectation(self, terms: PauliTerms, x: Array) -> float:
+        """The expectation value of another operator in a whole normalized state."""
+        other = QubitHamiltonian(terms, self.strings, threads=self.threads, room_bytes=0)
+        return terms.core + float(np.vdot(x, other.apply(x)).real)
 
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.qubits import qubit_kernel
