@@ -49,7 +49,9 @@ class QubitHamiltonian(ListedRows):
     def expectation(self, terms: PauliTerms, x: Array) -> float:
         """The expectation value of another operator in a whole normalized state."""
         other = QubitHamiltonian(terms, self.strings, threads=self.threads, room_bytes=0)
-        return terms.core + float(np.vdot(x, other.apply(x)).real)
+        # A real operator is symmetric: its value is the sum of those in the real and the imaginary part.
+        parts = (x.real, x.imag) if x.dtype.kind == "c" and not other.is_complex else (x,)
+        return terms.core + sum(float(np.vdot(part, other.apply(part)).real) for part in parts)
 
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.qubits import qubit_kernel
