@@ -33,11 +33,11 @@ from tnplan.planner.common.arrays import Array
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
-Kind = TypeVar("Kind", bound=Hamiltonian)
-Listed = TypeVar("Listed", ListHamiltonian, QubitHamiltonian)
-
 POOL_VECTORS = 1
 """Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans keeps one's room."""
+
+Kind = TypeVar("Kind", bound=Hamiltonian, covariant=True)
+Listed = TypeVar("Listed", bound=ListHamiltonian | QubitHamiltonian)
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,15 @@ class SolveSetup(Generic[Kind]):
     gathers: bool
     peak_bytes: Callable[[], int | None]
     pairs_contributing: int
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a solve is to find, and the memory of a rank for it."""
+
+    n_roots: int
+    criteria: Criteria
+    memory_bytes: float
 
 
 def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -129,25 +138,23 @@ def set_up_qubits(
     Elements are kept where they fit in half of the memory.
     """
     gpu = chosen.free_bytes is not None
-    memory_bytes = _memory(chosen, world, memory_bytes)
+    wanted = _Wanted(n_roots, criteria, _memory(chosen, world, memory_bytes))
+    room_bytes = wanted.memory_bytes / 2
     listed = QubitHamiltonian(
-        terms, strings, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
+        terms, strings, threads=threads, room_bytes=0 if gpu else room_bytes,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
     peak_bytes = _meter(gpu)
     if not gpu:
         kept_bytes = listed.strings.size_bytes + terms.size_bytes + listed.elements_bytes
-        pairs = listed.pairs_contributing
-        return _fitted(
-            listed, listed, kept_bytes, pairs, chosen, world, (n_roots, criteria, memory_bytes), peak_bytes
-        )
+        counted = kept_bytes, listed.pairs_contributing
+        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
 
-    on_gpu = GpuQubits(listed, memory_bytes / 2)
+    rows = GpuQubits(listed, room_bytes)
     return _fitted(
-        listed, on_gpu, on_gpu.size_bytes, on_gpu.pairs_contributing, chosen, world,
-        (n_roots, criteria, memory_bytes), peak_bytes,
-    )  # fmt: skip
+        listed, rows, (rows.size_bytes, rows.pairs_contributing), wanted, chosen, world, peak_bytes
+    )
 
 
 def _memory(chosen: ChosenDevice, world: Communicator, memory_bytes: float) -> float:
@@ -167,30 +174,27 @@ def _set_up_list(
         integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
-    peak_bytes = _meter(gpu)
+    peak_bytes, wanted = _meter(gpu), _Wanted(n_roots, criteria, memory_bytes)
     if not gpu:
         kept_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
-        pairs = listed.pairs_contributing
-        return _fitted(
-            listed, listed, kept_bytes, pairs, chosen, world, (n_roots, criteria, memory_bytes), peak_bytes
-        )
+        counted = kept_bytes, listed.pairs_contributing
+        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
     from tnplan.executor.sbd.cuda.list_steps import CupyList
 
     rows = BatchedList(listed, CupyList(integrals.n_orbitals))
-    return _fitted(
-        listed, rows, rows.size_bytes, rows.count(), chosen, world, (n_roots, criteria, memory_bytes),
-        peak_bytes,
-    )  # fmt: skip
+    return _fitted(listed, rows, (rows.size_bytes, rows.count()), wanted, chosen, world, peak_bytes)
 
 
 def _fitted(
-    listed: Listed, rows: HamiltonianRows, table_bytes: int, pairs: int, chosen: ChosenDevice,
-    world: Communicator, wanted: tuple[int, Criteria, float], peak_bytes: Callable[[], int | None],
-) -> SolveSetup[Any]:  # fmt: skip
-    """A list of which this rank makes `rows`, in the memory of a rank; `wanted`: roots, criteria, memory."""
-    n_roots, criteria, memory_bytes = wanted
+    listed: Listed, rows: HamiltonianRows, counted: tuple[int, int], wanted: _Wanted, chosen: ChosenDevice,
+    world: Communicator, peak_bytes: Callable[[], int | None],
+) -> SolveSetup[Listed]:  # fmt: skip
+    """A list of which this rank makes `rows`, fitted in its memory; `counted`: bytes of tables, and pairs."""
+    table_bytes, pairs = counted
     most = max(world.gather_objects(table_bytes))
-    fit = agree(world, lambda: fit_list(listed, most, n_roots, criteria, memory_bytes))
+    fit = agree(
+        world, lambda: fit_list(listed, most, wanted.n_roots, wanted.criteria, wanted.memory_bytes)
+    )
     gpu = chosen.free_bytes is not None
     backend = None
     if gpu or world.size > 1:
