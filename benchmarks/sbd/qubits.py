@@ -151,16 +151,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of a rank (default: all cores)")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    rows = []
+    document = json.loads(options.output.read_text()) if options.output.exists() else {}
+    rows: list[dict[str, Any]] = []
+    document[f"{options.device}, {options.threads or 'all'} threads"] = {
+        "date": str(date.today()), "goal": GOAL, "rows": rows,
+        "environment": {**host_facts(), "commit": commit()},
+    }  # fmt: skip
     for name in CASES:
         if options.case in name:
             rows.append(measured(name, options.device, options.threads))
             print(json.dumps(rows[-1]), flush=True)
-    document = json.loads(options.output.read_text()) if options.output.exists() else {}
-    key = f"{options.device}, {options.threads or 'all'} threads"
-    environment = {**host_facts(), "commit": commit()}
-    document[key] = {"date": str(date.today()), "goal": GOAL, "rows": rows, "environment": environment}
-    write_text(options.output, json.dumps(document, indent=1) + "\n")
+            write_text(options.output, json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 The case is the one with which the addon introduces itself: N2 in 6-31G at 1 Angstrom with two frozen orbitals
 (10 electrons in 16 orbitals), 10,000 uniform random samples, 300 of them in a batch, strings of both spins
-for each, 5 iterations at most. The addon solves with PySCF, as by default; PySCF makes the integrals. Both run
-in turn, in one process on the same cores, once before times are taken. Energies are compared for each seed.
+for each, 5 iterations at most. The addon solves with PySCF, as by default; PySCF makes the integrals. Both
+run in turn, in one process on the same cores, once before times are taken. Energies are compared for each
+seed.
 Goals: at most half of the addon's time; energies within 1e-6 Ha.
 """
 

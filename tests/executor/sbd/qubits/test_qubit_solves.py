@@ -81,6 +81,19 @@ def test_the_lowest_state_lies_in_another_sector_than_the_lowest_string() -> Non
     np.testing.assert_allclose(found.energies, expected, atol=1e-9)
 
 
+def test_strings_that_hardly_couple_are_solved_in_few_steps() -> None:
+    """A diagonal operator over its own gaps gives the state itself: corrections must not lie along it."""
+    n, chance = 20, np.random.default_rng(3)
+    terms: list[Term] = [("ZZ", (p, q), float(chance.standard_normal())) for p in range(n) for q in range(p)]
+    terms += [("XX", (q, q + 1), 1.0) for q in range(n - 1)]
+    strings = sorted(chance.choice(2**n, 500, replace=False).tolist())
+    expected = np.linalg.eigvalsh(reference_among(terms, strings))[0]
+    found = tnplan.diagonalize_qubits(as_text(terms), texts_of(strings, n), **TIGHT)
+    assert found.solution.converged
+    assert found.solution.steps <= 20
+    np.testing.assert_allclose(found.energies[0], expected, atol=1e-9)
+
+
 def test_degenerate_states_are_all_found() -> None:
     terms = chain_terms(9)
     strings = [string for string in range(2**9) if string.bit_count() in (4, 5)]

@@ -46,6 +46,8 @@ VERSION = 1
 SIDES = ("right", "left")
 """Where in a bit string qubit 0 may be."""
 SHOWN_ENERGIES = 4
+MOST_STRINGS = 2**31 - 1
+"""Strings have numbers of 32 bits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,16 +212,18 @@ def _prepare(asked: _Asked, options: JobOptions) -> _Request:
         for path in (target, target.with_suffix(".json")):
             check_writable(path, asked.hamiltonian, asked.strings, asked.start)
     strings = _read_strings(asked)
-    n_qubits = strings.bits.shape[1]
+    n_strings, n_qubits = strings.bits.shape
+    if n_strings > MOST_STRINGS:
+        raise InputError("strings", f"are {n_strings}", f"give {MOST_STRINGS} at most")
     place = str(asked.hamiltonian) if isinstance(asked.hamiltonian, Path) else "hamiltonian"
     terms = pauli_terms(given_operator(asked.hamiltonian, n_qubits, "hamiltonian"), place)
     sums: Sequence[PauliSum] = ()
     if not isinstance(asked.observables, Sequence) or len(asked.observables):
         sums, _ = given_observables(asked.observables, n_qubits)
-    check_roots(asked.roots, len(strings.bits), "strings")
+    check_roots(asked.roots, n_strings, "strings")
     return _Request(
         terms, words_of(strings.bits), [pauli_terms(one, "--observable") for one in sums],
-        given_states(asked.start, (len(strings.bits),), terms.is_complex),
+        given_states(asked.start, (n_strings,), terms.is_complex),
     )  # fmt: skip
 
 
