@@ -70,7 +70,10 @@ def drawn(n: int, count: int, reach: int) -> Array:
             q = (p + chance.integers(1, reach + 1, len(rows))) % n
             q = np.where(moved, q, p)
             rows[each, p], rows[each, q] = rows[each, q].copy(), rows[each, p].copy()
-        found = np.unique(np.concatenate([found, rows]), axis=0)
+        every = np.concatenate([found, rows])
+        # Rows as bytes sort as they do as booleans, and much faster.
+        packed = np.packbits(every, axis=1)
+        found = every[np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True)[1]]
     return found[np.sort(chance.choice(len(found), count, replace=False))]
 
 
