@@ -65,6 +65,13 @@ def of_list_rows() -> Iterator[Defines]:
         yield list_defines(n_orbitals, counting)
 
 
+def of_qubit_rows() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.qubit_steps import qubit_defines
+
+    for n_words, is_complex in product((1, 2, 3), (False, True)):
+        yield qubit_defines(n_words, is_complex)
+
+
 def of_pauli() -> Iterator[Defines]:
     from tnplan.executor.pauli.cuda.table import pauli_defines
 
@@ -184,6 +191,7 @@ CASES = {
     "sbd/cuda/excite.cu": of_excite,
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
     "sbd/cuda/list_rows.cu": of_list_rows,
+    "sbd/cuda/qubit_rows.cu": of_qubit_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
     "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
