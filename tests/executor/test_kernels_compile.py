@@ -170,6 +170,14 @@ def of_state_program() -> Iterator[Defines]:
     yield {**defines, "NEIGHBOURS": 2}
 
 
+def of_state_words() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.words import LEAST_BITS, TILE_BITS, words_defines
+
+    for dtype in DTYPES[2:]:
+        for bits in (LEAST_BITS, TILE_BITS[dtype]):
+            yield words_defines(dtype, bits)
+
+
 def of_state_swap() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.bit_swap import swap_defines
 
@@ -196,6 +204,7 @@ CASES = {
     "statevector/cuda/pass.cu": of_state_pass,
     "statevector/cuda/program.cu": of_state_program,
     "statevector/cuda/swap.cu": of_state_swap,
+    "statevector/cuda/words.cu": of_state_words,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }

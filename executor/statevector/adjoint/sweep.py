@@ -7,8 +7,9 @@ derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy as np
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
-from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -54,12 +56,22 @@ class AdjointState(StateVector, Protocol):
     def twin(self) -> AdjointState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
 
+    def assign(self, source: Any) -> None:
+        """Take the amplitudes of another state."""
+
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """See that `prepare` finds compiled kernels for passes that come, each so many times, where a device
+        has such and they save time."""
+
+    def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> Sequence[Any]:
+        """What another state has prepared for steps, for this one; collective."""
+
     def add_word(self, source: Any, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i: bits of the index in masks."""
 
-    def between(self, other: Any, words: Sequence[tuple[int, int]]) -> Array:
+    def between(self, other: Any, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
         """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b those of the other
-        state."""
+        state; a device goes on until what is returned asks for the sums."""
 
 
 def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> list[Derivative]:
@@ -86,13 +98,16 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
     """
     segments = derivative_segments(gates)
     sweep = _Sweep(simulator, observable)
-    found: dict[tuple[int, int], float] = {}
-    undone = len(gates)
-    for segment in segments:
-        sweep.undo(gates[segment.stop : undone])
-        undone = segment.stop
+    stops = [len(gates), *(segment.stop for segment in segments)]
+    plans = sweep.plans([gates[stop:undone] for undone, stop in pairwise(stops)])
+    waiting = []
+    for segment, plan in zip(segments, plans, strict=True):
+        sweep.undo(plan)
         words = [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
-        values = iter(sweep.values(words))
+        waiting.append(sweep.values(words))
+    found: dict[tuple[int, int], float] = {}
+    for segment, read in zip(segments, waiting, strict=True):
+        values = iter(read())
         for parameter in segment.parameters:
             total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
             found[parameter.gate, parameter.number] = 2.0 * complex(total).real
@@ -109,7 +124,7 @@ class _Sweep:
         self._where, self._mode, self._n_qubits = simulator.where, simulator.mode, simulator.n_qubits
         final: Any = simulator.state
         self._psi, self._lambda = final.twin(), final.twin()
-        self._psi.load(final.part())
+        self._psi.assign(final)
         for x, z, coefficient in observable.masks():
             factor = coefficient * 1j ** ((x & z).bit_count() & 3)
             self._lambda.add_word(self._psi, self._mask(x), self._mask(z), factor)
@@ -118,23 +133,31 @@ class _Sweep:
         """The mask of bits of the index for one of qubits."""
         return sum(1 << self._where[qubit] for qubit in range(self._n_qubits) if qubits >> qubit & 1)
 
-    def values(self, words: Sequence[tuple[int, int]]) -> list[complex]:
-        """<lambda| P |psi> of Pauli words."""
-        masks = [(self._mask(x), self._mask(z)) for x, z in words]
-        found = self._psi.between(self._lambda, masks).tolist()
-        return [1j ** ((x & z).bit_count() & 3) * value for (x, z), value in zip(words, found, strict=True)]
+    def plans(self, parts: Sequence[Sequence[Gate]]) -> list[PassPlan]:
+        """The passes that undo parts of the circuit, one part after another."""
+        where, found = self._where, []
+        for gates in parts:
+            inverse = [_inverse(from_gate(gate)) for gate in reversed(gates)]
+            found.append(compile_gates(inverse, where, self._psi.tile, self._mode, self._psi.n_bits))
+            where = found[-1].after
+        self._psi.compile_repeated([one for plan in found for one in plan.passes], times=2)
+        return found
 
-    def undo(self, gates: Sequence[Gate]) -> None:
+    def undo(self, plan: PassPlan) -> None:
         """Take both states back to before some gates."""
-        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates)]
-        if not inverse:
-            return
-        n_inside = self._psi.n_bits
-        plan = compile_gates(inverse, self._where, self._psi.tile, self._mode, n_inside)
-        for state in (self._psi, self._lambda):
-            for step in state.prepare(plan.steps, again=False):
+        prepared = self._psi.prepare(plan.steps, again=False)
+        for state, steps in (
+            (self._psi, prepared), (self._lambda, self._lambda.rebound(plan.steps, prepared))
+        ):  # fmt: skip
+            for step in steps:
                 state.apply(step)
         self._where = plan.after
+
+    def values(self, words: Sequence[tuple[int, int]]) -> Callable[[], list[complex]]:
+        """<lambda| P |psi> of Pauli words now, from what is returned."""
+        read = self._psi.between(self._lambda, [(self._mask(x), self._mask(z)) for x, z in words])
+        powers = [1j ** ((x & z).bit_count() & 3) for x, z in words]
+        return lambda: [power * value for power, value in zip(powers, read().tolist(), strict=True)]
 
 
 def _inverse(gate: MultiplexedGate) -> MultiplexedGate:

@@ -5,7 +5,8 @@ Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from tnplan.executor.statevector.codegen.pass_program import (
 )
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
+from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -59,6 +61,11 @@ CLUSTER_GROUPS = 8
 """Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
+COMPILING_S = 0.25
+"""Seconds that a kernel of a pass takes to be compiled beside others."""
+SLOWER_BY_TABLES = 4.0
+"""Copies of the state by which a pass read from tables takes longer than a compiled one."""
+COPIED_BYTES_PER_S = 2.5e12
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 REGISTER_BITS = 4
@@ -73,6 +80,13 @@ MOST_BLOCKS = 132 * 16
 """Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
+
+
+Defines = tuple[tuple[str, str], ...]
+
+
+def _key(defines: Mapping[str, str | int]) -> Defines:
+    return tuple((name, str(value)) for name, value in sorted(defines.items()))
 
 
 def most_targets(item: Pass) -> int:
@@ -161,6 +175,7 @@ class ProgramLaunch:
     ) -> None:  # fmt: skip
         """Blocks come `together` as many at a time."""
         self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
+        self._size_bytes = size_bytes
         self._threads, self._tables, self._together = threads, tables, together
         attributes = cupy.cuda.Device().attributes
         most = max(1, PROGRAM_THREADS // threads)
@@ -175,6 +190,14 @@ class ProgramLaunch:
         )
         self._part_blocks = part
         self.whole = self._launch((), 0, whole, size_bytes)
+
+    def on(self, amplitudes: Array) -> ProgramLaunch:
+        """The same pass over other amplitudes."""
+        (_, base), after = self._arguments
+        return ProgramLaunch(
+            self._kernel, self._n_bits, self._held, self._threads, self._size_bytes,
+            ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self._together,
+        )  # fmt: skip
 
     def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
         """The launch of a part of the tiles, which leaves room for an exchange."""
@@ -216,6 +239,8 @@ class CupyState:
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
         self._most_targets = 1
         """Of the passes read from tables so far."""
+        self._compiled: set[Defines] = set()
+        """The definitions of kernels that passes take even where these are not done again."""
         self.restart()
 
     def restart(self) -> None:
@@ -227,12 +252,16 @@ class CupyState:
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
 
-        No kernel is compiled for passes that are not done again.
+        No kernel is compiled for passes that are not done again, but those of `compile_repeated`.
         """
         passes = [step for step in steps if isinstance(step, Pass)]
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
-        programs = [self._program(item, least) if again else None for item in passes]
+        programs = [self._program(item, least) if again or self._compiled else None for item in passes]
+        if not again:
+            programs = [
+                made if made is not None and _key(made[1]) in self._compiled else None for made in programs
+            ]
         of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
         self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
         compile_ahead(
@@ -248,6 +277,16 @@ class CupyState:
             else self._launch(*made, item.held)
             for item, made in zip(passes, programs, strict=True)
         ]
+
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """Compile the kernels of passes that are done so many times each, where that saves more than it
+        takes; `prepare` takes these kernels."""
+        made = [program[1] for item in passes if (program := self._program(item)) is not None]
+        saved_s = times * SLOWER_BY_TABLES * 2 * self.amplitudes.nbytes / COPIED_BYTES_PER_S
+        uses = Counter(map(_key, made))
+        worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
+        compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
+        self._compiled |= worth.keys()
 
     def _program(self, item: Pass, least: int = 1) -> tuple[PassProgram, dict[str, str | int]] | None:
         """The program of a pass and its definitions; None where its tables are read instead.
@@ -309,6 +348,15 @@ class CupyState:
             cupy.asarray(tables.places.astype(np.int32)), cupy.asarray(tables.values.astype(self.dtype)),
             cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
         )  # fmt: skip
+
+    def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:
+        """What another state of the same size has prepared for steps, for this one."""
+        return [
+            item.on(self.amplitudes)
+            if isinstance(item, ProgramLaunch)
+            else (item[0], (self.amplitudes, *item[1][1:]))
+            for item in prepared
+        ]
 
     def is_divisible(self, prepared: Any) -> bool:
         """Whether `bind_part` can divide a pass."""
@@ -377,6 +425,32 @@ class CupyState:
             (blocks,), (MEASURE_THREADS,), (local, others, np.int64(count), np.int64(x), np.int64(z), out)
         )
         return complex(out.get().sum())
+
+    def twin(self) -> CupyState:
+        """Another state of the same size, all of whose amplitudes are zero."""
+        found = CupyState(self.n_bits, self.dtype, self.rank, self.tile, self.programs_from)
+        found.amplitudes.fill(0)
+        return found
+
+    def assign(self, source: CupyState) -> None:
+        """Take the amplitudes of another state."""
+        self.amplitudes[...] = source.amplitudes
+
+    def add_word(self, source: CupyState, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
+        add_word(self.amplitudes, source.amplitudes, x, z, factor)
+
+    def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
+        """The same for others[i] at first + (i ^ x)."""
+        add_word(self.amplitudes[first : first + len(others)], others, x, z, factor)
+
+    def between(self, other: CupyState, words: Sequence[tuple[int, int]]) -> Callable[[], NDArray[Any]]:
+        """Launch, for each pair of masks, the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other
+        state; returns what waits for the sums."""
+        if self.n_bits < LEAST_BITS:
+            found = np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
+            return lambda: found
+        return between(self.amplitudes, other.amplitudes, words)
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
         grid = max(1, min(MOST_BLOCKS, blocks))

@@ -9,6 +9,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.planner.common.errors import InputError
@@ -88,6 +89,38 @@ def test_threads_and_single_precision() -> None:
     assert np.abs(values[0]).max() > 1e-3
 
 
+@needs_gpus(1)
+@pytest.mark.parametrize(("precision", "rounding"), [("fp64", 1e-12), ("fp32", 1e-5)])
+@pytest.mark.parametrize("n_qubits", [6, 14, 19])
+def test_a_gpu_gives_what_a_cpu_gives(n_qubits: int, precision: str, rounding: float) -> None:
+    """From tables and from compiled passes, and with words of many qubits."""
+    circuit = random_circuit(n_qubits, 5 * n_qubits, 3)
+    observable = "0.5*X0 Y1 + 0.3*Z3 - " + " ".join(f"X{qubit}" for qubit in range(n_qubits))
+    wanted, found = (
+        tnplan.simulate(circuit, observable=observable, gradient=True, device=device, precision=one).answer
+        for device, one in (("cpu", "fp64"), ("gpu", precision))
+    )
+    assert wanted.gradient is not None and found.gradient is not None
+    assert abs(wanted.expectation - found.expectation) < rounding
+    for here, there in zip(wanted.gradient, found.gradient, strict=True):
+        assert abs(here.derivative - there.derivative) < rounding, here
+    state = tnplan.simulate(circuit, observable=observable, gradient=True, device="gpu").simulator.array()
+    np.testing.assert_allclose(state, state_vector(circuit).reshape(-1), atol=1e-12)
+
+
+@needs_gpus(1)
+def test_repeated_passes_are_compiled_where_that_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.statevector.cuda import state as module
+
+    circuit = random_circuit(18, 80, 1)
+    found = []
+    for compiling_s in (1e9, 0.0):
+        monkeypatch.setattr(module, "COMPILING_S", compiling_s)
+        done = tnplan.simulate(circuit, observable="Z0 X5", gradient=True, device="gpu")
+        found.append([one.derivative for one in done.answer.gradient or ()])
+    np.testing.assert_allclose(*found, atol=1e-13)
+
+
 def test_the_final_state_stays() -> None:
     circuit = random_circuit(6, 30, 2)
     done = tnplan.simulate(circuit, observable="Z0", gradient=True, amplitudes=("000000",), device="cpu")
@@ -121,8 +154,6 @@ def test_refusals() -> None:
     turned = gate("rx", (0,), (0.3,))
     with pytest.raises(InputError, match="observable"):
         tnplan.simulate(circuit, gradient=True, device="cpu")
-    with pytest.raises(InputError, match="CPU"):
-        tnplan.simulate(circuit, observable="Z0", gradient=True, device="gpu")
     with pytest.raises(InputError, match="another state"):
         tnplan.simulate(circuit, observable="Z0", gradient=True, device="cpu", depolarize=0.1, shots=3)
     middle = CircuitProgram(1, 1, (turned, Measurement(0, 0), turned))

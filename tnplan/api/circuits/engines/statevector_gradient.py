@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
 
-GRADIENTS = "gradients by state vectors"
 NO_BITS = np.zeros(0, np.uint8)
 
 
@@ -38,20 +36,20 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         compile_soon([COVERS])
 
     def needs(_: None, n_ranks: int, threads: int) -> Needs:
-        needed = state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
-        return replace(needed, cpu_only=GRADIENTS)
+        return state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
 
     def work(rank: Rank, _: None) -> Outcome:
-        state = open_state(rank, n, options.dtype, gradient=True)
-        simulator = Simulator(state, n, seed=0)
-        simulator.run(prepare_program(gates.gates), NO_BITS)
         values, rows = [], []
-        for number, one in enumerate(question.sums, 1):
-            values.append(simulator.expectation(one).real)
-            found = adjoint_gradient(simulator, gates.gates, one)
-            rows.append(by_parameters(found, gates.gates, question.names))
-            if len(question.sums) > 1:
-                rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
+        with rank.on_stream():
+            state = open_state(rank, n, options.dtype, gradient=True)
+            simulator = Simulator(state, n, seed=0)
+            simulator.run(prepare_program(gates.gates), NO_BITS)
+            for number, one in enumerate(question.sums, 1):
+                values.append(simulator.expectation(one).real)
+                found = adjoint_gradient(simulator, gates.gates, one)
+                rows.append(by_parameters(found, gates.gates, question.names))
+                if len(question.sums) > 1:
+                    rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
         end_state(rank, state)
         details = {"device": rank.device.name, "ranks": rank.world.size}
         value = values[0] if question.is_single else np.array(values)
