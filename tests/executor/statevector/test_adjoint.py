@@ -100,7 +100,8 @@ def test_a_gpu_gives_what_a_cpu_gives(n_qubits: int, precision: str, rounding: f
         tnplan.simulate(circuit, observable=observable, gradient=True, device=device, precision=one).answer
         for device, one in (("cpu", "fp64"), ("gpu", precision))
     )
-    assert wanted.gradient is not None and found.gradient is not None
+    assert wanted.gradient is not None
+    assert found.gradient is not None
     assert abs(wanted.expectation - found.expectation) < rounding
     for here, there in zip(wanted.gradient, found.gradient, strict=True):
         assert abs(here.derivative - there.derivative) < rounding, here
