@@ -199,6 +199,7 @@ CASES = {
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
     "pauli/cuda/table.cu": of_pauli,
     "pauli/cuda/rotations.cu": of_pauli_turns,
+    "pauli/cuda/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
     "statevector/cuda/measure.cu": of_state_measure,
     "statevector/cuda/pass.cu": of_state_pass,
