@@ -98,8 +98,8 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
     """
     segments = derivative_segments(gates)
     sweep = _Sweep(simulator, observable)
-    stops = [len(gates), *(segment.stop for segment in segments)]
-    plans = sweep.plans([gates[stop:undone] for undone, stop in pairwise(stops)])
+    places = [len(gates), *(segment.place for segment in segments)]
+    plans = sweep.plans([gates[place:undone] for undone, place in pairwise(places)])
     waiting = []
     for segment, plan in zip(segments, plans, strict=True):
         sweep.undo(plan)

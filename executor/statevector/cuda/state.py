@@ -241,6 +241,8 @@ class CupyState:
         """Of the passes read from tables so far."""
         self._compiled: set[Defines] = set()
         """The definitions of kernels that passes take even where these are not done again."""
+        self._made: dict[int, tuple[Pass, tuple[PassProgram, dict[str, str | int]] | None]] = {}
+        """The programs of passes that `compile_repeated` looked at."""
         self.restart()
 
     def restart(self) -> None:
@@ -281,7 +283,8 @@ class CupyState:
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
         """Compile the kernels of passes that are done so many times each, where that saves more than it
         takes; `prepare` takes these kernels."""
-        made = [program[1] for item in passes if (program := self._program(item)) is not None]
+        self._made = {id(item): (item, self._program(item)) for item in passes}
+        made = [program[1] for _, program in self._made.values() if program is not None]
         saved_s = times * SLOWER_BY_TABLES * 2 * self.amplitudes.nbytes / COPIED_BYTES_PER_S
         uses = Counter(map(_key, made))
         worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
@@ -295,6 +298,8 @@ class CupyState:
         """
         if self.n_bits < self.programs_from or len(item.steps) < least or not self.tile.register_bits:
             return None
+        if id(item) in self._made:
+            return self._made[id(item)][1]
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
         made = make_program(item, bits, self.tile.register_bits, item_bytes)

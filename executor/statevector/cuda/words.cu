@@ -30,7 +30,7 @@ __device__ __forceinline__ double flipped(double number, unsigned odd) {
 // out[block * n_words + k] = the part of the tiles of this block in the sum over i of (-1)^|z & i| conj(others[i ^ x])
 // own[i], real and imaginary part, for word k. A tile of `others` lies in shared memory, that of `own` in registers.
 // starts[row]: where a run of 2^run_bits amplitudes of a tile begins; far: the bits of a tile's number. All words have
-// the same bits `far_x` of x outside of a tile. A thread adds up its amplitudes of a tile in REAL, all else is double.
+// the same bits `far_x` of x outside of a tile; those with the same x in it, next to each other, share products. A thread adds up its amplitudes of a tile in REAL, all else is double.
 extern "C" __global__ void __launch_bounds__(THREADS)
     between(const Amplitude *__restrict__ own, const Amplitude *__restrict__ others, Index n_tiles,
             const int *__restrict__ far, int n_far, const Index *__restrict__ starts, int run_bits, Index far_x,
@@ -53,20 +53,34 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             tile[i] = others[at ^ far_x];
         }
         __syncthreads();
+        REAL p[IN_THREAD], q[IN_THREAD], all_p = 0, all_q = 0;
+        unsigned x = ~0u;
 #pragma unroll 1
         for (int k = 0; k < n_words; ++k) {
             const Word word = words[k];
-            REAL p = 0, q = 0;
+            if (word.x != x) {
+                x = word.x;
+                all_p = all_q = 0;
 #pragma unroll
-            for (int j = 0; j < IN_THREAD; ++j) {
-                const unsigned i = threadIdx.x + j * THREADS;
-                const Amplitude b = tile[i ^ word.x];
-                const unsigned odd = __popc(i & word.z);
-                p += flipped(b.x * a[j].x + b.y * a[j].y, odd);
-                q += flipped(b.x * a[j].y - b.y * a[j].x, odd);
+                for (int j = 0; j < IN_THREAD; ++j) {
+                    const Amplitude b = tile[(threadIdx.x + j * THREADS) ^ x];
+                    all_p += p[j] = b.x * a[j].x + b.y * a[j].y;
+                    all_q += q[j] = b.x * a[j].y - b.y * a[j].x;
+                }
             }
-            const unsigned odd = __popcll(word.far & base);
-            double re = flipped((double)p, odd), im = flipped((double)q, odd);
+            REAL own_p = all_p, own_q = all_q;
+            const unsigned z = word.z / THREADS;
+            if (z) {
+                own_p = own_q = 0;
+#pragma unroll
+                for (int j = 0; j < IN_THREAD; ++j) {
+                    const unsigned odd = __popc(j & z);
+                    own_p += flipped(p[j], odd);
+                    own_q += flipped(q[j], odd);
+                }
+            }
+            const unsigned odd = __popcll(word.far & base) + __popc(threadIdx.x & word.z);
+            double re = flipped((double)own_p, odd), im = flipped((double)own_q, odd);
 #pragma unroll
             for (int step = 16; step > 0; step /= 2) {
                 re += __shfl_xor_sync(ALL, re, step);

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WordGroup:
-    """Words, by their numbers, that tiles on the bits `held`, rising, have inside, but for `far_x`.
+    """Words, by their numbers and by rising x, that tiles on the bits `held`, rising, have inside.
 
     All of them have the same bits of x outside of a tile, those of `far_x`.
     """
@@ -46,6 +46,7 @@ def word_groups(
         while held.bit_count() < tile_bits:
             held |= 1 << next(free)
         bits = tuple(bit for bit in range(n_bits) if held >> bit & 1)
-        groups.append(WordGroup(bits, far_x & ~held, tuple(chosen)))
+        by_x = sorted(chosen, key=lambda number: words[number][0])
+        groups.append(WordGroup(bits, far_x & ~held, tuple(by_x)))
         left = [number for number in left if number not in set(chosen)]
     return groups
