@@ -171,10 +171,11 @@ def of_state_program() -> Iterator[Defines]:
 
 
 def of_state_words() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.words import LEAST_BITS, TILE_BITS, words_defines
+    from tnplan.executor.statevector.cuda.words import LEAST_BITS, words_defines
+    from tnplan.executor.statevector.scheduling.gpu_tiles import WORD_TILE_BITS
 
     for dtype in DTYPES[2:]:
-        for bits in (LEAST_BITS, TILE_BITS[dtype]):
+        for bits in (LEAST_BITS, WORD_TILE_BITS[dtype]):
             yield words_defines(dtype, bits)
 
 

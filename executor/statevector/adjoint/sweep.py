@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
-from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, compile_gates
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -98,13 +98,11 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
     """
     segments = derivative_segments(gates)
     sweep = _Sweep(simulator, observable)
-    places = [len(gates), *(segment.place for segment in segments)]
-    plans = sweep.plans([gates[place:undone] for undone, place in pairwise(places)])
+    plans = sweep.plans(gates, segments)
     waiting = []
     for segment, plan in zip(segments, plans, strict=True):
         sweep.undo(plan)
-        words = [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
-        waiting.append(sweep.values(words))
+        waiting.append(sweep.values(words_of(segment)))
     found: dict[tuple[int, int], float] = {}
     for segment, read in zip(segments, waiting, strict=True):
         values = iter(read())
@@ -133,13 +131,9 @@ class _Sweep:
         """The mask of bits of the index for one of qubits."""
         return sum(1 << self._where[qubit] for qubit in range(self._n_qubits) if qubits >> qubit & 1)
 
-    def plans(self, parts: Sequence[Sequence[Gate]]) -> list[PassPlan]:
-        """The passes that undo parts of the circuit, one part after another."""
-        where, found = self._where, []
-        for gates in parts:
-            inverse = [_inverse(from_gate(gate)) for gate in reversed(gates)]
-            found.append(compile_gates(inverse, where, self._psi.tile, self._mode, self._psi.n_bits))
-            where = found[-1].after
+    def plans(self, gates: Sequence[Gate], segments: Sequence[DerivativeSegment]) -> list[PassPlan]:
+        """The passes that go back to the place of each segment from the one after it."""
+        found = plans_back(gates, segments, self._where, self._psi.tile, self._mode, self._psi.n_bits)
         self._psi.compile_repeated([one for plan in found for one in plan.passes], times=2)
         return found
 
@@ -158,6 +152,25 @@ class _Sweep:
         read = self._psi.between(self._lambda, [(self._mask(x), self._mask(z)) for x, z in words])
         powers = [1j ** ((x & z).bit_count() & 3) for x, z in words]
         return lambda: [power * value for power, value in zip(powers, read().tolist(), strict=True)]
+
+
+def plans_back(
+    gates: Sequence[Gate], segments: Sequence[DerivativeSegment], where: tuple[int, ...], tile: Tile,
+    mode: str, n_inside: int,
+) -> list[PassPlan]:  # fmt: skip
+    """The passes that go back to the place of each segment from the one after it, qubit q at bit where[q]."""
+    places = [len(gates), *(segment.place for segment in segments)]
+    found: list[PassPlan] = []
+    for undone, place in pairwise(places):
+        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
+        found.append(compile_gates(inverse, where, tile, mode, n_inside))
+        where = found[-1].after
+    return found
+
+
+def words_of(segment: DerivativeSegment) -> list[tuple[int, int]]:
+    """The masks over qubits of all words of a segment, in order."""
+    return [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
 
 
 def _inverse(gate: MultiplexedGate) -> MultiplexedGate:

@@ -31,6 +31,7 @@ from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
+from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -45,10 +46,6 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (
 )
 REALS = {"complex64": "float", "complex128": "double"}
 """The C type of real and imaginary parts."""
-TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
-"""64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
-PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
-"""Those of compiled passes."""
 PROGRAM_THREADS = 512
 """Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
 PROGRAMS_FROM = 18

@@ -15,6 +15,7 @@ from cupy.cuda import driver
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.word_tiles import WordGroup, word_groups
 
@@ -25,12 +26,6 @@ Masks = Sequence[tuple[int, int]]
 
 WORDS_FILE = Path(__file__).parent / "words.cu"
 REALS = {"complex64": "float", "complex128": "double"}
-TILE_BITS = {"complex64": 13, "complex128": 12}
-"""64 KiB of shared memory, so that two blocks share a multiprocessor."""
-RUN_BITS = {"complex64": 4, "complex128": 3}
-"""Runs of 128 bytes."""
-MOST_WORDS = 64
-"""Words that one launch sums: their sums of each warp are in shared memory."""
 MOST_THREADS = 512
 LEAST_BITS = 5
 """A block has a warp or more."""
@@ -46,7 +41,7 @@ def words_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
 
 def tile_bits_of(dtype: str, n_bits: int) -> int:
     """The bits of a tile of a state of so many."""
-    return min(n_bits, TILE_BITS[dtype])
+    return min(n_bits, WORD_TILE_BITS[dtype])
 
 
 def between_bytes(dtype: str, tile_bits: int, n_words: int) -> int:
@@ -62,7 +57,7 @@ def between(own: Array, others: Array, words: Masks) -> Callable[[], NDArray[Any
     """
     n_bits, dtype = len(own).bit_length() - 1, own.dtype.name
     tile_bits = tile_bits_of(dtype, n_bits)
-    groups = word_groups(words, n_bits, tile_bits, min(RUN_BITS[dtype], tile_bits), MOST_WORDS)
+    groups = word_groups(words, n_bits, tile_bits, min(WORD_RUN_BITS[dtype], tile_bits), MOST_WORDS)
     launched = [(group, _launch(own, others, words, group)) for group in groups]
 
     def values() -> NDArray[Any]:
@@ -109,7 +104,8 @@ def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
 
 def add_word(out: Array, source: Array, x: int, z: int, factor: complex) -> None:
     """Add `factor` (-1)^|z & (i ^ x)| source[i ^ x] to out[i] for all i."""
-    kernel = load_kernel(WORDS_FILE, "add_word", words_defines(out.dtype.name, TILE_BITS[out.dtype.name]))
+    dtype = out.dtype.name
+    kernel = load_kernel(WORDS_FILE, "add_word", words_defines(dtype, WORD_TILE_BITS[dtype]))
     blocks = max(1, min(ADD_BLOCKS, len(out) // ADD_THREADS))
     kernel(
         (blocks,), (ADD_THREADS,),
