@@ -78,13 +78,26 @@ class TapeStore:
         needed = n * (9 + 2 * self.dtype.itemsize)
         while self.on_host < len(self.blocks) and needed > self._free():
             self.spill(self.on_host + 1)
-        self.blocks.append(
-            Entries(
+        while (block := self._made(n)) is None:
+            on_gpu = len(self.blocks) - self.on_host
+            if not on_gpu:
+                raise InputError(
+                    "GPU", f"has no memory for {size_text(needed)} of the tape of a gradient",
+                    "truncate, or choose --device cpu",
+                )  # fmt: skip
+            self.spill(self.on_host + -(-on_gpu // 2))
+        self.blocks.append(block)
+        self.used = 0
+
+    def _made(self, n: int) -> Entries | None:
+        """A block of n entries; None where the GPU has no room."""
+        try:
+            return Entries(
                 cupy.empty(n, np.uint32), cupy.empty(n, np.uint32), cupy.empty(2 * n, self.dtype),
                 cupy.empty(n, np.uint8),
-            )
-        )  # fmt: skip
-        self.used = 0
+            )  # fmt: skip
+        except cupy.cuda.memory.OutOfMemoryError:
+            return None
 
     def _free(self) -> float:
         """What another block may take."""

@@ -140,8 +140,8 @@ def propagate(
         Take the observable backwards, or the state forward. The state has words of at most the truncation's
         `max_weight`; the others count as dropped.
     gradient : bool
-        Add the derivatives by the angles of all rotations. In the Heisenberg picture, on the CPU: with "auto"
-        no GPU is taken. Terms take a quarter of the memory, the tape of what was done to them the rest.
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
+        on CPUs. Terms take a quarter of the memory, the tape of what was done to them the rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
