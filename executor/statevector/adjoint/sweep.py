@@ -1,8 +1,8 @@
 """The sweep back: the derivatives of an expectation value by all angles of a circuit (Jones and Gacon,
 arXiv 2009.02823).
 
-Two states go back through the circuit, psi and lambda = O psi. After a gate U with dU/dangle = G U the
-derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no file.
+States go back through the circuit, psi and lambda = O psi for each observable O. After a gate U with
+dU/dangle = G U the derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,16 @@ class AdjointState(StateVector, Protocol):
 
 
 def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> list[Derivative]:
-    """The derivatives by all angles, in the order of the gates; collective over the ranks of the state.
+    """The derivatives of one observable: see `adjoint_gradients`."""
+    return adjoint_gradients(simulator, gates, [observable])[0]
+
+
+def adjoint_gradients(
+    simulator: Simulator, gates: Sequence[Gate], observables: Sequence[PauliSum]
+) -> list[list[Derivative]]:
+    """The derivatives of observables by all angles; collective over the ranks of the state.
+
+    One sweep back takes the final state, and another state for each observable.
 
     Parameters
     ----------
@@ -83,13 +92,13 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
         In the state after the gates, which stays.
     gates : sequence of Gate
         The circuit.
-    observable : PauliSum
+    observables : sequence of PauliSum
         With real coefficients.
 
     Returns
     -------
-    list of Derivative
-        One of each angle.
+    list of list of Derivative
+        Of each observable one of each angle, in the order of the gates.
 
     Raises
     ------
@@ -97,35 +106,40 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
         For a gate with angles whose derivatives are not known.
     """
     segments = derivative_segments(gates)
-    sweep = _Sweep(simulator, observable)
+    sweep = _Sweep(simulator, observables)
     plans = sweep.plans(gates, segments)
     waiting = []
     for segment, plan in zip(segments, plans, strict=True):
         sweep.undo(plan)
         waiting.append(sweep.values(words_of(segment)))
-    found: dict[tuple[int, int], float] = {}
-    for segment, read in zip(segments, waiting, strict=True):
-        values = iter(read())
-        for parameter in segment.parameters:
-            total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
-            found[parameter.gate, parameter.number] = 2.0 * complex(total).real
+    found: list[dict[tuple[int, int], float]] = [{} for _ in observables]
+    for segment, reads in zip(segments, waiting, strict=True):
+        for own, read in zip(found, reads, strict=True):
+            values = iter(read())
+            for parameter in segment.parameters:
+                total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
+                own[parameter.gate, parameter.number] = 2.0 * complex(total).real
     return [
-        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), found[gate, number])
-        for gate, number in sorted(found)
+        [
+            Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), own[gate, number])
+            for gate, number in sorted(own)
+        ]
+        for own in found
     ]
 
 
 class _Sweep:
-    """Both states, with the qubits at equal bits."""
+    """The final state and that of each observable, with the qubits at equal bits."""
 
-    def __init__(self, simulator: Simulator, observable: PauliSum) -> None:
+    def __init__(self, simulator: Simulator, observables: Sequence[PauliSum]) -> None:
         self._where, self._mode, self._n_qubits = simulator.where, simulator.mode, simulator.n_qubits
         final: Any = simulator.state
-        self._psi, self._lambda = final.twin(), final.twin()
+        self._psi, self._lambdas = final.twin(), [final.twin() for _ in observables]
         self._psi.assign(final)
-        for x, z, coefficient in observable.masks():
-            factor = coefficient * 1j ** ((x & z).bit_count() & 3)
-            self._lambda.add_word(self._psi, self._mask(x), self._mask(z), factor)
+        for observable, state in zip(observables, self._lambdas, strict=True):
+            for x, z, coefficient in observable.masks():
+                factor = coefficient * 1j ** ((x & z).bit_count() & 3)
+                state.add_word(self._psi, self._mask(x), self._mask(z), factor)
 
     def _mask(self, qubits: int) -> int:
         """The mask of bits of the index for one of qubits."""
@@ -134,24 +148,30 @@ class _Sweep:
     def plans(self, gates: Sequence[Gate], segments: Sequence[DerivativeSegment]) -> list[PassPlan]:
         """The passes that go back to the place of each segment from the one after it."""
         found = plans_back(gates, segments, self._where, self._psi.tile, self._mode, self._psi.n_bits)
-        self._psi.compile_repeated([one for plan in found for one in plan.passes], times=2)
+        passes = [one for plan in found for one in plan.passes]
+        self._psi.compile_repeated(passes, times=1 + len(self._lambdas))
         return found
 
     def undo(self, plan: PassPlan) -> None:
-        """Take both states back to before some gates."""
+        """Take all states back to before some gates."""
         prepared = self._psi.prepare(plan.steps, again=False)
-        for state, steps in (
-            (self._psi, prepared), (self._lambda, self._lambda.rebound(plan.steps, prepared))
-        ):  # fmt: skip
-            for step in steps:
+        for step in prepared:
+            self._psi.apply(step)
+        for state in self._lambdas:
+            for step in state.rebound(plan.steps, prepared):
                 state.apply(step)
         self._where = plan.after
 
-    def values(self, words: Sequence[tuple[int, int]]) -> Callable[[], list[complex]]:
-        """<lambda| P |psi> of Pauli words now, from what is returned."""
-        read = self._psi.between(self._lambda, [(self._mask(x), self._mask(z)) for x, z in words])
+    def values(self, words: Sequence[tuple[int, int]]) -> list[Callable[[], list[complex]]]:
+        """<lambda| P |psi> of Pauli words now for each lambda, from what is returned."""
+        masks = [(self._mask(x), self._mask(z)) for x, z in words]
         powers = [1j ** ((x & z).bit_count() & 3) for x, z in words]
-        return lambda: [power * value for power, value in zip(powers, read().tolist(), strict=True)]
+        return [_times(powers, self._psi.between(state, masks)) for state in self._lambdas]
+
+
+def _times(powers: Sequence[complex], read: Callable[[], Array]) -> Callable[[], list[complex]]:
+    """What gives the numbers that `read` gives, times powers."""
+    return lambda: [power * value for power, value in zip(powers, read().tolist(), strict=True)]
 
 
 def plans_back(

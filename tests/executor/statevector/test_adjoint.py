@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,6 +13,11 @@ from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.sweep import adjoint_gradients
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.memory_estimate import observables_at_once
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -105,6 +113,35 @@ def test_a_gpu_gives_what_a_cpu_gives(n_qubits: int, precision: str, rounding: f
         assert abs(here.derivative - there.derivative) < rounding, here
     state = tnplan.simulate(circuit, observable=observable, gradient=True, device="gpu").simulator.array()
     np.testing.assert_allclose(state, state_vector(circuit).reshape(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
+def test_several_observables_share_a_sweep(device: str) -> None:
+    circuit, sums = random_circuit(6, 30, 4), ["Z0 X1", OBSERVABLE, "Y5"]
+    state: Any = HostState(6, "complex128")
+    if device == "gpu":
+        from tnplan.executor.statevector.cuda.state import CupyState
+
+        state = CupyState(6, "complex128")
+    simulator = Simulator(state, 6)
+    simulator.run(prepare_program(circuit.gates), np.zeros(0, np.uint8))
+    parsed = [parse(text, 6) for text in sums]
+    together = adjoint_gradients(simulator, circuit.gates, parsed)
+    for one, found in zip(parsed, together, strict=True):
+        (alone,) = adjoint_gradients(simulator, circuit.gates, [one])
+        wanted = [row.derivative for row in alone]
+        np.testing.assert_allclose([row.derivative for row in found], wanted, atol=1e-14)
+        assert np.abs(wanted).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n_sums", "room", "wanted"),
+    [(3, 0, 1), (3, 2.5 * 2**14, 3), (3, 1.5 * 2**14, 2), (20, math.inf, 8), (3, -9, 1)],
+)
+def test_observables_share_a_sweep_where_there_is_room(n_sums: int, room: float, wanted: int) -> None:
+    assert observables_at_once(n_sums, room, 10, "complex128", 1) == wanted
+    assert observables_at_once(n_sums, room / 2, 10, "complex64", 1) == wanted
+    assert observables_at_once(n_sums, room / 4, 10, "complex128", 4) == wanted
 
 
 @needs_gpus(1)

@@ -15,7 +15,7 @@ from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.state import TILES
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
-from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, predicted_bytes
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
     MOST_WORDS,
     PROGRAM_TILES,
@@ -78,13 +78,15 @@ def state_cost(
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
     total_s = START_S + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
-    if _sweeps_back(asked):
+    n_sums = _n_differentiated(asked)
+    if n_sums:
         begin = process_time()
         segments = derivative_segments(gates)
         plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
         planning_s = process_time() - begin
         words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
-        total_s += _sweeps_back(asked) * (planning_s + 2 * sum(map(passes_s, plans)) + words_s)
+        sweeps = -(-n_sums // MOST_OBSERVABLES)
+        total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
     return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
@@ -153,8 +155,8 @@ def _states(asked: AskedCircuit) -> int:
     return GRADIENT_STATES if asked.has_gradient else 1
 
 
-def _sweeps_back(asked: AskedCircuit) -> int:
-    """How often two states go back through the circuit."""
+def _n_differentiated(asked: AskedCircuit) -> int:
+    """For how many observables a state goes back through the circuit."""
     question = asked.question
     return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
 
