@@ -177,6 +177,15 @@ def of_state_program() -> Iterator[Defines]:
     yield {**defines, "NEIGHBOURS": 2}
 
 
+def of_state_words() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.words import LEAST_BITS, words_defines
+    from tnplan.executor.statevector.scheduling.gpu_tiles import WORD_TILE_BITS
+
+    for dtype in DTYPES[2:]:
+        for bits in (LEAST_BITS, WORD_TILE_BITS[dtype]):
+            yield words_defines(dtype, bits)
+
+
 def of_state_swap() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.bit_swap import swap_defines
 
@@ -199,11 +208,13 @@ CASES = {
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
     "pauli/cuda/table.cu": of_pauli,
     "pauli/cuda/rotations.cu": of_pauli_turns,
+    "pauli/cuda/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
     "statevector/cuda/measure.cu": of_state_measure,
     "statevector/cuda/pass.cu": of_state_pass,
     "statevector/cuda/program.cu": of_state_program,
     "statevector/cuda/swap.cu": of_state_swap,
+    "statevector/cuda/words.cu": of_state_words,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }
