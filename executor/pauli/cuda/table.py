@@ -33,7 +33,9 @@ from tnplan.planner.common.errors import InputError
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 
-TABLE_FILE, ROTATIONS_FILE = (Path(__file__).parent / name for name in ("table.cu", "rotations.cu"))
+TABLE_FILE, ROTATIONS_FILE = (
+    Path(__file__).parent / "kernels" / name for name in ("table.cu", "rotations.cu")
+)
 SMALLEST_CAPACITY = 1 << 18
 """Rows that arrays have room for at first, at least."""
 SLOTS_A_ROW = 2
