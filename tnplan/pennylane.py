@@ -130,8 +130,8 @@ class TnplanDevice(Device):
         changes: dict[str, Any] = {"mcm_config": replace(config.mcm_config, mcm_method=method)}
         if is_ours:
             changes |= {
-                "gradient_method": "device", "use_device_gradient": True, "use_device_jacobian_product": False,
-                "grad_on_execution": bool(config.grad_on_execution),
+                "gradient_method": "device", "use_device_gradient": True,
+                "use_device_jacobian_product": False, "grad_on_execution": bool(config.grad_on_execution),
             }  # fmt: skip
         return replace(config, **changes)
 
