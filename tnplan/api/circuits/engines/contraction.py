@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.contraction.samples import INDEPENDENT, ContractionSamples
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
 from tnplan.api.circuits.engines.task_list import TaskCheckpoint
+from tnplan.api.circuits.methods import SMALL
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
     Amplitudes,
@@ -130,5 +133,21 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+        **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
     return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)
+
+
+def _cross_entropy(
+    asked: AskedCircuit, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
+) -> dict[str, Any]:
+    """The linear cross-entropy of samples, where exact probabilities of gates are known or come cheap."""
+    chances = drawn.probabilities
+    if chances is None and asked.n_qubits <= SMALL:
+        from tnplan.api.circuits.engines.contraction_ranks import shared_amplitudes
+
+        strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
+        chances = np.abs(shared_amplitudes(strings, options, use)) ** 2
+    if chances is None or asked.gates is None:
+        return {}
+    return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)

@@ -85,12 +85,19 @@ def shared_samples(
             own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
             drawn = sample(circuit, parts[number], own, here, how)
             kinds.append(drawn)
-            return np.append(drawn.bitstrings.ravel(), drawn.clipped).astype(np.float64)
+            known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
+            return np.concatenate([[drawn.clipped], drawn.bitstrings.ravel(), known])
 
         rows = shared_tasks(rank, len(parts), one, {}, None, "part")
-        bits = np.concatenate([row[:-1] for row in rows]).astype(np.uint8).reshape(shots, -1)
-        first = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
-        return replace(first, bitstrings=bits, clipped=float(np.mean([row[-1] for row in rows]))), seed
+        ends = [1 + part * circuit.n_qubits for part in parts]
+        bits = np.concatenate([row[1:end] for row, end in zip(rows, ends, strict=True)])
+        known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
+        first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
+        drawn = replace(
+            first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),
+            probabilities=known if known.size else None, clipped=float(np.mean([row[0] for row in rows])),
+        )  # fmt: skip
+        return drawn, seed
 
     return _run(options, work, lambda: secrets.randbits(63) if options.seed is None else options.seed)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
 from tnplan.api.circuits.engines.statevector_gradient import gradients_by_state
 from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, tasks_together
 from tnplan.api.circuits.methods import possible_methods
@@ -49,7 +49,7 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
+from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
 
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
@@ -199,7 +199,22 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
         simulator, asked.program, SampleQuestion(shots),
         lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
     )  # fmt: skip
-    return Outcome(given.counts, None, STATISTICAL, {"shots": shots, "samples": "independent"})
+    assert given.counts is not None
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}
+    return Outcome(given.counts, None, STATISTICAL, details)
+
+
+def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
+    """The linear cross-entropy of outcomes that have all qubits of a circuit of gates. Collective."""
+    measured = final_measurements(asked.program)
+    if measured is None:
+        return {}
+    bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(asked.n_qubits)}
+    if len(bit_of) < asked.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):
+        return {}
+    bits = np.array([[int(text[bit_of[q]]) for q in range(asked.n_qubits)] for text in counts], np.uint8)
+    chances = np.abs(simulator.amplitudes_at(bits)) ** 2
+    return cross_entropy(np.repeat(chances, [*counts.values()]), asked.n_qubits, is_independent=True)
 
 
 def planned_work(asked: AskedCircuit) -> StateWork:

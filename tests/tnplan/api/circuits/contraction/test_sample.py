@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector
 from tnplan.api.circuits.contraction.sample import SampleOptions, sample
-from tnplan.api.circuits.contraction.samples import linear_xeb
+from tnplan.api.circuits.engines.outcome import linear_xeb
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
