@@ -37,7 +37,7 @@ def chi_square(bits: np.ndarray, chances: np.ndarray) -> tuple[float, int]:
 
 
 def binned(bits: np.ndarray, chances: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Observed and expected counts of many values in 256 bins: by halves of the qubits, and by probability."""
+    """Observed and expected counts of values in 256 bins: by halves of the qubits, and by probability."""
     n_qubits = bits.shape[1]
     weights = 1 << np.arange(n_qubits - 1, -1, -1)
     rows = np.arange(2**n_qubits)[:, None] >> np.arange(n_qubits - 1, -1, -1) & 1
