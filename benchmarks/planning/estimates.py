@@ -3,11 +3,11 @@
     tnplan calibrate --base cpu --device cpu -o my.toml
     python benchmarks/planning/estimates.py --hardware my.toml [--unseen] [--case TEXT] [--longest 20] [-o F]
 
-Circuits of 8 to 127 qubits, each with the expectation values of two words on one core, by every method
-that is predicted to take less than `--longest` seconds. `--unseen` has twelve others, to which
-no constant of the estimates was fitted. Seconds are those of the processor, so that what else runs on the
-machine counts little; those of the clock are compared too, for a quiet machine. The first call is left out,
-so that kernels are loaded and paths are known; the least of the next two is taken.
+Circuits of 8 to 127 qubits, each with the expectation values of two words on one core, by every method that
+is predicted to take less than `--longest` seconds. `--unseen` has twelve others, to which no constant of the
+estimates was fitted. Seconds are those of the processor, so that what else runs on the machine counts little;
+those of the clock are compared too, for a quiet machine. The first call is left out, so that kernels are
+loaded and paths are known; the least of the next two is taken.
 Goals: contraction and state vector within a factor of 1.5, Pauli propagation within the factor that it says;
 the method that `auto` takes at most 1.5 times slower than the best.
 """
