@@ -129,19 +129,24 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
     A word k with `ends`[k] is the last of its group. Returns for each word its number in its group, and how
     many of the group are left, it among them.
     """
-    n, width = len(keys), keys.shape[1]
-    swapped, shared = np.roll(keys, width // 2, axis=1), np.zeros((n, most), np.uint64)
-    near = np.maximum(np.arange(n)[:, None] - np.arange(most), 0)
-    for w in range(width):
-        shared ^= keys[near, w] & swapped[:, w, None]
-    clashes = (np.bitwise_count(shared) & 1) @ (1 << np.arange(most))
-    members, first = np.zeros(n, np.int64), 0
-    for number, clash in enumerate(clashes.tolist()):
-        if number - first == most or clash & (2 << number - first) - 1 or ends[max(0, number - 1)]:
+    n, half, most = len(keys), keys.shape[1] // 2, min(most, len(keys))
+    if most == 1:
+        return np.zeros(n, np.int64), np.ones(n, np.int64)
+    numbers, members = np.arange(n), np.arange(most)
+    near = keys[np.maximum(numbers[:, None] - members, 0)]
+    near &= np.concatenate([keys[:, half:], keys[:, :half]], axis=1)[:, None]
+    clashes = (np.bitwise_count(np.bitwise_xor.reduce(near, axis=2)) & 1) @ (1 << members)
+    firsts, first, is_end = [0], 0, False
+    for number, (clash, is_last) in enumerate(zip(clashes.tolist(), ends.tolist(), strict=True)):
+        if number - first == most or clash & (2 << number - first) - 1 or is_end:
             first = number
-        members[number] = number - first
-    lasts = np.append(np.flatnonzero(members == 0)[1:], n)
-    return members, np.repeat(lasts, np.diff(lasts, prepend=0)) - np.arange(n)
+            firsts.append(first)
+        is_end = is_last
+    starts = np.array([*firsts, n])
+    sizes = starts[1:] - starts[:-1]
+    left = sizes.repeat(sizes)
+    places = numbers - starts[:-1].repeat(sizes)
+    return places, left - places
 
 
 def unpack(row: Array) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from tnplan.executor.pauli.algebra.gates import (
 from tnplan.executor.pauli.algebra.states import State, weighted_sum
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
+from tnplan.executor.pauli.few_terms import FewTerms
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.kernel_samples import rotation_kernels
 from tnplan.executor.pauli.terms.ledger import Dropped, Record, total
@@ -128,7 +129,10 @@ def propagate(
     terms = open_terms(start, use)
     try:
         work = Propagator(terms, limits, stop_above, room, use.when_full)
-        work.run(todo, progress)
+        try:
+            work.run(todo, progress)
+        finally:
+            terms = work.terms
         is_bits = state is None or isinstance(state, str)
         local = start.none() if keep == "none" and is_bits else terms.local_terms()
         own = terms.in_bits(state) if is_bits else weighted_sum(local, state)  # type: ignore[arg-type]
@@ -168,11 +172,12 @@ def prepared(
 
 def open_terms(start: PauliSum, use: Resources) -> Terms:
     """The store of this rank's terms."""
-    if use.device == "gpu":
+    is_few = use.few_on_cpu and use.ranks is None
+    if use.device == "gpu" and not is_few:
         return GpuTerms(start, use.ranks)
     if use.ranks is None or use.ranks.rank == 0:  # processes of every rank would take each other's cores
         compile_soon(rotation_kernels(start.coefficients.dtype.name))
-    return ShardedTerms(start, use.threads, use.ranks)
+    return FewTerms(start) if use.device == "gpu" else ShardedTerms(start, use.threads, use.ranks)
 
 
 def joined(parts: Sequence[PauliSum]) -> PauliSum:
@@ -240,39 +245,46 @@ class Propagator:
         self, terms: Terms, limits: Truncation, stop_above: int | None = None, room: int | None = None,
         when_full: str = "stop", resampler: Resampler | None = None,
     ) -> None:  # fmt: skip
-        self.terms = terms
         self.limits = limits
         self.stop_above = stop_above
-        self.room = None if room is None else terms.all_ranks(room)
+        self.resampler = resampler
+        self.own_room, self.room = room, None if room is None else terms.all_ranks(room)
         self.when_full = when_full
         self.most = limits.max_terms or 0
         self.full = self.number = 0
         self.size_bytes = terms.size_bytes
         self.since = 0
         self.has_zeros = False
-        most = limits.max_terms
-        is_capped = most is None or terms.cap(TermCap(most, limits.limits, resampler))
+        self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
+        self._take(terms)
+
+    def _take(self, terms: Terms) -> None:
+        """Go on with these terms."""
+        self.terms, most = terms, self.limits.max_terms
+        is_capped = most is None or terms.cap(TermCap(most, self.limits.limits, self.resampler))
         self.cuts = not is_capped
         """Whether terms past `max_terms` are to be dropped here."""
-        self.is_batched = stop_above is None and is_capped
+        self.is_batched = self.stop_above is None and is_capped
         """Whether rotations may be given to the terms several at once: nothing is looked at between them."""
-        self.sweeps = replace(limits, every=1, branch_cut=0.0, max_terms=None) != Truncation()
-        if room is not None:
-            terms.limit(room)
+        if self.own_room is not None:
+            terms.limit(self.own_room)
 
     def run(self, steps: Sequence[PauliStep], progress: Callable[[Progress], None] | None = None) -> None:
         """All steps, from the last to the first."""
-        batches, terms, said_s = fused(steps), self.terms, perf_counter()
-        number, sharded = 0, 0 if terms.n_ranks > 1 else len(batches)
+        batches, said_s = fused(steps), perf_counter()
+        number, sharded = 0, 0 if self.terms.n_ranks > 1 else len(batches)
         while number < len(batches):
             if number == sharded:
                 sharded += self._reshard(batches[number : number + ROTATIONS_AHEAD])
             many = first_rotations(batches[number : min(number + self._at_once(), sharded)])
-            number += max(1, len(many))
             if many:
-                self._rotate(many, last=number == len(batches))
+                number += self._rotate(many, last=number + len(many) == len(batches))
             else:
+                number += 1
                 self.do(batches[number - 1], last=number == len(batches))
+            terms = self.terms.moved()
+            if terms is not self.terms:
+                self._take(terms)
             if progress is not None and perf_counter() - said_s >= PROGRESS_INTERVAL_S:
                 said_s = perf_counter()
                 progress(Progress(number, len(batches), terms.n, terms.size_bytes))
@@ -310,9 +322,9 @@ class Propagator:
         """How many rotations may be given to the terms at once."""
         return self.terms.at_once(self.room) if self.is_batched else 0
 
-    def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> None:
-        """Rotations, and the truncations that are due after them."""
-        due = []
+    def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> int:
+        """Rotations, and the truncations that are due after them; how many were done, 1 at least."""
+        due, after = [], []
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since += 1
@@ -322,13 +334,16 @@ class Propagator:
             due.append(is_last or (is_due and (self.sweeps or self.has_zeros)))
             if is_due:
                 self.since, self.has_zeros = 0, False
+            after.append((self.since, self.has_zeros))
         cosines, sines = np.array(angles).T.copy()
         batch = RotationBatch(
             self._packed(rotations), cosines, sines, np.array(due), np.zeros(len(due), np.int64)
         )
-        self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
-        self.number += len(rotations)
+        done = self.terms.rotate_many(batch, self.limits.branch_cut, self.limits.limits)
+        self.since, self.has_zeros = after[done - 1]
+        self.number += done
         self.size_bytes = max(self.size_bytes, self.terms.size_bytes)
+        return done
 
     def _make_room(self, batch: Rotation | TransferMatrix | list[Clifford]) -> None:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""

@@ -38,6 +38,8 @@ class Resources:
         magnitudes that let it go on.
     ranks
         Share the terms; without them there is one rank.
+    few_on_cpu
+        With a GPU and no ranks: one core has the terms while they are few, for then it is the faster.
 
     Raises
     ------
@@ -56,6 +58,7 @@ class Resources:
     memory_bytes: float | None = None
     when_full: str = "stop"
     ranks: Communicator | None = None
+    few_on_cpu: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (

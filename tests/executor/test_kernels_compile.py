@@ -65,15 +65,22 @@ def of_list_rows() -> Iterator[Defines]:
         yield list_defines(n_orbitals, counting)
 
 
+def of_qubit_rows() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.qubit_steps import qubit_defines
+
+    for n_words, is_complex in product((1, 2, 3), (False, True)):
+        yield qubit_defines(n_words, is_complex)
+
+
 def of_pauli() -> Iterator[Defines]:
-    from tnplan.executor.pauli.cuda.table import pauli_defines
+    from tnplan.executor.pauli.cuda.layout import pauli_defines
 
     for words, dtype in product((2, 4, 8), DTYPES[:2]):
         yield pauli_defines(words, dtype)
 
 
 def of_pauli_turns() -> Iterator[Defines]:
-    from tnplan.executor.pauli.cuda.table import rotations_defines
+    from tnplan.executor.pauli.cuda.layout import rotations_defines
 
     for words, dtype, by_passes in product((2, 4, 8), DTYPES[:2], (True, False)):
         yield rotations_defines(words, dtype, by_passes)
@@ -170,6 +177,15 @@ def of_state_program() -> Iterator[Defines]:
     yield {**defines, "NEIGHBOURS": 2}
 
 
+def of_state_words() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.words import LEAST_BITS, words_defines
+    from tnplan.executor.statevector.scheduling.gpu_tiles import WORD_TILE_BITS
+
+    for dtype in DTYPES[2:]:
+        for bits in (LEAST_BITS, WORD_TILE_BITS[dtype]):
+            yield words_defines(dtype, bits)
+
+
 def of_state_swap() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.bit_swap import swap_defines
 
@@ -184,18 +200,21 @@ CASES = {
     "sbd/cuda/excite.cu": of_excite,
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
     "sbd/cuda/list_rows.cu": of_list_rows,
+    "sbd/cuda/qubit_rows.cu": of_qubit_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
     "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
     "device/cuda/contract/kernels/long_sums.cu": of_long_sums,
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
-    "pauli/cuda/table.cu": of_pauli,
-    "pauli/cuda/rotations.cu": of_pauli_turns,
+    "pauli/cuda/kernels/table.cu": of_pauli,
+    "pauli/cuda/kernels/rotations.cu": of_pauli_turns,
+    "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
     "statevector/cuda/measure.cu": of_state_measure,
     "statevector/cuda/pass.cu": of_state_pass,
     "statevector/cuda/program.cu": of_state_program,
     "statevector/cuda/swap.cu": of_state_swap,
+    "statevector/cuda/words.cu": of_state_words,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }

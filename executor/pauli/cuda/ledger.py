@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
+import numpy as np
 
-Columns = dict[str, list[Any]]
-"""The fields of the struct Event (table.cuh), an element an event."""
+from tnplan.executor.pauli.cuda.layout import EVENT
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
+from tnplan.planner.common.arrays import Array
+
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
-"""The columns of what was lost in branches, and in sweeps."""
+"""The fields of what was lost in branches, and in sweeps."""
+PLACES = {name: number for number, name in enumerate(EVENT.names or ())}
+"""The places of the fields of an event, which has 8 bytes for each."""
+COUNTED = [
+    PLACES[name] for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
+]
+LOSSES = [[PLACES[name] for name in names] for names in (CUT, SWEPT)]
 
 
 class EventLedger:
@@ -26,15 +33,15 @@ class EventLedger:
         self._step = [live, live, 0, 0]
         self._lost: list[Loss] = []
 
-    def note(self, kind: str, event: int, *rotations: Sequence[int]) -> None:
+    def note(self, kind: str, event: int, *rotations: Array) -> None:
         """Note an event, or that a step ends with it.
 
         "steps" are rotations from this event on, each a step: whether by pi/2, and which sweep followed.
         """
         self.notes.append((kind, event, *rotations))
 
-    def enter(self, log: Columns) -> None:
-        """Enter all that is noted."""
+    def enter(self, log: Array) -> None:
+        """Enter all that is noted; `log` has an element an event, with the fields of Event (table.cuh)."""
         for kind, event, *rotations in self.notes:
             if kind == "steps":
                 self._enter_steps(log, event, *rotations)
@@ -42,35 +49,48 @@ class EventLedger:
                 self._enter(kind, event, log)
         self.notes.clear()
 
-    def _enter_steps(self, log: Columns, first: int, quarters: Sequence[int], sweeps: Sequence[int]) -> None:
-        """Enter rotations, each of them a step, and their sweeps."""
-        part = slice(first, first + len(sweeps))
-        names = ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
-        live, steps = self.live, self.ledger.steps
-        for is_quarter, sweep, fresh, revived, passed, hits, merged, swept, zeros, left in zip(
-            quarters, sweeps, *(log[name][part] for name in names), strict=True
-        ):
-            grown = live + fresh + revived + passed - (hits if is_quarter else 0)
-            after = grown if sweep == 0 else grown - swept - zeros if sweep == 1 else left
-            steps.append((live, grown, after, hits, merged))
-            live = after
-        self.live = live
-        self._step = [live, live, 0, 0]
-        for losses in (CUT, SWEPT):
-            self.ledger.losses.extend(map(Loss, *(log[name][part] for name in losses)))
+    def amend(self) -> None:
+        """Say of the newest step that there are `live` terms after it."""
+        newest = self.ledger.steps
+        if newest:
+            newest[-1] = (*newest[-1][:2], self.live, *newest[-1][3:])
+        else:
+            self.ledger.blocks[-1][0][-1, 2] = self.live
+        self._step = [self.live, self.live, 0, 0]
 
-    def _enter(self, kind: str, event: int, log: Columns) -> None:
+    def _enter_steps(self, log: Array, first: int, quarters: Array, sweeps: Array) -> None:
+        """Enter rotations, each of them a step, and their sweeps."""
+        n = len(sweeps)
+        part = log[first : first + n]
+        counts, sums = (part.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
+        fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
+        more = fresh + revived + passed - hits * quarters
+        after = np.cumsum(more - (swept + zeros) * (sweeps == 1)) + self.live
+        # A sweep of all rows counts the terms anew.
+        resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(n), -1))
+        after += np.where(resets >= 0, (left - after)[resets], 0)
+        steps, losses = np.empty((n, 5), np.int64), np.zeros((2, n, 4))
+        steps[0, 0], steps[1:, 0] = self.live, after[:-1]
+        steps[:, 1], steps[:, 2], steps[:, 3], steps[:, 4] = steps[:, 0] + more, after, hits, merged
+        for loss, (*summed, counted) in zip(losses, LOSSES, strict=True):
+            loss[:, :2], loss[:, 2] = sums[:, summed], counts[:, counted]
+        self.ledger.enter(steps, losses.reshape(-1, 4))
+        self.live = int(after[-1])
+        self._step = [self.live, self.live, 0, 0]
+
+    def _enter(self, kind: str, event: int, log: Array) -> None:
         """Follow an event, or the end of a step."""
         if kind == "end":
             before, grown, branched, merged = self._step
             self.ledger.steps.append((before, grown, self.live, branched, merged))
             self._step = [self.live, self.live, 0, 0]
             return
+        own = log[event]
         if kind == "sweep":
-            self.ledger.losses.append(Loss(*(log[name][event] for name in SWEPT)))
-            self.live = log["left"][event]
+            self.ledger.losses.append(_loss(own, SWEPT))
+            self.live = int(own["left"])
             return
-        loss = Loss(*(log[name][event] for name in CUT))
+        loss = _loss(own, CUT)
         if kind == "part":
             self._lost.append(loss)
         elif kind == "scale":
@@ -78,8 +98,14 @@ class EventLedger:
             self._lost.clear()
         elif kind in ("turn", "quarter"):
             self.ledger.losses.append(loss)
-        self.live += sum(log[name][event] for name in ("added", "fresh", "revived", "passed"))
-        self.live -= log["hits"][event] if kind == "quarter" else 0
+        self.live += sum(int(own[name]) for name in ("added", "fresh", "revived", "passed"))
+        self.live -= int(own["hits"]) if kind == "quarter" else 0
         self._step[1] = self.live
-        self._step[2] += log["hits"][event]
-        self._step[3] += log["merged"][event]
+        self._step[2] += int(own["hits"])
+        self._step[3] += int(own["merged"])
+
+
+def _loss(event: Any, names: tuple[str, ...]) -> Loss:
+    """What an event lost in branches or in its sweep."""
+    l1, squares, terms = (event[name].item() for name in names)
+    return Loss(l1, squares, terms)

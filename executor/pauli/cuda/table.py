@@ -18,6 +18,14 @@ from cupy_backends.cuda.api import driver
 
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
+from tnplan.executor.pauli.cuda.layout import (
+    EVENT,
+    ROTATION_FIELDS,
+    most_members,
+    pauli_defines,
+    rotation_type,
+    rotations_defines,
+)
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -25,7 +33,9 @@ from tnplan.planner.common.errors import InputError
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""
 
-TABLE_FILE, ROTATIONS_FILE = (Path(__file__).parent / name for name in ("table.cu", "rotations.cu"))
+TABLE_FILE, ROTATIONS_FILE = (
+    Path(__file__).parent / "kernels" / name for name in ("table.cu", "rotations.cu")
+)
 SMALLEST_CAPACITY = 1 << 18
 """Rows that arrays have room for at first, at least."""
 SLOTS_A_ROW = 2
@@ -38,60 +48,22 @@ BLOCKS_A_MULTIPROCESSOR = 8
 """Blocks of table.cu that are launched for each multiprocessor."""
 COOPERATIVE_THREADS = 512
 """Of a block where all blocks run at once, one on each multiprocessor."""
-MEMBERS = ((8, 32, 8), (64, 8, 8))
-"""Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
-passes and one by one: a pattern's bits; one where they have more."""
+NO_BOUND = 1 << 62
+"""More rows than there can be."""
+CHANGING = (9, 11, 12, 13, 14, 15, 16, 17)
+"""The arguments of the kernel of rotations that differ from launch to launch; see `rotate_all`."""
 BY_PASSES_BELOW = 1 << 21
 """More rows than this rotate one by one: there memory takes the time, with fewer the waiting of blocks."""
 MEETING_WORDS = 48
 """Of the kernels' Meeting."""
 GAPS_KEPT_BELOW = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
-ROTATION_FIELDS = (("sweep", np.int32), ("member", np.int16), ("left", np.int16))
-"""The last fields of the struct of a rotation in rotations.cu."""
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 POOLED_BYTES = 1 << 26
 """Larger arrays are given back to the GPU, smaller ones stay in CuPy's pool."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 """The arrays that have an element a row."""
-EVENT = np.dtype(
-    [(name, np.uint64) for name in ("n", "added", "listed", "hits", "merged", "revived", "gone")]
-    + [(name, np.float64) for name in ("l1", "squares")]
-    + [(name, np.uint64) for name in ("passed", "swept", "zeros", "left")]
-    + [(name, np.float64) for name in ("swept_l1", "swept_squares")]
-    + [(name, np.uint64) for name in ("dead", "packed", "alive", "holes", "movers", "fresh")]
-)
-"""The kernels' struct Event."""
-LIMITS = np.dtype(
-    [("merged_cut", np.float64)]
-    + [(name, np.int32) for name in ("max_weight", "max_xy", "max_frequency", "has_letters")]
-    + [("event", np.int64)]
-)
-"""The kernels' struct Limits."""
-
-
-def rotation_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:
-    """A kernel's struct of a rotation, for rows of `words` words, with these fields at its end."""
-    numbers = [(name, np.float64) for name in ("cosine", "sine", "cut")]
-    return np.dtype([("generator", np.uint64, (words,)), *numbers, *last])
-
-
-def pauli_defines(words: int, dtype: str) -> dict[str, str | int]:
-    """The definitions of table.cu: 64-bit words of a row, and the type of coefficients."""
-    return {"WORDS": words, "REAL": {"float32": "float", "float64": "double"}[dtype]}
-
-
-def rotations_defines(words: int, dtype: str, by_passes: bool) -> dict[str, str | int]:
-    """The definitions of rotations.cu, whose form for few rows is `by_passes`."""
-    members = most_members(words, by_passes)
-    return {**pauli_defines(words, dtype), "MEMBERS": members, "BY_PASSES": int(by_passes)}
-
-
-def most_members(words: int, by_passes: bool) -> int:
-    """How many rotations are a group, at most."""
-    both = next((both for most, *both in MEMBERS if words <= most), (1, 1))
-    return both[0] if by_passes else both[1]
 
 
 class CooperativeLaunch(BoundKernel):
@@ -128,8 +100,15 @@ class GpuTable:
         self.processors = runtime.deviceGetAttribute(
             runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()
         )
-        self.log, self.stalled = cupy.zeros(LOG_EVENTS * EVENT.itemsize, np.uint8), cupy.zeros(1, np.int64)
+        # The event that stalled lies before the log, so that one copy brings both.
+        self.outcome = cupy.zeros((1 + LOG_EVENTS) * EVENT.itemsize, np.uint8)
+        self.stalled, self.log = self.outcome[:8].view(np.int64), self.outcome[EVENT.itemsize :]
         self.meeting = cupy.zeros(MEETING_WORDS, np.uint64)
+        self.rotation_type = rotation_type(self.words, ROTATION_FIELDS)
+        self.rotations = cupy.empty(0, np.uint8)
+        """Those of the newest launch."""
+        self._bound: tuple[Any, Any] = (None, None)
+        """The kernel of rotations with the arrays that it has as arguments, and what tells these arrays."""
         n = len(keys)
         capacity = max(SMALLEST_CAPACITY, 2 * n)
         self.keys = cupy.empty((capacity, self.words), np.uint64)
@@ -188,24 +167,44 @@ class GpuTable:
     def rotation_structs(
         self, rotations: RotationBatch, cut: float, sweeps: Any, groups: tuple[Array, Array]
     ) -> Any:  # fmt: skip
-        """The structs Turn of rotations, on the GPU; `groups`: their `member` and `left`, see the kernel."""
-        structs = np.empty(len(sweeps), rotation_type(self.words, ROTATION_FIELDS))
+        """The structs Turn of rotations; `groups`: their `member` and `left`, see the kernel."""
+        structs = np.empty(len(sweeps), self.rotation_type)
         structs["generator"], structs["cosine"], structs["sine"] = rotations[:3]
         structs["cut"], structs["sweep"] = cut, sweeps
         structs["member"], structs["left"] = groups
-        return cupy.asarray(structs.view(np.uint8))
+        return structs
 
-    def rotate_all(self, rotations: Any, first: int, event: int, resumed: int, limits: Any) -> None:
-        """Do the rotations from number `first` on, grouped by `members`; number k is event `event` + k.
+    def rotate_all(
+        self, structs: Array, first: int, event: int, resumed: int, limits: Any, most: int = NO_BOUND
+    ) -> None:  # fmt: skip
+        """Do the rotations from number `first` on; number k is event `event` + k.
 
-        `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one.
+        `resumed`: see the kernel. Frequencies are followed where `limits`, a LIMITS, has one. More rows than
+        `most` after a group end the launch.
         """
-        count = len(rotations) // rotation_type(self.words, ROTATION_FIELDS).itemsize
-        self._launch_together(
-            self.load_rotations(self.by_passes), *self._rows, self.patterns, *self._table, self.capacity,
-            self.spare, GAPS_KEPT_BELOW, BY_PASSES_BELOW, rotations, first, count, event, self.failed,
-            len(self.failed), resumed, limits, *self._events,
-        )  # fmt: skip
+        if self.rotations.nbytes < structs.nbytes:
+            self.rotations = cupy.empty(structs.nbytes, np.uint8)
+        self._to_gpu(self.rotations, structs)
+        arrays = (self.keys, self.patterns, self.slots, self.rotations)
+        tells = (self.capacity, *(array.data.ptr for array in arrays))
+        if self._bound[0] != tells:
+            given = typed((
+                *self._rows, self.patterns, *self._table, self.capacity, self.spare, GAPS_KEPT_BELOW, 0,
+                self.rotations, 0, 0, 0, self.failed, 0, 0, limits, *self._events, self.meeting,
+            ))  # fmt: skip
+            kernel = self.load_rotations(self.by_passes)
+            launch = CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, self.stream)
+            self._bound = tells, launch
+        launch = self._bound[1]
+        most = min(most, BY_PASSES_BELOW) if self.by_passes else most
+        for number, value in zip(
+            CHANGING,
+            (most, first, len(structs), event, self.failed.data.ptr, len(self.failed), resumed, limits),
+            strict=True,
+        ):
+            launch.put(number, value)
+        runtime.memsetAsync(self.meeting.data.ptr, 0, self.meeting.nbytes, self.stream.ptr)
+        launch()
 
     def split(self, generator: Array, cosine: float, sine: float, cut: float, event: int) -> Lists:
         """The first half of a rotation: its branches, their words, values and frequencies; waits."""
@@ -270,23 +269,29 @@ class GpuTable:
 
     def read(self, event: int) -> Any:
         """An event; waits."""
-        return self.read_all(event, event + 1)[0]
+        return self._outcomes(1 + event, 1)[0]
 
-    def read_all(self, first: int, last: int) -> Array:
-        """Events of the log, without `last`; waits."""
-        part = self.log[first * EVENT.itemsize : last * EVENT.itemsize]
-        return np.asarray(cupy.asnumpy(part).view(EVENT))
+    def read_all(self, last: int = 0) -> tuple[int, Array]:
+        """The event that found no room, or 0, and the events before `last`; waits."""
+        both = self._outcomes(0, 1 + last)
+        return int(both[:1].view(np.int64)[0]), both[1:]
 
-    def stalled_at(self) -> int:
-        """The event that found no room, or 0; waits."""
-        return int(self.stalled[0])
+    def _outcomes(self, first: int, count: int) -> Array:
+        """So many elements of `outcome`; waits."""
+        found = np.empty(count, EVENT)
+        runtime.memcpyAsync(
+            found.ctypes.data, self.outcome.data.ptr + first * EVENT.itemsize, found.nbytes,
+            runtime.memcpyDeviceToHost, self.stream.ptr,
+        )  # fmt: skip
+        self.stream.synchronize()
+        return found
 
     def restart(self, n: int, dead: int = 0) -> None:
         """Begin the log anew with n rows, `dead` of which are no terms."""
-        first = np.zeros(1, EVENT)
-        first["n"], first["dead"] = n, dead
-        self.log.fill(0)
-        self.log[: EVENT.itemsize] = cupy.asarray(first.view(np.uint8))
+        both = np.zeros(2, EVENT)
+        both["n"][1], both["dead"][1] = n, dead
+        runtime.memsetAsync(self.outcome.data.ptr, 0, self.outcome.nbytes, self.stream.ptr)
+        self._to_gpu(self.outcome, both)
         self.choose_form(n)
 
     def choose_form(self, n: int) -> None:
@@ -294,8 +299,12 @@ class GpuTable:
         pattern = np.uint32 if n <= BY_PASSES_BELOW else np.uint8
         if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
             self.patterns = cupy.empty(self.capacity, pattern)
-        self.failed = cupy.empty(0, np.uint32)
-        self.stalled.fill(0)
+        if len(self.failed):
+            self.failed = cupy.empty(0, np.uint32)
+
+    def resume(self) -> None:
+        """Let launches go on after one that stalled."""
+        runtime.memsetAsync(self.stalled.data.ptr, 0, self.stalled.nbytes, self.stream.ptr)
 
     def grow(self, n: int, capacity: int, failures: int = 0) -> None:
         """Make room for `capacity` rows, when there are n, and `failures`, listed in `spare`, found none."""
@@ -317,7 +326,7 @@ class GpuTable:
                 if is_large:
                     cupy.get_default_memory_pool().free_all_blocks()
             self.spare = cupy.empty(capacity, np.uint32)
-            self.stalled.fill(0)
+            self.resume()
             self.enter_all(n)
         except cupy.cuda.memory.OutOfMemoryError:
             raise InputError(
@@ -332,7 +341,7 @@ class GpuTable:
         self.rebuild(0, n)
 
     def keep(self, chosen: Any) -> None:
-        """Keep the rows of these numbers, an array of the GPU that rises, and begin the log anew."""
+        """Keep the rows of these numbers, an array of the GPU, and begin the log anew."""
         n = len(chosen)
         for name in ROW_ARRAYS:
             array = getattr(self, name)
@@ -384,20 +393,15 @@ class GpuTable:
         self.restart(n)
         return n
 
-    def largest(self, n: int, count: int) -> tuple[Any, float, float, int]:
-        """The numbers of the `count` largest magnitudes, of equal ones the least words; the others' sums.
+    def count(self, n: int, generator: Array) -> int:
+        """How many of n rows are terms that anticommute with a word; waits."""
+        total = cupy.zeros(1, np.uint64)
+        self._launch("count_hits", self.keys, self.coefficients, cupy.asarray(generator), total, n)
+        return int(total[0])
 
-        Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
-        """
-        sizes = cupy.abs(self.coefficients[:n]).astype(np.float64)
-        least = cupy.partition(sizes, n - count)[n - count]
-        ties = cupy.flatnonzero(sizes == least)
-        kept = sizes > least
-        room = count - int(cupy.count_nonzero(kept))
-        order = np.lexsort(cupy.asnumpy(self.keys[ties]).T)[:room]
-        kept[ties[cupy.asarray(order)]] = True
-        gone = sizes[~kept & (sizes > 0)]
-        return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
+    def hash_rows(self, hashes: Any) -> None:
+        """Hashes of the first rows, of 64 bits."""
+        self._launch("hashes", self.keys, hashes, len(hashes))
 
     def terms(self, n: int) -> tuple[Array, Array]:
         """Keys and coefficients of the terms, on the host."""
@@ -411,10 +415,17 @@ class GpuTable:
     def close(self) -> None:
         """Give the memory back; a little stays in CuPy's pool."""
         is_large = self.size_bytes > POOLED_BYTES
-        for name in (*ROW_ARRAYS, "lists", "spare", "patterns", "slots", "log"):
+        for name in (*ROW_ARRAYS, "lists", "spare", "patterns", "slots", "log", "stalled", "outcome"):
             setattr(self, name, None)
+        self._bound = (None, None)
         if is_large:
             cupy.get_default_memory_pool().free_all_blocks()
+
+    def _to_gpu(self, target: Any, source: Array) -> None:
+        """Copy an array of the host to the beginning of one of the GPU."""
+        runtime.memcpyAsync(
+            target.data.ptr, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice, self.stream.ptr
+        )
 
     def _launch(self, kernel: str, *arguments: Any) -> None:
         """Launch a kernel of table.cu once."""

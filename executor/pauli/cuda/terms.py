@@ -1,24 +1,21 @@
 """The terms of a rank on its GPU, changed without waiting for it. Imports CuPy's adapter when it is made.
 
-Every change is an event, launched at once, Cliffords in a row when something else follows; what it did stands
-in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows found no room, makes room
-and does the rest again. It is called when the log is full and wherever the host needs a number. With ranks,
-each has one shard, and branches for another rank make the host wait for their number.
+With ranks, each has one shard, and branches for another rank make the host wait for their number. Other
+launches wait for nothing: see `logged`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
-from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack
+from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
-from tnplan.executor.pauli.algebra.tableau import CliffordLayer, clifford_layer
-from tnplan.executor.pauli.cuda.ledger import EventLedger
+from tnplan.executor.pauli.algebra.tableau import clifford_layer
+from tnplan.executor.pauli.cuda.rotated import RotatedTerms
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import (
     LEAST_ROTATIONS,
@@ -28,89 +25,54 @@ from tnplan.executor.pauli.sharding.resharding import (
     LocalRun,
     Sample,
 )
-from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+from tnplan.executor.pauli.terms.protocol import RotationBatch
+from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-
-Again = Callable[[int, int], None]
-"""A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
 
 COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10, alone_below=1 << 22)
 """Seconds of exchanges and moves between GPUs, as measured over NVLink."""
 MOVED_TERMS = 1 << 18
 """Terms that a rank gives to others at once, at most; or a share of its rows, `MOVED_ROWS_SHARE`."""
 MOVED_ROWS_SHARE = 16
-FOURFOLD_BELOW = 1 << 21
-"""Rows below which arrays grow fourfold, else twofold."""
 MOST_LAYERS = 1024
 """Cliffords in a row that one launch applies, at most."""
 MOST_ROTATIONS = 128
 """Rotations that are launched at once, at most."""
-ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
-"""No limit, where frequencies must be followed since it is not known whether they are one."""
 
 
-class GpuTerms(Terms):
+class GpuTerms(RotatedTerms):
     """The terms of this rank on the current GPU, and the ledger of what happened to them.
 
     Coefficients are real. A term whose coefficient is 0 does not count as one.
     """
 
     def __init__(self, start: PauliSum, ranks: Communicator | None = None) -> None:
-        from tnplan.executor.pauli.cuda import table as table_module
-
-        if np.iscomplexobj(start.coefficients):
-            raise InputError("observable", "has complex coefficients", "give its two parts one by one")
-        self.n_qubits, self.ranks = start.n_qubits, ranks
+        self.ranks = ranks
         self.rank, n_ranks = place_of(ranks)
         self.linear_hash, self.costs = LinearHash(start.n_qubits, n_ranks.bit_length() - 1), COSTS
         if start.n_terms < self.costs.alone_below:
             self.linear_hash.masks[:] = 0
         local = self.linear_hash.of(start.keys) == self.rank
-        self.adapter = table_module
-        self.table = table_module.GpuTable(start.keys[local], start.coefficients[local])
-        self.event_ledger = EventLedger(int(np.count_nonzero(local)))
-        self.ledger, self.most = self.event_ledger.ledger, table_module.MOST_ROWS
-        self.event = self.moved_bytes = 0
-        self.queue: list[tuple[int, Again]] = []
-        """Launches since the log began, and their last events."""
-        self.maps: list[CliffordLayer] = []
-        """Cliffords of the newest event that are not launched yet."""
-        self.is_stale = False
-        """Whether rows have changed since they were entered into the table."""
-        self.within: TermLimits | None = None
-        """All terms are within these limits."""
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self.queue.clear()
-        self.table.close()
-
-    @property
-    def n(self) -> int:
-        """How many terms this rank has; waits."""
-        self.settle()
-        return self.event_ledger.live
-
-    @property
-    def size_bytes(self) -> int:
-        """What this rank's arrays take, and took while words moved."""
-        return self.table.size_bytes + self.moved_bytes
-
-    def at_once(self, room: int | None) -> int:
-        """How many rotations may be launched at once; one by one where the memory is bounded."""
-        return MOST_ROTATIONS if room is None else 0
+        super().__init__(PauliSum(start.n_qubits, start.keys[local], start.coefficients[local]))
 
     def limit(self, n_terms: int) -> None:
         """Do not double arrays past so many terms."""
-        self.most = min(n_terms, self.adapter.MOST_ROWS)
+        super().limit(n_terms)
         self.costs = self.costs._replace(alone_below=min(self.costs.alone_below, n_terms // 4))
 
+    def at_once(self, room: int | None) -> int:
+        """How many rotations may be launched at once; with several GPUs those that fit if each doubles."""
+        if room is None:
+            return MOST_ROTATIONS
+        if self.ranks is None:
+            return MOST_ROTATIONS if 2 * self.n <= room else 0
+        n = max(1, self.all_ranks(self.n))
+        return min(MOST_ROTATIONS, max(0, (room // n).bit_length() - 1))
+
     def count(self, generator: Array) -> int:
-        """At most how many terms of this rank a rotation would split: all."""
-        return self.n
+        """How many terms of this rank a rotation about `generator` would split."""
+        return self.table.count(self._settled(), generator)
 
     def reshard(self, generators: Array) -> int:
         """Spread the terms so that these rotations, which come next, need few exchanges; collective.
@@ -134,9 +96,12 @@ class GpuTerms(Terms):
             generator[None], np.array([cosine]), np.array([sine]), np.zeros(1, bool), distances
         )
         self._rotate_in_shard(one, cut, None)
+        self.may_be_past = True
 
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+        if self.ranks is None and (self.room is not None or self.term_cap is not None):
+            return self._rotate_bounded(rotations, cut, limits)
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
         while first < len(distances):
@@ -146,6 +111,7 @@ class GpuTerms(Terms):
                     last += 1
             self._rotate_in_shard(rotations.between(first, last), cut, limits)
             first = last
+        return len(distances)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
@@ -164,6 +130,7 @@ class GpuTerms(Terms):
         for generator, lists in parts:
             self._catch_up()
             self._merge(lists, self.linear_hash.distance(generator))
+        self.may_be_past = True
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
@@ -172,13 +139,6 @@ class GpuTerms(Terms):
         self.maps.append(clifford_layer(tuple(gates), self.n_qubits))
         for gate in gates:
             self.linear_hash.carry(gate)
-
-    def sweep(self, limits: TermLimits) -> None:
-        """Drop terms past the limits."""
-        event = self._begin("sweep")
-        past = self._limits(limits, event)
-        self._do(lambda *_: self.table.sweep(past))
-        self.within = limits
 
     def keep_largest(self, count: int) -> None:
         """Keep the `count` largest magnitudes; of equal ones the least words. For one GPU."""
@@ -189,13 +149,14 @@ class GpuTerms(Terms):
                 "several GPUs", "cannot keep the largest terms (--max-terms, --when-full truncate)",
                 "use a cut, or one GPU",
             )  # fmt: skip
-        chosen, l1, squares, dropped = self.table.largest(self._settled(), count)
-        self.ledger.losses.append(Loss(l1, squares, dropped))
-        self._keep(chosen)
+        self._keep_largest(count)
 
     def end_step(self) -> None:
         """Enter the step in the ledger, when its numbers are known."""
         self.event_ledger.note("end", self.event)
+        if self.term_cap is not None and self.may_be_past:
+            self.settle()
+            self._hold_cap()
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
@@ -205,69 +166,6 @@ class GpuTerms(Terms):
         """This rank's part of the value in a computational state; None is all 0."""
         ones = pack(int((bits or "0")[::-1], 2), 0, self.n_qubits)
         return self.table.in_bits(self._settled(), np.ascontiguousarray(ones[: len(ones) // 2]))
-
-    def settle(self) -> None:
-        """Wait for all events, and enter them in the ledger."""
-        if not self.event and not self.event_ledger.notes:
-            return
-        self._launch_maps()
-        self._catch_up()
-        log = self.table.read_all(0, self.event + 1)
-        columns = {name: log[name].tolist() for name in self.adapter.EVENT.names or ()}
-        self.event_ledger.enter(columns)
-        n, live = columns["n"][-1] + columns["added"][-1] - columns["packed"][-1], self.event_ledger.live
-        self.queue.clear()
-        self.event = 0
-        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST_CAPACITY
-        if wasted or (n > live and n + live > self.most):
-            self._close_gaps(n)
-        else:
-            self.table.restart(n, max(0, n - live))
-
-    def _begin(self, kind: str) -> int:
-        """The number of a new event."""
-        self._launch_maps()
-        if self.event == self.adapter.LOG_EVENTS - 1:
-            self.settle()
-        self.event += 1
-        self.event_ledger.note(kind, self.event)
-        return self.event
-
-    def _do(self, launch: Again) -> None:
-        """Launch for the newest event; again where an event before it found no room."""
-        self.queue.append((self.event, launch))
-        launch(0, 0)
-
-    def _launch_maps(self) -> None:
-        """Launch the Cliffords that are not launched yet."""
-        if not self.maps:
-            return
-        distinct = list({id(one): one for one in self.maps}.values())
-        numbers = {id(one): number for number, one in enumerate(distinct)}
-        order = np.array([numbers[id(one)] for one in self.maps], np.int32)
-        *maps, order = self.table.to_gpu(
-            *(np.stack([getattr(one, name) for one in distinct]) for name in ("images", "powers", "touched")),
-            order,
-        )  # fmt: skip
-        event = self.event
-        self._do(lambda *_: self.table.clifford(maps, order, event))
-        self.maps.clear()
-        self.is_stale, self.within = True, None
-
-    def _refresh(self) -> None:
-        """Enter all rows into the table, if they have changed."""
-        if self.is_stale:
-            event = self.event
-            self._do(lambda *_: self.table.rebuild(event))
-            self.is_stale = False
-
-    def _limits(self, limits: TermLimits, event: int) -> Any:
-        """The struct Limits."""
-        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
-        values = (
-            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
-        )  # fmt: skip
-        return np.array([values], self.adapter.LIMITS)[0]
 
     def _rotate_in_shard(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
         """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
@@ -292,34 +190,6 @@ class GpuTerms(Terms):
             last = min(n_rotations, done + self.adapter.LOG_EVENTS - 1 - self.event)
             self._launch_rotations(rotations.between(done, last), cut, limits)
             done = last
-
-    def _launch_rotations(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
-        """Launch rotations at once; the log has room for them."""
-        table, first, sweeps = self.table, self.event + 1, []
-        is_within = self.within == limits
-        for is_due in rotations.due.tolist():
-            sweeps.append(0 if not is_due else 1 if is_within else 2)
-            is_within = is_due
-        self.within = limits if is_within else None
-        quarters = (rotations.cosines == 0).tolist()
-        self.event += len(sweeps)
-        if limits is None:
-            self.event_ledger.note("quarter" if quarters[0] else "turn", first)
-        else:
-            self.event_ledger.note("steps", first, quarters, sweeps)
-        past = self._limits(limits or ANY_FREQUENCY, 0)
-        ends = np.array(sweeps) == 2
-
-        @cache
-        def structs(members: int) -> Any:
-            groups = commuting_groups(rotations.generators, members, ends)
-            return table.rotation_structs(rotations, cut, sweeps, groups)
-
-        self._do(
-            lambda event, rows: table.rotate_all(
-                structs(table.members), max(event - first, 0), first, rows, past
-            )
-        )
 
     def _merge(self, lists: Any, across: int) -> None:
         """Take branches to the rank that owns their words. All events before are done."""
@@ -374,42 +244,3 @@ class GpuTerms(Terms):
             for lists, free in zip(arrived, places, strict=True):
                 n = table.join(n, lists, free)
         self._close_gaps(n)
-
-    def _catch_up(self) -> None:
-        """Wait for all events; where one found no room, make room and launch it and what follows again.
-
-        So too where rotations wait for the form that is for more rows.
-        """
-        while stalled := self.table.stalled_at():
-            wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
-            if wanted > there:
-                self._grow(there, wanted, wanted - there)
-            else:
-                self.table.choose_form(wanted)
-            again = [launch for event, launch in self.queue if event >= stalled]
-            again[0](stalled, there if wanted > there else 0)
-            for launch in again[1:]:
-                launch(0, 0)
-
-    def _grow(self, n: int, least: int, failures: int = 0) -> None:
-        capacity = self.table.capacity
-        times = 2 if capacity >= FOURFOLD_BELOW else 4
-        self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
-
-    def _rows_after(self, event: int) -> int:
-        entry = self.table.read(event)
-        return int(entry["n"] + entry["added"] - entry["packed"])
-
-    def _settled(self) -> int:
-        """The rows of the table, when all is done and the log is new."""
-        self.settle()
-        return self._rows_after(0)
-
-    def _close_gaps(self, n: int) -> None:
-        self.event_ledger.live = self.table.close_gaps(n)
-        self.is_stale = False
-
-    def _keep(self, chosen: Any) -> None:
-        self.table.keep(chosen)
-        self.event_ledger.live = len(chosen)
-        self.is_stale = False

@@ -1,4 +1,4 @@
-"""Independent repetitions of a propagation that resamples its terms. One thread each; reads no file."""
+"""Independent repetitions of a propagation that resamples its terms, each on a thread or a GPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import in_bits, overlap
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep
 from tnplan.executor.pauli.algebra.states import State, weighted_sum
+from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagator, prepared
 from tnplan.executor.pauli.sampling.echo import EchoParts
 from tnplan.executor.pauli.sampling.resampling import StratifiedResampler
@@ -75,10 +76,11 @@ class LinearTask(NamedTuple):
     steps: Sequence[PauliStep]
     start: PauliSum
     state: str | State | None
+    device: str = "cpu"
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        final, largest = _resampled(self.steps, self.start, most, resampler)
+        final, largest = _resampled(self.steps, self.start, most, resampler, self.device)
         is_bits = self.state is None or isinstance(self.state, str)
         value = in_bits(final, self.state) if is_bits else weighted_sum(final, self.state)  # type: ignore[arg-type]
         return Repetition(float(value.real), resampler.events, largest)
@@ -90,27 +92,30 @@ class EchoTask(NamedTuple):
     back: Sequence[PauliStep]
     start: PauliSum
     middle: Sequence[PauliStep]
+    device: str = "cpu"
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        half, largest = _resampled(self.back, self.start, most, resampler)
+        half, largest = _resampled(self.back, self.start, most, resampler, self.device)
         linear = StratifiedResampler(resampler.random)
-        turned, grown = _resampled(self.middle, half, max(most, half.n_terms), linear)
+        turned, grown = _resampled(self.middle, half, max(most, half.n_terms), linear, self.device)
         value = overlap(half, turned)
         return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
 
 
-def linear_task(steps: Sequence[PauliStep], observable: PauliSum, state: str | State | None) -> LinearTask:
+def linear_task(
+    steps: Sequence[PauliStep], observable: PauliSum, state: str | State | None, device: str = "cpu"
+) -> LinearTask:
     """What each repetition does for a value that is linear in the coefficients."""
-    return LinearTask(*prepared(steps, observable, keep_cliffords=False), state)
+    return LinearTask(*prepared(steps, observable, keep_cliffords=False), state, device)
 
 
-def echo_task(parts: EchoParts, observable: PauliSum) -> EchoTask:
+def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> EchoTask:
     """What each repetition does for an echo of `observable`."""
     back, start = prepared(parts.back, observable, keep_cliffords=False)
     keep = any(isinstance(step, Clifford) for step in parts.middle)
     middle, _ = prepared(parts.middle, observable, keep_cliffords=True) if keep else (parts.middle, None)
-    return EchoTask(back, start, middle)
+    return EchoTask(back, start, middle, device)
 
 
 def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, most: int, number: int) -> Repetition:
@@ -131,10 +136,10 @@ def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
 
 
 def _resampled(
-    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler
+    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str
 ) -> tuple[PauliSum, int]:
     """The sum after steps with at most `most` terms, and the most terms that there were."""
-    terms = ShardedTerms(start)
+    terms = GpuTerms(start) if device == "gpu" else ShardedTerms(start)
     try:
         Propagator(terms, Truncation(max_terms=most), resampler=resampler).run(steps)
         grown = terms.ledger.record().grown

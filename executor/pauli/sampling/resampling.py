@@ -3,11 +3,15 @@
 Terms of at least the threshold stay as they are. Each other one stays with a probability in proportion to its
 magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in them is
 unbiased. In proportion to squares, the mean of every square is kept instead, and so the norm of the sum.
+
+Arrays are NumPy's or CuPy's, as `xp` says. Sums are of integers: a GPU adds up floating-point numbers in
+another order in every run, and then a seed would not give the same draws.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +19,8 @@ from tnplan.planner.common.arrays import Array
 
 KEPT_SHARE = 0.75
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""
+SUM_BITS = 62
+"""Of integers that stand for weights: their sum stays below 2 to this power."""
 
 
 @dataclass
@@ -25,42 +31,68 @@ class StratifiedResampler:
     power: int = 1
     events: int = 0
 
-    def draw(self, sizes: Array, most: int) -> tuple[Array, Array]:
+    def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes."""
         weights = sizes**self.power
         count = max(1, int(KEPT_SHARE * most))
-        if np.count_nonzero(weights) <= count:
-            chosen = np.flatnonzero(weights)
+        if int(xp.count_nonzero(weights)) <= count:
+            chosen = xp.flatnonzero(weights)
             return chosen, sizes[chosen]
         self.events += 1
-        level = threshold(weights, count)
-        large = np.flatnonzero(weights >= level)
-        small = np.flatnonzero(weights < level)
-        draws = np.zeros(len(weights), np.int64)
-        draws[small] = stratified(weights[small], count - len(large), self.random)
-        new = (draws * level) ** (1 / self.power)
+        level = threshold(weights, count, xp)
+        large = xp.flatnonzero(weights >= level)
+        small = xp.flatnonzero(weights < level)
+        places = count - len(large)
+        draws, share = stratified(weights[small], places, self.random, xp)
+        new = xp.zeros(len(weights), np.float64)
+        new[small] = (draws * share) ** (1 / self.power)
         new[large] = sizes[large]
-        chosen = np.flatnonzero(new)
+        chosen = xp.flatnonzero(new)
         return chosen, new[chosen]
 
 
-def threshold(weights: Array, count: int) -> float:
+def threshold(weights: Array, count: int, xp: Any = np) -> float:
     """The t with sum of min(1, weight / t) = count; there are more than `count` weights that are not 0.
 
     The k largest weights stay where the mean of the others' sum over count - k places is not above the
     smallest of them.
     """
-    falling = np.sort(weights)[::-1]
-    rest = np.cumsum(falling[::-1])[::-1][:count]
-    levels = rest / (count - np.arange(count))
-    return float(levels[np.argmax(falling[:count] <= levels)])
+    falling = xp.sort(weights)[::-1]
+    whole, unit = as_integers(falling)
+    sums = xp.cumsum(whole)
+    rest = (sums[-1] - sums[:count] + whole[:count]).astype(np.float64) * unit
+    levels = rest / (count - xp.arange(count))
+    return float(levels[int(xp.argmax(falling[:count] <= levels))])
 
 
-def stratified(weights: Array, count: int, random: np.random.Generator) -> Array:
-    """How often each is drawn, int64: a uniform point in each of `count` equal parts of the sum."""
-    ends = np.cumsum(weights)
+def stratified(weights: Array, count: int, random: np.random.Generator, xp: Any = np) -> tuple[Array, float]:
+    """How often each is drawn, int64: a uniform point in each of `count` equal parts of the sum.
+
+    Also the sum of the weights over `count`.
+    """
     if count == 0 or not len(weights):
-        return np.zeros(len(weights), np.int64)
-    points = (np.arange(count) + random.random(count)) * (ends[-1] / count)
-    drawn = np.minimum(np.searchsorted(ends, points, side="right"), len(weights) - 1)
-    return np.bincount(drawn, minlength=len(weights))
+        return xp.zeros(len(weights), np.int64), 0.0
+    whole, unit = as_integers(weights)
+    ends = xp.cumsum(whole)
+    total = int(ends[-1])
+    points = (xp.arange(count) + uniforms(random, count, xp)) * (total / count)
+    drawn = xp.minimum(xp.searchsorted(ends, points.astype(np.int64), side="right"), len(weights) - 1)
+    return xp.bincount(drawn, minlength=len(weights)), total * unit / count
+
+
+def as_integers(weights: Array) -> tuple[Array, float]:
+    """Weights as int64, and their unit: so small a part of the largest that the sum fits."""
+    largest, units = float(weights.max()), 2.0 ** (SUM_BITS - len(weights).bit_length())
+    return (weights / largest * units).astype(np.int64), largest / units
+
+
+def uniforms(random: np.random.Generator, count: int, xp: Any) -> Array:
+    """Numbers in [0, 1), float64; on a GPU it makes them itself, by SplitMix64 (Steele et al. 2014)."""
+    if xp is np:
+        return random.random(count)
+    state = xp.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state += random.integers(2**64, dtype=np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    state ^= state >> np.uint64(31)
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -79,6 +79,10 @@ class Terms(Protocol):
     def count(self, generator: Array) -> int:
         """How many terms of this rank a rotation about `generator` would split, at most."""
 
+    def moved(self) -> Terms:
+        """These terms, or those of another device where they have moved there; asked between steps."""
+        return self
+
     def reshard(self, generators: Array) -> int:
         """Distribute the terms so that these rotations, which come next, need few exchanges; collective.
 
@@ -102,13 +106,17 @@ class Terms(Protocol):
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about `generator`; branches whose magnitude is below `cut` are dropped."""
 
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
-        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
+        """Rotations one after another, each a step; after those that are `due` terms past the limits go.
+
+        Returns how many are done: fewer than all, 1 at least, where the next may not fit in the memory.
+        """
         for generator, cosine, sine, is_due, _ in zip(*rotations, strict=True):
             self.rotate(generator, cosine, sine, cut)
             if is_due:
                 self.sweep(limits)
             self.end_step()
+        return len(rotations.due)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer matrix; contributions below `cut` to other words are dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from tnplan.planner.common.arrays import Array
 class Resampler(Protocol):
     """Replaces terms by fewer of them so that sums over terms keep their mean."""
 
-    def draw(self, sizes: Array, most: int) -> tuple[Array, Array]:
-        """From magnitudes, float64: the numbers of the terms that stay, rising, and their new magnitudes."""
+    def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
+        """From magnitudes, float64: the numbers of the terms that stay, rising, and their new magnitudes.
+
+        `xp` is the library of the arrays, NumPy or CuPy.
+        """
 
 
 class TermCap(NamedTuple):

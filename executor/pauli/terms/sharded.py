@@ -133,11 +133,11 @@ class ShardedTerms(Terms):
         merged = self._merge([self._delivered([branches for branches, _, _ in done], generator)])
         self.step_counts = (before, self.n, sum(hits for _, hits, _ in done), merged)
 
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
+    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
         """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
         if self.term_cap is not None:
             self._rotate_capped(rotations, cut, limits, self.term_cap.n_terms)
-            return
+            return len(rotations.due)
         distances = self.linear_hash.of(rotations.generators)
         rotations, first = rotations._replace(distances=distances), 0
         while first < len(distances):
@@ -150,6 +150,7 @@ class ShardedTerms(Terms):
                 last += 1
                 super().rotate_many(rotations.between(first, last), cut, limits)
             first = last
+        return len(distances)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""

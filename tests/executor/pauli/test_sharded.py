@@ -17,7 +17,6 @@ from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pa
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
 from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
-from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sharding import resharding
@@ -206,68 +205,6 @@ def test_blocks_have_as_many_threads_as_their_kernels_are_compiled_for() -> None
 
     assert f"#define THREADS {COOPERATIVE_THREADS}\n" in source(ROTATIONS_FILE)
     assert COOPERATIVE_THREADS % 32 == 0
-
-
-@needs_gpus(1)
-@pytest.mark.parametrize("many", [0, 40, 1 << 20])
-def test_a_gpu_makes_room_and_does_again_what_found_none(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    from tnplan.executor.pauli.cuda import table as cupy_pauli
-
-    monkeypatch.setattr(cupy_pauli, "BY_PASSES_BELOW", many)
-    monkeypatch.setattr(cupy_pauli, "SMALLEST_CAPACITY", 8)
-    monkeypatch.setattr(cupy_pauli, "LOG_EVENTS", 50)
-    for name in CASES:
-        check_same(run(name, device="gpu"), run(name), is_cut_after_steps=name == "largest")
-
-
-@needs_gpus(1)
-def test_a_gpu_closes_gaps_between_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tnplan.executor.pauli.cuda import table as cupy_pauli
-
-    packed, read_all = [], cupy_pauli.GpuTable.read_all
-    at_ends, close_gaps = [], cupy_pauli.GpuTable.close_gaps
-
-    def closed(table: cupy_pauli.GpuTable, n: int) -> int:
-        at_ends.append(n - close_gaps(table, n))
-        return n - at_ends[-1]
-
-    def spied(table: cupy_pauli.GpuTable, first: int, last: int) -> object:
-        log = read_all(table, first, last)
-        packed.append(int(log["packed"].sum()))
-        return log
-
-    monkeypatch.setattr(cupy_pauli, "GAPS_KEPT_BELOW", 0)
-    monkeypatch.setattr(cupy_pauli, "SMALLEST_CAPACITY", 8)
-    monkeypatch.setattr(cupy_pauli.GpuTable, "read_all", spied)
-    monkeypatch.setattr(cupy_pauli.GpuTable, "close_gaps", closed)
-    start = parse("Z34 + 0.5*X3 - Y40 Z41", 70)
-    for layers, limits in (6, Truncation(1e-2, 1e-2)), (5, Truncation(merged_cut=4e-3, max_frequency=14)):
-        steps = kicked_ising(70, chain_edges(70), 0.7, layers)
-        expected = propagate(steps, start, limits)
-        at_ends.clear()
-        for many in 0, 100, 1 << 20:
-            monkeypatch.setattr(cupy_pauli, "BY_PASSES_BELOW", many)
-            packed.clear()
-            check_same(propagate(steps, start, limits, Resources(device="gpu")), expected)
-            assert sum(packed) > 100
-        assert sum(at_ends) > 100
-
-
-@needs_gpus(1)
-def test_a_gpu_without_room_for_a_row_turns_no_pair_twice() -> None:
-    start, rotations = (
-        parse("Z0 + 0.5*Y0 + X1 + Z0 X2", 3),
-        [rotation("X", (0,), 0.6), rotation("X", (0,), 0.3)],
-    )
-    terms = GpuTerms(start)
-    terms.table.grow(start.n_terms, start.n_terms)
-    for turn in reversed(rotations):
-        terms.rotate(pack(turn.x, turn.z, 3), np.cos(turn.angle), np.sin(turn.angle), 0.0)
-    found, expected = terms.local_terms(), propagate(rotations, start).result
-    terms.close()
-    assert found.n_terms == start.n_terms + 1
-    assert np.array_equal(found.keys, expected.keys)
-    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=0, atol=1e-15)
 
 
 @needs_gpus(1)

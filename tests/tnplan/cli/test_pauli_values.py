@@ -6,13 +6,18 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tnplan
+from tests.support.kernels.gpus import needs_gpus
+from tnplan.api.jobs.pauli.sampling import sampling_needs
 from tnplan.cli.main import run
+from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.pauli.resources import term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -191,7 +196,6 @@ def test_values_of_each_term_and_of_lists(circuit: Path, capsys: pytest.CaptureF
         (["--repetitions", "4"], "--repetitions: need a limit of terms"),
         (["--repetitions", "4", "--max-terms", "9", "--branch-cut", "1"], "cut none"),
         (["--repetitions", "4", "--max-terms", "9", "--gradient"], "go with none of"),
-        (["--repetitions", "4", "--max-terms", "9", "--device", "gpu"], "run on a CPU alone"),
         (["--repetitions", "4", "--max-terms", "9", "--resample-by", "square"], "its own observable"),
         (["--seed", "4"], "are of repetitions"), (["--resume", "-o", "r.json"], "is for repetitions"),
         (["--state", "00", "--stabilizers", "X0"], "given with --state"),
@@ -208,3 +212,28 @@ def test_what_cannot_go_together_is_refused(
     assert run(["pauli", str(circuit), "--observable", "Z0", *options]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("device", "most", "stays"), [("auto", 99_999, True), ("auto", 100_000, False), ("gpu", 9, False)]
+)
+def test_repetitions_of_few_terms_take_no_gpu_of_themselves(device: str, most: int, stays: bool) -> None:
+    terms = parse("Z0 + X1", 70)
+    problem: Any = SimpleNamespace(terms=terms, circuit=SimpleNamespace(n_qubits=70))
+    asked: Any = SimpleNamespace(truncation=Truncation(max_terms=most))
+    needs = sampling_needs(problem, asked, 3, device)
+    assert bool(needs.cpu_only) == stays
+    assert needs.cpu_bytes > 3 * most * term_bytes(70, 8)
+    assert needs.gpu_bytes > 2 * most * term_bytes(70, 8)
+
+
+@needs_gpus(1)
+def test_repetitions_on_a_gpu(circuit: Path) -> None:
+    ask = tnplan.Truncation(max_terms=2)
+    done = tnplan.propagate(circuit, "Z0 Z1", ask, monte_carlo=tnplan.MonteCarlo(64, 1), device="gpu")
+    again = tnplan.propagate(circuit, "Z0 Z1", ask, monte_carlo=tnplan.MonteCarlo(64, 1), device="gpu")
+    exact = tnplan.propagate(circuit, "Z0 Z1", device="cpu").value
+    assert done.estimate is not None
+    assert done.report["device"] == "gpu"
+    assert abs(done.value - exact) <= 4 * done.estimate.standard_error
+    assert again.value == pytest.approx(done.value, abs=1e-12)

@@ -24,7 +24,7 @@ from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, produ
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
-from tnplan.executor.pauli.gradient import value_of_terms
+from tnplan.executor.pauli.gradient import on_cpu_alone, value_of_terms
 from tnplan.executor.pauli.propagate import Progress, Propagation
 from tnplan.executor.pauli.propagate import propagate as propagate_steps
 from tnplan.executor.pauli.resources import Resources, term_bytes
@@ -140,12 +140,13 @@ def propagate(
         Take the observable backwards, or the state forward. The state has words of at most the truncation's
         `max_weight`; the others count as dropped.
     gradient : bool
-        Add the derivatives by the angles of all rotations. In the Heisenberg picture, on the CPU: with "auto"
-        no GPU is taken. Terms take a quarter of the memory, the tape of what was done to them the rest.
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
+        on CPUs. Terms take a quarter of the memory, the tape of what was done to them the rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
-        Resample the terms where they would pass the truncation's `max_terms`, in repetitions. CPU alone.
+        Resample the terms where they would pass the truncation's `max_terms`, in repetitions. With "auto" a
+        GPU is taken for many terms alone.
     keep : {"all", "own", "none"}
         Which terms the result has on every rank. The Schroedinger picture keeps all.
     stop_above : int, optional
@@ -190,7 +191,7 @@ def propagate(
         prepare=lambda: _prepare(circuit, observable, asked, options),
         work=lambda rank, problem: _work(rank, problem, asked, options),
         check_ranks=lambda problem, n: _check_ranks(n, asked),
-        needs=lambda problem, n, threads: _needs(problem, asked, threads),
+        needs=lambda problem, n, threads: _needs(problem, asked, n, threads, options.device),
     )
     return run_job(job, options)
 
@@ -214,12 +215,12 @@ def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
 
 
-def _needs(problem: PauliProblem, asked: PauliRequest, threads: int) -> Needs:
+def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:
     """The terms to start with; how many there will be is known beforehand for repetitions alone."""
     if asked.monte_carlo is not None:
-        return sampling_needs(problem, asked, min(threads, asked.monte_carlo.repetitions))
+        return sampling_needs(problem, asked, min(threads, asked.monte_carlo.repetitions), device)
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    what = "gradients" if asked.gradient else "values of each term" if asked.each_term else ""
+    what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if asked.has_tape else ""
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
 
 
@@ -238,7 +239,7 @@ def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOp
     if asked.monte_carlo is not None:
         expectation = _sample(rank, problem, asked, kept)
     else:
-        expectation = _propagate(rank, problem, asked)
+        expectation = _propagate(rank, problem, asked, few_on_cpu=options.device == "auto")
     if rank.is_first:
         if options.output is not None:
             write_text(options.output, json.dumps(expectation.report, indent=1) + "\n")
@@ -254,13 +255,18 @@ def _sample(
 ) -> Expectation:  # fmt: skip
     """The repetitions of all ranks."""
     ranks = rank.world if rank.world.size > 1 else None
-    use = Resources(device="cpu", threads=rank.threads, precision=asked.precision, ranks=ranks)
-    estimate, work = sample(rank, problem, asked, use, kept)
+    use = Resources(
+        device=rank.device.name, threads=rank.threads, precision=asked.precision, ranks=ranks
+    )  # fmt: skip
+    with rank.on_stream():
+        estimate, work = sample(rank, problem, asked, use, kept)
     report = estimate_report(problem, asked, use, estimate, work)
     return Expectation(estimate.value, None, report, estimate)
 
 
-def _propagate(rank: Rank, problem: PauliProblem, asked: PauliRequest) -> Expectation:
+def _propagate(
+    rank: Rank, problem: PauliProblem, asked: PauliRequest, *, few_on_cpu: bool
+) -> Expectation:  # fmt: skip
     """One propagation, whose terms all ranks share."""
 
     def heard(at: Progress) -> None:
@@ -270,6 +276,7 @@ def _propagate(rank: Rank, problem: PauliProblem, asked: PauliRequest) -> Expect
     use = Resources(
         device=rank.device.name, threads=rank.threads, precision=asked.precision,
         memory_bytes=rank.memory_bytes, when_full=asked.when_full, ranks=rank.connected(),
+        few_on_cpu=few_on_cpu,
     )  # fmt: skip
     with rank.on_stream():
         return _solve(problem, use, asked, heard)

@@ -37,15 +37,23 @@ from tnplan.planner.common.files import identity_of, read_json, write_text
 
 CHECKPOINT_FORMAT = "tnplan.pauli.checkpoint"
 CHECKPOINT_VERSION = 1
+GPU_ABOVE = 100_000
+"""Terms of a repetition from which `auto` takes a GPU."""
+DRAWN_BYTES = 80
+"""What a term takes while terms are drawn on a GPU, besides its own."""
 CHECK_SHARE = 8
 """Repetitions of an echo are done again with so many times fewer terms, to see what the limit does."""
 
 
-def sampling_needs(problem: PauliProblem, asked: PauliRequest, threads: int) -> Needs:
-    """What the repetitions of a rank take, known before they start."""
+def sampling_needs(problem: PauliProblem, asked: PauliRequest, threads: int, device: str) -> Needs:
+    """What the repetitions of a rank take, known before they start. Few terms take no GPU of themselves."""
     most = check_sampling(problem.terms, asked.truncation)
-    size_bytes = threads * most * (term_bytes(problem.circuit.n_qubits, 8) + 2 * 16)
-    return Needs(0, size_bytes, "give fewer threads or a smaller --max-terms", "Monte Carlo repetitions")
+    each_bytes = term_bytes(problem.circuit.n_qubits, 8)
+    few = "repetitions of few terms" if device == "auto" and most < GPU_ABOVE else ""
+    return Needs(
+        2 * most * (each_bytes + DRAWN_BYTES), threads * most * (each_bytes + 2 * 16),
+        "give fewer threads or a smaller --max-terms", few,
+    )  # fmt: skip
 
 
 def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) -> LinearTask | EchoTask:
@@ -53,14 +61,14 @@ def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) ->
     assert asked.monte_carlo is not None
     start = use.converted(problem.terms)
     if asked.monte_carlo.by == "magnitude":
-        return linear_task(problem.steps, start, problem.state)
+        return linear_task(problem.steps, start, problem.state, use.device)
     other = problem.state.other if isinstance(problem.state, OverlapWith) else None
     if other is None or other.lines() != problem.terms.lines():
         raise InputError(
             "--resample-by square", "is for the overlap of an echo with its own observable",
             "give --overlap the observable, or resample by magnitude",
         )  # fmt: skip
-    return echo_task(echo_parts(problem.steps), start)
+    return echo_task(echo_parts(problem.steps), start, use.device)
 
 
 def sample(
@@ -73,7 +81,7 @@ def sample(
     done = rank.world.broadcast_object(checkpoint.read() if rank.is_first and checkpoint else [], 0)
     done = done[: plan.repetitions]
     one = partial(repetition, task, plan, most)
-    done = _in_batches(rank, one, done, plan.repetitions, checkpoint)
+    done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint)
     resampled = sum(each.resampled for each in done)
     kind = "without interference of words resampled apart" if plan.by == "square" else "unbiased"
     values = [each.value for each in done]
@@ -89,7 +97,7 @@ def sample(
     }  # fmt: skip
     if plan.by == "square" and resampled:
         fewer = max(problem.terms.n_terms, most // CHECK_SHARE, 1)
-        again = _in_batches(rank, partial(repetition, task, plan, fewer), [], plan.repetitions, None)
+        again = _in_batches(rank, use, partial(repetition, task, plan, fewer), [], plan.repetitions, None)
         check = estimate_of([each.value for each in again], kind)
         work["with_fewer_terms"] = {
             "terms": fewer, "value": check.value, "standard_error": check.standard_error,
@@ -104,15 +112,19 @@ def farthest(problem: PauliProblem) -> float:
 
 
 def _in_batches(
-    rank: Rank, one: Callable[[int], Repetition], done: list[Repetition], n: int,
+    rank: Rank, use: Resources, one: Callable[[int], Repetition], done: list[Repetition], n: int,
     checkpoint: Checkpoint | None,
 ) -> list[Repetition]:  # fmt: skip
-    """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled."""
-    world, threads = rank.world, min(rank.threads, n)
+    """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled.
+
+    A GPU does one after another, on the stream of this thread.
+    """
+    world, threads = rank.world, 1 if use.device == "gpu" else min(rank.threads, n)
     with ThreadPoolExecutor(threads) as pool:
+        spread = map if use.device == "gpu" else pool.map
         while len(done) < n and not (done and not done[0].resampled):
             batch = range(len(done), min(n, len(done) + threads * world.size))
-            own = list(pool.map(one, batch[world.rank :: world.size]))
+            own = list(spread(one, batch[world.rank :: world.size]))
             gathered = world.gather_objects(own)
             done = [*done, *(gathered[k % world.size][k // world.size] for k in range(len(batch)))]
             if rank.is_first and checkpoint is not None:

@@ -197,9 +197,9 @@ static __device__ __forceinline__ void sweep_all(const Word *keys, REAL *coeffic
 // The rotations `list[first]` to `list[last - 1]`; that of `list[k]` is event `event` + k. A step is a group where
 // BY_PASSES, else one rotation. One that finds no room for some rows ends the launch: the event of its first rotation
 // is in *stalled, with the number of rows that there would be. Another begins with that step: `resumed` is then the
-// rows that are there, else 0, and `failed` lists the `failures` rows that found no room. Where BY_PASSES, more rows
-// than `most` after a group end it in the same way, without failures: the other form is to go on. Gaps among `few`
-// rows or fewer stay. For `words` see Meeting.
+// rows that are there, else 0, and `failed` lists the `failures` rows that found no room. More rows than `most` after a
+// group end it in the same way, without failures: the other form is to go on, or the host is to look at the terms. Gaps
+// among `few` rows or fewer stay. For `words` see Meeting.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     turns(Word *keys, REAL *coefficients, int *frequencies, Pattern *patterns, Word *slots, Word mask,
           Index capacity, unsigned *spare, Index few, Index most, const Turn *__restrict__ list, Index first,
@@ -351,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                limits.max_frequency >= 0, own, meeting);
             before = own;
         }
-        if (BY_PASSES && n > most && t + size < last) {
+        if (n > most && t + size < last) {
             if (FIRST == 0) {
                 before[1].n = (Word)n;
                 *stalled = before + 1 - log;

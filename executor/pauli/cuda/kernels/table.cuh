@@ -58,15 +58,17 @@ static __device__ __forceinline__ void store(Word *keys, Index i, const Row &row
         to[w / 2] = make_ulonglong2(row.word[w], row.word[w + 1]);
 }
 
-static __device__ __forceinline__ Word hash_row(const Row &row) {
+static __device__ __forceinline__ Word long_hash(const Row &row) {
     Word value = 0x9E3779B97F4A7C15ull;
 #pragma unroll
     for (int w = 0; w < WORDS; ++w) {
         value = (value ^ row.word[w]) * 0xBF58476D1CE4E5B9ull;
         value ^= value >> 32;
     }
-    return (value * 0x9E3779B97F4A7C15ull) >> 32;
+    return value * 0x9E3779B97F4A7C15ull;
 }
+
+static __device__ __forceinline__ Word hash_row(const Row &row) { return long_hash(row) >> 32; }
 
 // Enter row i, whose hash is given, at the next free entry of the table from `at` on.
 static __device__ __forceinline__ void enter_row(Word *slots, Word mask, Word hash, Word at, Index i) {

@@ -305,6 +305,21 @@ extern "C" __global__ void rebuild(const Word *__restrict__ keys, Word *slots, W
     }
 }
 
+// total += how many of the first n rows are terms that anticommute with the generator.
+extern "C" __global__ void count_hits(const Word *__restrict__ keys, const REAL *__restrict__ coefficients,
+                                      const Word *__restrict__ generator, Word *total, Index n) {
+    Word count = 0;
+    FOR_WARPS(i, n)
+        count += i < n && coefficients[i] != 0 && anticommutes(load(keys, i), generator);
+    add_of_warp(total, count);
+}
+
+// The hashes of the first n rows, of 64 bits.
+extern "C" __global__ void hashes(const Word *__restrict__ keys, Word *__restrict__ found, Index n) {
+    for (Index i = FIRST; i < n; i += STRIDE)
+        found[i] = long_hash(load(keys, i));
+}
+
 // Close the gaps among the n rows of the event *log, where `packed` is then how many are gone. For `words` see Meeting.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     pack_rows(Word *keys, REAL *coefficients, int *frequencies, Word *slots, Word mask, Index capacity,

@@ -1,0 +1,44 @@
+"""Which rows of a table on a GPU stay where there may be only so many. Twin: terms/selection.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.pauli.cuda.table import GpuTable
+from tnplan.executor.pauli.terms.selection import Resampler
+
+
+def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int]:
+    """The numbers of the `count` largest magnitudes, of equal ones the least words; the others' sums.
+
+    Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
+    """
+    sizes = cupy.abs(table.coefficients[:n]).astype(np.float64)
+    least = cupy.partition(sizes, n - count)[n - count]
+    ties = cupy.flatnonzero(sizes == least)
+    kept = sizes > least
+    room = count - int(cupy.count_nonzero(kept))
+    order = np.lexsort(cupy.asnumpy(table.keys[ties]).T)[:room]
+    kept[ties[cupy.asarray(order)]] = True
+    gone = sizes[~kept & (sizes > 0)]
+    return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
+
+
+def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
+    """Let a resampler leave at most `most` of n rows; their numbers. Coefficients are then the new ones.
+
+    Rows lie in another order in every run; they are drawn from in the order of their magnitudes, equal ones
+    in that of their hashes. Strata of alike magnitudes have less noise than random ones.
+    """
+    hashes = cupy.empty(n, np.uint64)
+    table.hash_rows(hashes)
+    order = cupy.argsort(hashes)
+    order = order[cupy.argsort(cupy.abs(table.coefficients[:n])[order])]  # CuPy's is stable
+    values = table.coefficients[:n][order]
+    chosen, sizes = resampler.draw(cupy.abs(values).astype(np.float64), most, cupy)
+    rows = order[chosen]
+    table.coefficients[rows] = cupy.copysign(sizes, values[chosen]).astype(table.dtype)
+    return rows

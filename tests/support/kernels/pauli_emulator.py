@@ -1,0 +1,174 @@
+"""The kernels of Pauli words on a CPU: g++ compiles them, CUDA's threads are fibers, arrays are NumPy's.
+
+A launch has one block, so that meetings of blocks are not tried. `emulate` puts all this in the place of CuPy
+in `executor/pauli/cuda/`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.kernels.list_emulator import EMULATOR, FUNCTIONS, OPTIONS
+from tnplan.executor.device.cuda.runtime.kernel_cache import source
+
+THREADS = 64
+"""Of the only block."""
+MORE_FUNCTIONS = """
+struct alignas(16) ulonglong2 { unsigned long long x, y; };
+struct uint2 { unsigned x, y; };
+static ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+template <typename T> static T __ldcg(const T *place) { return *place; }
+static double __shfl_xor_sync(unsigned mask, double value, unsigned bits)
+{
+    return __longlong_as_double(__shfl_xor_sync(mask, __double_as_longlong(value), bits));
+}
+static double __shfl_down_sync(unsigned mask, double value, unsigned step)
+{
+    return __longlong_as_double(__shfl_down_sync(mask, __double_as_longlong(value), step));
+}
+template <typename T> static T atomicCAS(T *place, T expected, T value)
+{
+    const T before = *place;
+    if (before == expected) *place = value;
+    return before;
+}
+"""
+ASSEMBLY = (
+    (
+        re.compile(r"asm volatile\(\"red\.release.*?;\" ::\"l\"\((.*?)\), \"l\"\((\w+)\) : \"memory\"\);"),
+        r"*(\1) += \2;",
+    ),
+    (
+        re.compile(r"asm volatile\(\"ld\.acquire.*?;\" : \"=l\"\((\w+)\) : \"l\"\((.*?)\) : \"memory\"\);"),
+        r"\1 = *(\2);",
+    ),
+)
+"""How blocks meet, and what that is in C++."""
+ENTRY = re.compile(
+    r'extern "C" __global__ void\s+(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\) \{', re.DOTALL
+)
+RUN = "run(1, 1, {threads}, [=] {{ {name}({values}); }});"
+
+
+class Arrays(np.ndarray):
+    """An array that answers to what CuPy's have besides."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """Its address."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def set(self, array: np.ndarray) -> None:
+        """Copy."""
+        self[...] = array
+
+
+def mine(array: Any) -> Any:
+    """The same as CuPy's stand-in."""
+    return np.ascontiguousarray(array).view(Arrays)
+
+
+class EmulatedKernel:
+    """A kernel, called with the addresses of its arguments."""
+
+    def __init__(self, file: Path, name: str, defines: dict[str, Any], folder: Path) -> None:
+        text = re.sub(r"\bIndex\b", "Place", source(file))
+        for pattern, with_what in ASSEMBLY:
+            text = pattern.sub(with_what, text)
+        assert "asm" not in text
+        lines = "".join(f"#define {key} {value}\n" for key, value in defines.items())
+        calls = "".join(map(_call, ENTRY.findall(text)))
+        whole = f'#include "{EMULATOR}"\n{FUNCTIONS}{MORE_FUNCTIONS}{lines}{text}{calls}'
+        path = folder / f"{file.stem}-{hashlib.sha256(whole.encode()).hexdigest()[:16]}.cpp"
+        library = path.with_suffix(".so")
+        if not library.exists():
+            path.write_text(whole)
+            subprocess.run(["g++", *OPTIONS, str(path), "-o", str(library)], check=True)
+        self.function = getattr(ctypes.CDLL(str(library)), f"emulated_{name}")
+
+
+def _call(entry: tuple[str, str]) -> str:
+    """A function that takes addresses of a kernel's arguments, and runs one block."""
+    name, parameters = entry
+    types = [re.sub(r"__restrict__\s*|\s*\w+$", "", one.strip()) for one in parameters.split(",")]
+    values = ", ".join(f"*({kind} *)pointers[{k}]" for k, kind in enumerate(types))
+    return (
+        f'\nextern "C" void emulated_{name}(unsigned threads, void **pointers) '
+        f"{{ run(1, 1, threads, [=] {{ {name}({values}); }}); }}\n"
+    )
+
+
+class EmulatedLaunch:
+    """A launch with the arguments of `BoundKernel`, of one block."""
+
+    def __init__(
+        self, kernel: EmulatedKernel, blocks: int, threads: int, arguments: Any, shared_bytes: int,
+        stream: Any, tables: Any = None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.values = kernel, [np.array([value]) for value in arguments]
+
+    def put(self, number: int, value: int) -> None:
+        """Set an argument."""
+        self.values[number][0] = value
+
+    def __call__(self) -> None:
+        pointers = (ctypes.c_void_p * len(self.values))(*(value.ctypes.data for value in self.values))
+        self.kernel.function(THREADS, pointers)
+
+
+def stand_in() -> Any:
+    """What `table.py` uses of CuPy."""
+    made = {
+        name: (lambda call: lambda *arguments, **named: mine(call(*arguments, **named)))(getattr(np, name))
+        for name in ("zeros", "empty", "partition", "flatnonzero", "sort", "cumsum", "arange")
+    }
+    same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted")
+    return SimpleNamespace(
+        **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
+        argsort=lambda array: mine(np.argsort(array, kind="stable")),
+        asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
+        cuda=SimpleNamespace(
+            get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None),
+            memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        ),
+    )  # fmt: skip
+
+
+def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Run the terms of GPUs on the CPU, with kernels compiled into a folder."""
+    from tnplan.executor.pauli.cuda import selection, table
+
+    kernels: dict[Any, EmulatedKernel] = {}
+
+    def load(file: Path, name: str, defines: dict[str, Any]) -> EmulatedKernel:
+        key = (file, name, *defines.items())
+        if key not in kernels:
+            kernels[key] = EmulatedKernel(file, name, defines, folder)
+        return kernels[key]
+
+    for module in (selection, table):
+        patch.setattr(module, "cupy", stand_in())
+    patch.setattr(table, "load_kernel", load)
+    patch.setattr(table, "compile_ahead", lambda files: None)
+    patch.setattr(table, "BoundKernel", EmulatedLaunch)
+    patch.setattr(table, "CooperativeLaunch", EmulatedLaunch)
+    patch.setattr(
+        table, "runtime",
+        SimpleNamespace(
+            deviceGetAttribute=lambda *_: 1, getDevice=lambda: 0, cudaDevAttrMultiProcessorCount=0,
+            memcpyHostToDevice=1, memcpyDeviceToHost=2,
+            memcpyAsync=lambda to, source, size, *_: ctypes.memmove(to, source, size),
+            memsetAsync=lambda to, value, size, _: ctypes.memset(to, value, size),
+        ),
+    )  # fmt: skip
