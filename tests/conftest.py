@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kernels.compress_devices import has_compiler, make_device
+from tests.support.kernels.compress_devices import make_device
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.root import ROOT
 
@@ -32,13 +33,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.en
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
+        pytest.param("emulated", marks=needs_compiler),
         pytest.param("gpu", marks=needs_gpus(1)),
     ],
 )
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def device(request: pytest.FixtureRequest) -> Any:
     """Where the codec's kernels run; some files have a device of their own."""
-    return make_device(request.param, tmp_path_factory.mktemp("codec"))
+    return make_device(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
-from tests.support.kernels.compress_devices import source
 from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed
+from tests.support.kernels.emulator import source
 from tnplan.compress import (
     CodecError,
     StreamError,
