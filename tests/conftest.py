@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.support.root import ROOT
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["TNPLAN_PATH_CACHE"] = "0"  # no test reads or writes the paths of its user
+sys.dont_write_bytecode = False  # hundreds of processes are started: each would compile the whole package
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 settings.register_profile("local", max_examples=50, deadline=None)

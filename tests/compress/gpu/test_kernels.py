@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.effort import in_turn
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
 from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed
 from tests.support.kernels.emulator import source
@@ -369,7 +370,8 @@ def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes
 def test_kernels_compile(file: str, arch: str) -> None:
     from cupy_backends.cuda.libs import nvrtc
 
-    for dtype in ("float64", "complex64"):
+    number = FILES.index(file) + ARCHITECTURES.index(arch)
+    for dtype in in_turn(("float64", "complex64"), number):
         program = nvrtc.createProgram(source(launches.FOLDER / file), file, (), ())
         options = ["--std=c++17", f"--gpu-architecture={arch}"]
         nvrtc.compileProgram(program, options + [f"-D{n}={v}" for n, v in launches.defines(dtype).items()])
