@@ -15,3 +15,11 @@ def slow_but(quick: tuple[str, ...], cases: Iterable[Any]) -> list[Any]:
         pytest.param(case, id=name, marks=[] if name.startswith(quick) else [pytest.mark.slow])
         for case, name in ((case, case.stem if isinstance(case, Path) else str(case)) for case in cases)
     ]
+
+
+def slow_after(n_quick: int, cases: Iterable[Any]) -> list[Any]:
+    """Parameters, marked slow but for the first `n_quick`."""
+    return [
+        pytest.param(case, marks=[] if number < n_quick else [pytest.mark.slow])
+        for number, case in enumerate(cases)
+    ]

@@ -52,22 +52,24 @@ def check_counters(schedule: Schedule) -> None:
     """The operations and bytes of a null replay are the predicted ones.
 
     They are counted from the slowest tier on: the model may charge a byte to a slower tier than it takes.
-    Splits of odd extents are predicted by their worst overlap, at another rank for each exchange: no one rank
-    receives all of it.
+    Splits of odd extents are predicted by their largest part and their worst overlap, at another rank for
+    each step: no one rank does or receives all of it.
     """
     predicted = moved_by_tier(schedule)
+    flops = sum(step.flops * step.repeats for step in schedule.steps)
     most = 0
     size = schedule.ranks_per_group
     # Ranks whose digits are equal, or replicate, keep more of their own data in an exchange than the others.
     for rank in sorted({0, size // 9, size // 8, size // 7, size // 3, size - 1}):
         counts, peak_bytes = dry_run(schedule, rank)
         assert peak_bytes <= schedule.predicted.peak_bytes
-        assert counts.flops == pytest.approx(sum(step.flops * step.repeats for step in schedule.steps))
+        assert counts.flops <= flops * (1 + 1e-9)
         for tier in range(len(predicted)):
             assert sum(counts.received_bytes[tier:]) <= sum(predicted[tier:])
         most = max(most, sum(counts.received_bytes))
     if all(mode.extent == 2 for mode in schedule.modes):
         assert most >= 0.95 * sum(predicted)
+        assert counts.flops == pytest.approx(flops)
 
 
 def moved_by_tier(schedule: Schedule) -> list[int]:
