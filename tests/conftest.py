@@ -1,9 +1,8 @@
-"""What all tests share: Hypothesis profiles, plots without a display, files that lie beside a checkout."""
+"""What all tests share: Hypothesis profiles, devices, files that lie beside a checkout."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from tests.support.kernels.compress_devices import make_device
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.root import ROOT
-
-os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ["TNPLAN_PATH_CACHE"] = "0"  # no test reads or writes the paths of its user
-sys.dont_write_bytecode = False  # hundreds of processes are started: each would compile the whole package
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 
 settings.register_profile("local", max_examples=50, deadline=None)
 settings.register_profile(
