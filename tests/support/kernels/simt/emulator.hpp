@@ -5,14 +5,11 @@
 
 #undef _FORTIFY_SOURCE  // its longjmp refuses to go to another stack
 
-#include <array>
 #include <cmath>
 #include <csetjmp>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <ucontext.h>
 #include <vector>
 
@@ -53,19 +50,23 @@ static uint3 threadIdx, blockIdx, blockDim, gridDim;
 // of the operating system as swapcontext does.
 struct Fiber {
     static const unsigned STACK_BYTES = 1 << 16;
-    std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
+    char* stack;
     jmp_buf place;
     bool ended;
 };
 
+struct Lanes {
+    uint64_t values[32];
+};
+
 static jmp_buf caller;
 static std::vector<Fiber> fibers;
-static std::function<void()> body;
+static void (*body)();
 static unsigned threads_left;
 static std::vector<uint64_t> warp_arrivals, warp_turns, block_turns;
 static uint64_t block_arrivals;
 static uint64_t said[2];
-static std::vector<std::array<uint64_t, 32>> deposits[2];
+static std::vector<Lanes> deposits[2];
 
 static void go_to(unsigned thread)
 {
@@ -104,11 +105,11 @@ static int __syncthreads_or(int value)
 }
 
 // Every lane gives a value and gets those of all; they stay until the next operation but one.
-static const std::array<uint64_t, 32>& exchange(uint64_t value)
+static const Lanes& exchange(uint64_t value)
 {
     const unsigned thread = threadIdx.x, warp = thread / 32;
     const uint64_t turn = warp_turns[thread]++;
-    deposits[turn & 1][warp][thread % 32] = value;
+    deposits[turn & 1][warp].values[thread % 32] = value;
     ++warp_arrivals[warp];
     while (warp_arrivals[warp] < 32 * (turn + 1)) wait_in_turn();
     return deposits[turn & 1][warp];
@@ -121,51 +122,51 @@ static void __threadfence_system() {}
 static unsigned __ballot_sync(unsigned, bool value)
 {
     unsigned word = 0;
-    const auto& all = exchange(value);
-    for (unsigned lane = 0; lane < 32; ++lane) word |= (unsigned)all[lane] << lane;
+    const Lanes& all = exchange(value);
+    for (unsigned lane = 0; lane < 32; ++lane) word |= (unsigned)all.values[lane] << lane;
     return word;
 }
 
 static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
 
-template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value)[lane % 32]; }
+template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value).values[lane % 32]; }
 
 template <typename T> static T __shfl_xor_sync(unsigned, T value, unsigned bits)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane ^ bits];
+    return (T)exchange(value).values[lane ^ bits];
 }
 
 template <typename T> static T __shfl_up_sync(unsigned, T value, unsigned step)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane >= step ? lane - step : lane];
+    return (T)exchange(value).values[lane >= step ? lane - step : lane];
 }
 
 template <typename T> static T __shfl_down_sync(unsigned, T value, unsigned step)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane + step < 32 ? lane + step : lane];
+    return (T)exchange(value).values[lane + step < 32 ? lane + step : lane];
 }
 
 static unsigned __reduce_or_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all |= (unsigned)one;
+    for (uint64_t one : exchange(value).values) all |= (unsigned)one;
     return all;
 }
 
 static unsigned __reduce_add_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all += (unsigned)one;
+    for (uint64_t one : exchange(value).values) all += (unsigned)one;
     return all;
 }
 
 static unsigned __reduce_max_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all = one > all ? (unsigned)one : all;
+    for (uint64_t one : exchange(value).values) all = one > all ? (unsigned)one : all;
     return all;
 }
 
@@ -252,18 +253,20 @@ static void live()
 static void make_fiber()
 {
     threadIdx = {(unsigned)fibers.size(), 0, 0};
-    fibers.emplace_back();
+    fibers.push_back({(char*)malloc(Fiber::STACK_BYTES)});
     ucontext_t context;
     getcontext(&context);
-    context.uc_stack.ss_sp = fibers.back().stack.get();
+    context.uc_stack.ss_sp = fibers.back().stack;
     context.uc_stack.ss_size = Fiber::STACK_BYTES;
     makecontext(&context, live, 0);
     if (!_setjmp(caller)) setcontext(&context);
 }
 
-static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, std::function<void()> kernel)
+template <typename Kernel> static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, Kernel kernel)
 {
-    body = kernel;
+    static Kernel* current;
+    current = &kernel;
+    body = [] { (*current)(); };
     gridDim = {blocks_x, blocks_y, 1};
     blockDim = {threads, 1, 1};
     while (fibers.size() < threads) make_fiber();
