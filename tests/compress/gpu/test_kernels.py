@@ -17,6 +17,7 @@ from tests.support.effort import in_turn
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
 from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed, stream_of, written
 from tests.support.kernels.emulator import source
+from tests.support.slow import slow_but
 from tnplan.compress import (
     CodecError,
     StreamError,
@@ -341,7 +342,7 @@ def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", slow_but(ARCHITECTURES[-1:], ARCHITECTURES))
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file: str, arch: str) -> None:
     from cupy_backends.cuda.libs import nvrtc

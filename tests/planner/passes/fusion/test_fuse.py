@@ -18,7 +18,7 @@ from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_p
 from tests.support.effort import in_turn
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
-from tests.support.slow import slow_but
+from tests.support.slow import slow_after, slow_but
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -39,7 +39,7 @@ from tnplan.reporting import tables
 
 CIRCUITS = sorted((ROOT / "paths").glob("*_n*.json"))
 QUICK = ("sycamore_n53_m10_b2", "sycamore_n53_m14_b32", "zuchongzhi_n60_m24_b32_time")
-BATCHES = 10
+BATCHES, QUICK_BATCHES = 10, 5
 PER_BATCH = 12
 CAPACITY = 4096
 
@@ -107,7 +107,7 @@ def test_a_chain_without_a_tile_is_refused() -> None:
         NumpyDevice().bind_fused(shape, np.zeros(9), [np.zeros(3)], np.zeros(3), 4096)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", slow_after(QUICK_BATCHES, range(BATCHES)))
 def test_fused_schedules_agree_with_einsum(batch: int) -> None:
     lengths: Counter[int] = Counter()
     spread = 0
