@@ -8,8 +8,6 @@ Changelog of `tnplan.sbd`, the JSON beside a result:
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,15 +16,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
+    checkpoint_of,
     consistent_densities,
+    environment,
     natural_files,
     read_rotation,
+    step_text,
     write_carry_over,
     write_natural,
     write_result,
@@ -42,7 +42,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
-from tnplan.executor.sbd.properties.measure import densities, occupations
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities, occupations
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
@@ -57,7 +57,6 @@ from tnplan.executor.sbd.solver.solve import (
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path
-from tnplan.planner.common.release import release
 from tnplan.planner.common.units import size_text
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ Array = NDArray[Any]
 FORMAT = "tnplan.sbd"
 VERSION = 1
 PRECISIONS = ("fp64", "mixed")
-SHOWN_ROOTS = 4
-"""Roots whose energies a line of progress shows."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +249,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     )
 
     def heard(step: DavidsonStep) -> None:
-        rank.say(step.number, asked.criteria.steps, _step_text(step), step)
+        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
 
     share = -(-prod(request.space.shape) // rank.world.size) * numbers_of(request.integrals)
     penalty = 0 if asked.penalty is None else penalty_bytes(share)
@@ -268,7 +265,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
         solution = solve(
             setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
             penalty=asked.penalty, start=request.start if rank.is_first else [],
-            checkpoint=_checkpoint(options), resume=options.resume, progress=heard, backend=setup.backend,
+            checkpoint=checkpoint_of(options), resume=options.resume, progress=heard, backend=setup.backend,
             mixed_precision=asked.is_mixed,
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
@@ -280,26 +277,11 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     return agree(rank.world, lambda: _hand_over(request, asked, options, setup, solution, measured))
 
 
-def _checkpoint(options: JobOptions) -> Path | None:
-    """The file of the checkpoint, where one is kept."""
-    target = options.output
-    return target.with_name(f"{target.name}.ckpt") if target is not None and options.checkpoint else None
-
-
-def _step_text(step: DavidsonStep) -> str:
-    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
-    more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
-    return (
-        f"step {step.number}: energy {energies}{more} Ha, residual {max(step.residuals):.1e}, "
-        f"{step.multiplication_s:.3g} s a multiplication"
-    )
-
-
 def _hand_over(
     request: _Request,
     asked: _Solve,
     options: JobOptions,
-    setup: SolveSetup,
+    setup: SolveSetup[FermionHamiltonian],
     solution: Solution,
     measured: dict[str, Any],
 ) -> Diagonalization:
@@ -331,10 +313,7 @@ def _hand_over(
         },
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
-        "environment": {
-            "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "cores": os.cpu_count(),
-        },
+        "environment": environment(),
     }  # fmt: skip
     basis = request.space.basis
     order = basis.given if isinstance(basis, DeterminantList) else None
@@ -345,7 +324,7 @@ def _hand_over(
         write_carry_over(asked.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options.output, result)
-        checkpoint = _checkpoint(options)
+        checkpoint = checkpoint_of(options)
         if checkpoint is not None and solution.converged:
             checkpoint.unlink(missing_ok=True)
     return result
@@ -374,7 +353,7 @@ def _check_outputs(asked: _Solve, target: Path | None) -> None:
         check_writable(output, *inputs)
 
 
-def _described(setup: SolveSetup, space: Space) -> str:
+def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
     left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
     pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
