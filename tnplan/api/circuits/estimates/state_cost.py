@@ -69,8 +69,7 @@ def state_cost(
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
-<<<<<<< HEAD
-    rate = profile.rate(dtype, precision) * threads
+    rate = KERNEL_SHARE * profile.rate(dtype, precision) * threads
 
     def passes_s(made: PassPlan) -> float:
         if gpu:
@@ -80,7 +79,7 @@ def state_cost(
             busy_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in made.passes)
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
-    total_s = START_S + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
+    total_s = START_S + GATE_S * len(gates) + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
     n_sums = _n_differentiated(asked)
     if n_sums:
         begin = process_time()
@@ -91,19 +90,6 @@ def state_cost(
         sweeps = -(-n_sums // MOST_OBSERVABLES)
         total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-=======
-    if gpu:
-        pass_s = sum(_gpu_copies(step) for step in plan.passes) * copy_s
-    else:
-        rate = KERNEL_SHARE * profile.rate(dtype, precision) * threads
-        amplitudes = 2.0 ** (n_qubits - bits)
-        pass_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in plan.passes)
-    exchange_s = _exchange_s(plan, profile, local_bytes, devices)
-    read_s = _reads(asked) * copy_s
-    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-    sweeps = 1 + 2 * _sweeps_back(asked)
-    total_s = START_S + GATE_S * len(gates) + runs * (planning_s + sweeps * (pass_s + exchange_s) + read_s)
->>>>>>> circuit36
     return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
 
