@@ -1,0 +1,189 @@
+"""What a list of determinants couples to: determinants to select, and the energy that the others add.
+
+Outside determinants are split into parts by their hashes. Threads and ranks take whole parts, each in a hash
+table of its own, so that no sum is shared. Parts are made smaller until the tables at work fit the memory.
+
+Work for N determinants of c couplings above the threshold: N c entries visited for every part, about ten
+operations each, and N c insertions in all, which are random accesses to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
+from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+PARTS_A_THREAD = 4
+"""Parts of a thread at least, so that none waits long for the last one."""
+MOST_BITS = 24
+"""Of a part's number."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The ranks of a job, the threads of each, and the bytes that each may take."""
+
+    ranks: Communicator
+    threads: int
+    memory_bytes: float
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Determinants outside of a list: keys [determinant, word], alpha's words before beta's, rising.
+
+    `sizes` are the largest |H_ai c_i| of each.
+    """
+
+    keys: Array
+    sizes: Array
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def largest(self, count: int) -> Candidates:
+        """The `count` of largest sizes; of equal ones those whose keys come first."""
+        chosen = np.sort(np.argsort(-self.sizes, kind="stable")[:count])
+        return Candidates(self.keys[chosen], self.sizes[chosen])
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A second-order correction in Hartree, and of how many determinants outside the list it is."""
+
+    energy: float
+    determinants: int
+
+
+def member_keys(basis: DeterminantList) -> Array:
+    """The keys of a list: uint64 [determinant, word]."""
+    words = basis.alpha_strings.words[basis.alpha], basis.beta_strings.words[basis.beta]
+    return np.ascontiguousarray(np.concatenate(words, 1))
+
+
+def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
+    """The list with more determinants; `given` numbers those of the list first."""
+    n, n_words = basis.alpha_strings.n_orbitals, keys.shape[1] // 2
+    bits = np.unpackbits(np.ascontiguousarray(keys, "<u8").view(np.uint8), axis=1, bitorder="little")
+    bits = bits.reshape(len(keys), 2, 64 * n_words)[:, :, :n].astype(bool)
+    alpha = np.concatenate([basis.alpha_strings.occupied[basis.alpha], bits[:, 0]])
+    beta = np.concatenate([basis.beta_strings.occupied[basis.beta], bits[:, 1]])
+    return from_bits(alpha, beta)
+
+
+def select(
+    basis: DeterminantList, weights: Array, epsilon: float, tables: ExcitationTables, workers: Workers
+) -> Candidates:
+    """All determinants a outside the list with |H_ai weights[i]| > epsilon for some i in it; collective.
+
+    Equation 4 of Holmes, Tubman and Umrigar (2016). `weights` are real, largest over the states.
+    """
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    members = member_keys(basis)
+    known = _known(members, tables)
+
+    def chosen(keys: Array, values: Array, count: int) -> tuple[Array, Array]:
+        slots = np.empty(count, np.int64)
+        slots = slots[: kernel.outside(keys, known, tables.words, slots)]
+        return keys[slots], np.abs(values[slots])
+
+    found = _by_parts(members, weights, kernel.LARGEST, epsilon, tables, workers, chosen)
+    keys, sizes = (np.concatenate([part[side] for part in found]) for side in (0, 1))
+    order = np.lexsort(keys.T)
+    return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
+
+
+def second_order(
+    basis: DeterminantList, state: Array, energy: float, epsilon: float, tables: ExcitationTables,
+    workers: Workers,
+) -> Correction:  # fmt: skip
+    """Epstein and Nesbet's second-order correction of a state of a list, from outside it; collective.
+
+    The sum over a of (sum over i of H_ai c_i)^2 / (E - H_aa), the inner one over terms above epsilon alone
+    (equation 9 of Holmes, Tubman and Umrigar, 2016). `energy` is E without the core's.
+    """
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    members = member_keys(basis)
+    known = _known(members, tables)
+
+    def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
+        total, outside = kernel.correction(keys, values, known, energy, tables)
+        return float(total), int(outside)
+
+    found = _by_parts(members, state, kernel.SUM, epsilon, tables, workers, summed)
+    total = fsum(part[0] for part in found)
+    if not np.isfinite(total):
+        raise InputError(
+            "second-order correction", "is not finite: a determinant outside the list has the state's energy",
+            "select more determinants, with a smaller epsilon",
+        )  # fmt: skip
+    return Correction(total, sum(part[1] for part in found))
+
+
+def _known(members: Array, tables: ExcitationTables) -> Array:
+    """A table of all members."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    keys = np.zeros((_slots(len(members) / kernel.FULLEST), members.shape[1]), np.uint64)
+    kernel.fill_table(members, tables.words, keys)
+    return keys
+
+
+def _slots(count: float) -> int:
+    """A power of two that is at least `count`."""
+    return 1 << max(1, int(np.ceil(np.log2(max(count, 2)))))
+
+
+def _by_parts(
+    members: Array, weights: Array, mode: int, epsilon: float, tables: ExcitationTables, workers: Workers,
+    reduce: Callable[[Array, Array, int], Any],
+) -> list[Any]:  # fmt: skip
+    """What `reduce` makes of the table of every part, in the order of parts, on every rank."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    ranks, n = workers.ranks, tables.words.shape[1]
+    dtype = np.result_type(weights, tables.opposite.value)
+    slot_bytes = 8 * members.shape[1] + dtype.itemsize
+    # A table that grows stands beside the smaller one.
+    room = int(workers.memory_bytes / (1.5 * slot_bytes * workers.threads))
+    first = _slots(2 * n * n / kernel.FULLEST)
+    most = 1 << max(room.bit_length() - 1, 0)
+    if first > most:
+        raise InputError(
+            "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
+            "give more memory or fewer threads",
+        )  # fmt: skip
+    for bits in range(_slots(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1, MOST_BITS):
+        mine = range(ranks.rank, 1 << bits, ranks.size)
+        done: dict[int, Any] = {}
+        stop = np.zeros(1, np.int64)
+
+        def work(begin: int, end: int) -> None:
+            for part in mine[begin:end]:  # noqa: B023
+                table = np.zeros((first, members.shape[1]), np.uint64), np.zeros(first, dtype)
+                keys, values, count = kernel.collect(
+                    part, bits, mode, epsilon, members, weights, tables, *table, most, stop  # noqa: B023
+                )
+                if count == kernel.STOPPED:
+                    return
+                done[part] = reduce(keys, values, count)  # noqa: B023
+
+        over_rows(len(mine), workers.threads, work, 1)
+        gathered = ranks.gather_objects(None if stop[0] else done)
+        if all(part is not None for part in gathered):
+            found = {number: made for part in gathered for number, made in part.items()}
+            return [found[number] for number in range(1 << bits)]
+    raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
