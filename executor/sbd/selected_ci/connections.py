@@ -9,7 +9,7 @@ operations each, and N c insertions in all, which are random accesses to memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Any
@@ -52,6 +52,13 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def of_irrep(self, irrep: int, labels: Sequence[int]) -> Candidates:
+        """Those of an irreducible representation, from 1; `labels` are those of orbitals."""
+        bits = unpacked_keys(self.keys, len(labels))
+        labels_of = np.where(bits, np.array(labels) - 1, 0).reshape(len(bits), -1)
+        fits = np.bitwise_xor.reduce(labels_of, axis=1) == irrep - 1
+        return Candidates(self.keys[fits], self.sizes[fits])
+
     def largest(self, count: int) -> Candidates:
         """The `count` of largest sizes; of equal ones those whose keys come first."""
         chosen = np.sort(np.argsort(-self.sizes, kind="stable")[:count])
@@ -72,14 +79,21 @@ def member_keys(basis: DeterminantList) -> Array:
     return np.ascontiguousarray(np.concatenate(words, 1))
 
 
+def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
+    """What determinants fill: bool [determinant, spin, orbital]."""
+    bits = np.unpackbits(np.ascontiguousarray(keys, "<u8").view(np.uint8), axis=1, bitorder="little")
+    return bits.reshape(len(keys), 2, -1)[:, :, :n_orbitals].astype(bool)
+
+
+def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:
+    """The list of distinct determinants; `given` are their numbers in `keys`."""
+    bits = unpacked_keys(keys, n_orbitals)
+    return from_bits(bits[:, 0], bits[:, 1])
+
+
 def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
     """The list with more determinants; `given` numbers those of the list first."""
-    n, n_words = basis.alpha_strings.n_orbitals, keys.shape[1] // 2
-    bits = np.unpackbits(np.ascontiguousarray(keys, "<u8").view(np.uint8), axis=1, bitorder="little")
-    bits = bits.reshape(len(keys), 2, 64 * n_words)[:, :, :n].astype(bool)
-    alpha = np.concatenate([basis.alpha_strings.occupied[basis.alpha], bits[:, 0]])
-    beta = np.concatenate([basis.beta_strings.occupied[basis.beta], bits[:, 1]])
-    return from_bits(alpha, beta)
+    return from_keys(np.concatenate([member_keys(basis), keys]), basis.alpha_strings.n_orbitals)
 
 
 def select(
@@ -119,8 +133,11 @@ def second_order(
     members = member_keys(basis)
     known = _known(members, tables)
 
+    def scratch() -> kernel.Source:
+        return kernel.empty_source(tables.words.shape[1], members.shape[1])
+
     def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
-        total, outside = kernel.correction(keys, values, known, energy, tables)
+        total, outside = kernel.correction(keys, values, known, energy, tables, scratch())
         return float(total), int(outside)
 
     found = _by_parts(members, state, kernel.SUM, epsilon, tables, workers, summed)
@@ -174,12 +191,12 @@ def _by_parts(
         def work(begin: int, end: int) -> None:
             for part in mine[begin:end]:  # noqa: B023
                 table = np.zeros((first, members.shape[1]), np.uint64), np.zeros(first, dtype)
+                scratch = kernel.empty_source(n, members.shape[1])
                 keys, values, count = kernel.collect(
-                    part, bits, mode, epsilon, members, weights, tables, *table, most, stop  # noqa: B023
+                    part, bits, mode, epsilon, members, weights, tables, *table, scratch, most, stop  # noqa: B023
                 )
-                if count == kernel.STOPPED:
-                    return
-                done[part] = reduce(keys, values, count)  # noqa: B023
+                if not stop[0]:  # noqa: B023
+                    done[part] = reduce(keys, values, count)  # noqa: B023
 
         over_rows(len(mine), workers.threads, work, 1)
         gathered = ranks.gather_objects(None if stop[0] else done)

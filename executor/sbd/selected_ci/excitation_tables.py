@@ -1,4 +1,4 @@
-"""Elements between a determinant and those one or two excitations away, sorted so that small ones are skipped.
+"""Elements of single and double excitations, sorted so that small ones are skipped.
 
 Elements of double excitations depend on the four orbitals alone. For every pair of orbitals that electrons
 leave, the pairs that they can go to stand by falling magnitude (heat-bath sampling: Holmes, Tubman and
@@ -10,6 +10,7 @@ Knows integrals; no determinants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -92,13 +93,14 @@ def excitation_tables(integrals: Integrals, least: float, memory_bytes: float) -
     needed = int((1 + rows / 4) * n**4 * (ENTRY_BYTES + item) + PEAK * n**3 * item + 2 * rows * n**3 * item)
     if needed > memory_bytes:
         raise InputError(
-            "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that sorted integrals need",
+            "memory",
+            f"holds {size_text(memory_bytes)} of the {size_text(needed)} that sorted integrals need",
             "give more memory or fewer orbitals",
         )  # fmt: skip
     mixed = _Pairs(integrals.mixed, n)
     alpha = _of_spin(integrals, 0, mixed, least)
     beta = alpha if integrals.beta is None else _of_spin(integrals, 1, mixed, least)
-    opposite = _doubles(n, least, lambda q1: mixed.leaving(q1), False)
+    opposite = _doubles(n, least, mixed.leaving, False)
     number = np.arange(n)
     energies = DiagonalTerms(
         alpha.one.diagonal().real.copy(), beta.one.diagonal().real.copy(), _within(alpha), _within(beta),
@@ -114,7 +116,7 @@ class _Pairs:
     def __init__(self, two: Array, n_orbitals: int) -> None:
         self.two, self.n_orbitals = two, n_orbitals
 
-    def at(self, p: Array, q: Array, r: Array, s: Array) -> Array:
+    def at(self, p: Array, q: Array | int, r: Array, s: Array) -> Array:
         """(pq|rs)."""
         n, n_pairs = self.n_orbitals, len(self.two)
         first, second = (number_pairs(one, other, n, n_pairs) for one, other in ((p, q), (r, s)))
@@ -147,13 +149,13 @@ def _within(spin: SpinExcitations) -> Array:
     return np.ascontiguousarray(spin.same[number, number].real)
 
 
-def _doubles(n: int, least: float, elements: object, same_spin: bool) -> Doubles:
+def _doubles(n: int, least: float, elements: Callable[[int], Array], same_spin: bool) -> Doubles:
     """Doubles from elements(q1) [q2, p1, p2], pair by pair."""
     creates, values, counts = [], [], np.zeros(n * n, np.int64)
     p1, p2 = (side.astype(np.int16).ravel() for side in np.indices((n, n)))
     allowed = p1 < p2 if same_spin else np.ones(n * n, bool)
     for q1 in range(n):
-        rows = elements(q1)  # type: ignore[operator]
+        rows = elements(q1)
         for q2 in range(q1 + 1 if same_spin else 0, n):
             row = rows[q2].ravel()
             sizes = np.abs(row)
@@ -165,5 +167,5 @@ def _doubles(n: int, least: float, elements: object, same_spin: bool) -> Doubles
             values.append(row[chosen])
             counts[q1 * n + q2] = len(chosen)
     start = np.concatenate([[0], np.cumsum(counts)])
-    none = np.empty((0, 2), np.int16), np.empty(0, elements(0).dtype)  # type: ignore[operator]
+    none = np.empty((0, 2), np.int16), np.empty(0, elements(0).dtype)
     return Doubles(start, np.concatenate([none[0], *creates]), np.concatenate([none[1], *values]))

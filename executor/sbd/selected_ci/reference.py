@@ -19,11 +19,13 @@ LOWER = 1e-9
 """A move has to lower the energy by so many Hartree, so that rounding does not go round in circles."""
 
 
-def reference_determinant(integrals: Integrals, energies: DiagonalTerms, irrep: int | None) -> DeterminantList:
+def reference_determinant(
+    integrals: Integrals, energies: DiagonalTerms, irrep: int | None
+) -> DeterminantList:
     """A determinant from which no move of one electron, or of one of each spin, lowers the energy.
 
     The search begins with the first orbitals filled, which over Hartree-Fock orbitals is the Hartree-Fock
-    determinant. Of an irreducible representation (from 1), it is the lowest one of that many moves from there.
+    determinant. With an irreducible representation (from 1) one such move leads on to it.
     """
     n, counts = integrals.n_orbitals, (integrals.n_alpha, integrals.n_beta)
     filled = np.array([np.arange(n) < count for count in counts])
@@ -34,8 +36,8 @@ def reference_determinant(integrals: Integrals, energies: DiagonalTerms, irrep: 
         filled = better
     if irrep is not None:
         labels = np.array(integrals.labels.irreps) - 1
-        missing = int(np.bitwise_xor.reduce(np.concatenate([labels[filled[0]], labels[filled[1]]]), initial=0))
-        missing ^= irrep - 1
+        both = np.concatenate([labels[filled[0]], labels[filled[1]]])
+        missing = int(np.bitwise_xor.reduce(both, initial=irrep - 1))
         if missing:
             _, moved = _lowest_move(filled, energies, (labels, missing))
             if moved is None:

@@ -1,0 +1,90 @@
+"""What a selection of determinants is asked for: thresholds, sizes and the correction.
+
+Knows numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.errors import InputError
+
+FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
+"""Thresholds where none are given: from FIRST, each half of the one before, while they are above LAST; above
+LEAST where the number of determinants ends the series."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a list of determinants grows by heat-bath selection.
+
+    Parameters
+    ----------
+    epsilons
+        Thresholds in Hartree, falling. A determinant a is selected where |H_ai c_i| is above the threshold
+        for some determinant i of the list. Default: 0.01 and its halves, down to 6.25e-4, or until
+        there are so many `determinants`.
+    determinants
+        Determinants at most.
+    epsilon_pt2
+        Terms H_ai c_i up to this, in Hartree, are left out of the second-order correction. None: no
+        correction.
+    stable
+        A threshold is done when it adds no more than this share of the list.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be.
+
+    Examples
+    --------
+    >>> tnplan.Growth(determinants=100_000).series[:3]
+    (0.01, 0.005, 0.0025)
+    """
+
+    epsilons: tuple[float, ...] = ()
+    determinants: int | None = None
+    epsilon_pt2: float | None = 1e-7
+    stable: float = 0.01
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilons", tuple(self.epsilons))
+        for value in self.epsilons:
+            _check("--epsilon", value, "give Hartrees of 0 or more, such as 1e-3")
+        for before, after in pairwise(self.epsilons):
+            if not after < before:
+                raise InputError(
+                    "--epsilon", f"is {after:g} after {before:g}", "give thresholds that become smaller"
+                )
+        if self.determinants is not None:
+            check_count("--grow-to", self.determinants)
+        if self.epsilon_pt2 is not None:
+            _check("--epsilon-pt2", self.epsilon_pt2, "give Hartrees of 0 or more, such as 1e-7")
+        if not (is_number(self.stable) and 0 <= self.stable < 1):
+            raise InputError("growth: stable", f"is {self.stable!r}", "give a share of 0 or more, below 1")
+
+    @property
+    def series(self) -> tuple[float, ...]:
+        """All thresholds, in Hartree."""
+        if self.epsilons:
+            return self.epsilons
+        last, made = LAST if self.determinants is None else LEAST, [FIRST]
+        while made[-1] / 2 > last:
+            made.append(made[-1] / 2)
+        return tuple(made)
+
+    @property
+    def least_term(self) -> float:
+        """Elements up to this are never asked for, since no coefficient is above 1."""
+        return min(self.series if self.epsilon_pt2 is None else (*self.series, self.epsilon_pt2))
+
+
+def _check(place: str, value: Any, remedy: str) -> None:
+    if not (is_number(value) and np.isfinite(value) and value >= 0):
+        raise InputError(place, f"is {value!r}", remedy)
