@@ -1,14 +1,15 @@
 """Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
 
 Heat-bath configuration interaction (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)),
-Heat-bath configuration interaction (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)),
-writes no file but the checkpoint.
+with a second-order correction of every list, and the extrapolation to none. Puts the parts together; reads
+and writes no file but the checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +25,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     Workers,
+    member_keys,
     second_order,
     select,
     with_keys,
@@ -37,6 +39,7 @@ from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import identity_of
 
 SETTLED = 1000
 """From so many determinants on, the memory of one tells that of a longer list."""
@@ -56,6 +59,13 @@ class GrowthProblem:
     n_roots: int = 1
     symmetry: int | None = None
     start: DeterminantList | None = None
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint belongs to."""
+        start = None if self.start is None else sha256(member_keys(self.start).tobytes()).hexdigest()
+        asked_for = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
+        return identity_of([self.integrals.identity, *asked_for])
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
 """Thresholds where none are given: from FIRST, each half of the one before, while they are above LAST; above
 LEAST where the number of determinants ends the series."""
 
+EPSILON_PT2 = 1e-7
+"""Terms up to this, in Hartree, are left out of the second-order correction by default."""
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -50,7 +53,7 @@ class Growth:
 
     epsilons: tuple[float, ...] = ()
     determinants: int | None = None
-    epsilon_pt2: float | None = 1e-7
+    epsilon_pt2: float | None = EPSILON_PT2
     stable: float = 0.01
 
     def __post_init__(self) -> None:
