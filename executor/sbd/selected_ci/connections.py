@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def second_order(
         return kernel.empty_source(tables.words.shape[1], members.shape[1])
 
     def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
-        total, outside = kernel.correction(keys, values, known, energy, tables, scratch())
+        total, outside = kernel.correction(keys, values, known, float(energy), tables, scratch())
         return float(total), int(outside)
 
     found = _by_parts(members, state, kernel.SUM, epsilon, tables, workers, summed)
@@ -169,16 +170,13 @@ def _by_parts(
     reduce: Callable[[Array, Array, int], Any],
 ) -> list[Any]:  # fmt: skip
     """What `reduce` makes of the table of every part, in the order of parts, on every rank."""
-    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
-
     ranks, n = workers.ranks, tables.words.shape[1]
     dtype = np.result_type(weights, tables.opposite.value)
     slot_bytes = 8 * members.shape[1] + dtype.itemsize
     # A table that grows stands beside the smaller one.
     room = int(workers.memory_bytes / (1.5 * slot_bytes * workers.threads))
-    first = _slots(2 * n * n / kernel.FULLEST)
     most = 1 << max(room.bit_length() - 1, 0)
-    if first > most:
+    if _first_slots(n) > most:
         raise InputError(
             "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
             "give more memory or fewer threads",
@@ -186,21 +184,56 @@ def _by_parts(
     for bits in range(_slots(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1, MOST_BITS):
         mine = range(ranks.rank, 1 << bits, ranks.size)
         done: dict[int, Any] = {}
-        stop = np.zeros(1, np.int64)
+        stop = Event()
 
         def work(begin: int, end: int) -> None:
             for part in mine[begin:end]:  # noqa: B023
-                table = np.zeros((first, members.shape[1]), np.uint64), np.zeros(first, dtype)
-                scratch = kernel.empty_source(n, members.shape[1])
-                keys, values, count = kernel.collect(
-                    part, bits, mode, epsilon, members, weights, tables, *table, scratch, most, stop  # noqa: B023
-                )
-                if not stop[0]:  # noqa: B023
-                    done[part] = reduce(keys, values, count)  # noqa: B023
+                made = _part(part, bits, mode, epsilon, members, weights, tables, most)  # noqa: B023
+                if made is None:
+                    stop.set()  # noqa: B023
+                if stop.is_set() or made is None:  # noqa: B023
+                    return
+                done[part] = reduce(*made)  # noqa: B023
 
         over_rows(len(mine), workers.threads, work, 1)
-        gathered = ranks.gather_objects(None if stop[0] else done)
+        gathered = ranks.gather_objects(None if stop.is_set() else done)
         if all(part is not None for part in gathered):
             found = {number: made for part in gathered for number, made in part.items()}
             return [found[number] for number in range(1 << bits)]
     raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
+
+
+def _part(
+    part: int, bits: int, mode: int, epsilon: float, members: Array, weights: Array,
+    tables: ExcitationTables, most: int,
+) -> tuple[Array, Array, int] | None:  # fmt: skip
+    """The table of a part and how many determinants it holds; None where it needs more than `most` slots."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    dtype, n = np.result_type(weights, tables.opposite.value), tables.words.shape[1]
+    keys, values = _empty_table(_first_slots(n), members.shape[1], dtype)
+    cursor, count = np.zeros(2, np.int64), 0
+    source = kernel.empty_source(n, members.shape[1])
+    while True:
+        count = int(kernel.collect(
+            part, bits, mode, float(epsilon), members, weights, tables, keys, values, count, cursor, source
+        ))  # fmt: skip
+        if cursor[0] == len(members):
+            return keys, values, count
+        if 2 * len(keys) > most:
+            return None
+        larger = _empty_table(2 * len(keys), members.shape[1], dtype)
+        kernel.move_all(keys, values, tables.words, *larger)
+        keys, values = larger
+
+
+def _empty_table(slots: int, n_words: int, dtype: Any) -> tuple[Array, Array]:
+    """Keys and values of a table that holds nothing."""
+    return np.zeros((slots, n_words), np.uint64), np.zeros(slots, dtype)
+
+
+def _first_slots(n_orbitals: int) -> int:
+    """Slots to begin with: one step of `collect` has to fit."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    return _slots(2 * n_orbitals**2 / kernel.FULLEST)

@@ -113,26 +113,14 @@ def put(keys: Any, values: Any, key: Any, found: Any, term: Any, mode: int) -> i
 
 
 @jit
-def enlarged(keys: Any, values: Any, words: Any) -> Any:
-    """A table of twice the slots with the same content."""
-    larger, moved = np.zeros((2 * len(keys), keys.shape[1]), np.uint64), np.zeros(2 * len(keys), values.dtype)
+def move_all(keys: Any, values: Any, words: Any, larger: Any, moved: Any) -> None:
+    """Put all of a table into a larger one, which is empty."""
     for slot in range(len(keys)):
         if not is_free(keys, slot):
             to = -1 - find(larger, keys[slot], hash_of(keys[slot], words))
-            larger[to] = keys[slot]
+            for w in range(keys.shape[1]):
+                larger[to, w] = keys[slot, w]
             moved[to] = values[slot]
-    return larger, moved
-
-
-@jit
-def room_for(more: int, count: int, keys: Any, values: Any, words: Any, most: int, stop: Any) -> Any:
-    """The table, enlarged until `more` determinants fit besides `count`; sets stop[0] beyond `most` slots."""
-    while count + more > FULLEST * len(keys) and not stop[0]:
-        if 2 * len(keys) > most:
-            stop[0] = 1
-        else:
-            keys, values = enlarged(keys, values, words)
-    return keys, values
 
 
 @jit
@@ -155,125 +143,124 @@ def set_source(source: Any, member: Any) -> None:
 
 @jit
 def add_singles(
-    source: Any, spin: int, weight: Any, own_hash: Any, wanted: Any, excitations: Any, words: Any,
-    keys: Any, values: Any, count: int, stop: Any,
-) -> Any:  # fmt: skip
-    """Take in the single excitations of a spin whose terms are above the threshold.
+    source: Any, spin: int, k: int, weight: Any, own_hash: Any, wanted: Any, excitations: Any, words: Any,
+    keys: Any, values: Any,
+) -> int:  # fmt: skip
+    """Take in the single excitations of the k-th electron of a spin whose terms are above the threshold.
 
-    The table, and how many determinants are in it. `wanted` is that of `collect`.
+    How many determinants are new. `wanted` is that of `collect`.
     """
-    part, shift, mode, epsilon, most = wanted
-    key, n, first = source.key, words.shape[1], spin * (source.key.size // 2)
-    own, others = source.orbitals[spin], source.orbitals[1 - spin]
-    n_own, n_others = source.counts[spin], source.counts[1 - spin]
-    limit = epsilon / abs(weight)
-    keys, values = room_for(n_own * (n - n_own), count, keys, values, words, most, stop)
-    if stop[0]:
-        return keys, values, count
-    for k in range(n_own):
-        q = own[k]
-        for p in range(n):
-            found = own_hash ^ words[spin, q] ^ words[spin, p]
-            if source.filled[spin, p] or found >> shift != part:
-                continue
-            element = excitations.one[p, q]
-            for j in range(n_own):
-                element += excitations.same[p, q, own[j]]
-            for j in range(n_others):
-                element += excitations.other[p, q, others[j]]
-            if abs(element) > limit:
-                turn(key, first, q)
-                turn(key, first, p)
-                term = element * (weight * move_sign(source, spin, p, q))
-                count += put(keys, values, key, found, term, mode)
-                turn(key, first, q)
-                turn(key, first, p)
-    return keys, values, count
+    part, shift, mode, limit = wanted
+    key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0
+    q = source.orbitals[spin, k]
+    for p in range(n):
+        found = own_hash ^ words[spin, q] ^ words[spin, p]
+        if source.filled[spin, p] or found >> shift != part:
+            continue
+        element = excitations.one[p, q]
+        for j in range(source.counts[spin]):
+            element += excitations.same[p, q, source.orbitals[spin, j]]
+        for j in range(source.counts[1 - spin]):
+            element += excitations.other[p, q, source.orbitals[1 - spin, j]]
+        if abs(element) > limit:
+            turn(key, first, q)
+            turn(key, first, p)
+            term = element * (weight * move_sign(source, spin, p, q))
+            count += put(keys, values, key, found, term, mode)
+            turn(key, first, q)
+            turn(key, first, p)
+    return count
 
 
 @jit
 def add_doubles(
-    source: Any, spin1: int, spin2: int, weight: Any, own_hash: Any, wanted: Any, doubles: Any, words: Any,
-    keys: Any, values: Any, count: int, stop: Any,
-) -> Any:  # fmt: skip
-    """Take in the double excitations of one spin, or of alpha (0) and beta (1), above the threshold.
+    source: Any, spin1: int, spin2: int, q1: int, q2: int, weight: Any, own_hash: Any, wanted: Any,
+    doubles: Any, words: Any, keys: Any, values: Any,
+) -> int:  # fmt: skip
+    """Take in the double excitations from q1 and q2 whose terms are above the threshold.
 
-    Elements below it are not visited. The table, and how many determinants are in it.
+    Elements below it are not visited. How many determinants are new.
     """
-    part, shift, mode, epsilon, most = wanted
-    key, n, n_words = source.key, words.shape[1], source.key.size // 2
+    part, shift, mode, limit = wanted
+    key, n, n_words, count = source.key, words.shape[1], source.key.size // 2, 0
     first, second = spin1 * n_words, spin2 * n_words
-    limit = epsilon / abs(weight)
-    for k in range(source.counts[spin1]):
-        q1 = source.orbitals[spin1, k]
-        for j in range(k + 1 if spin1 == spin2 else 0, source.counts[spin2]):
-            q2 = source.orbitals[spin2, j]
-            base = own_hash ^ words[spin1, q1] ^ words[spin2, q2]
-            begin, end = doubles.start[q1 * n + q2], doubles.start[q1 * n + q2 + 1]
-            if count + end - begin > FULLEST * len(keys):
-                keys, values = room_for(end - begin, count, keys, values, words, most, stop)
-                if stop[0]:
-                    return keys, values, count
-            for e in range(begin, end):
-                element = doubles.value[e]
-                if not abs(element) > limit:
-                    break
-                p1, p2 = np.int64(doubles.create[e, 0]), np.int64(doubles.create[e, 1])
-                found = base ^ words[spin1, p1] ^ words[spin2, p2]
-                if found >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
-                    continue
-                sign = move_sign(source, spin1, p1, q1) * move_sign(source, spin2, p2, q2)
-                if spin1 == spin2:
-                    low, high = min(p2, q2), max(p2, q2)
-                    sign *= 1 - 2 * (((low < p1 < high) + (low < q1 < high)) & 1)
-                turn(key, first, q1)
-                turn(key, first, p1)
-                turn(key, second, q2)
-                turn(key, second, p2)
-                count += put(keys, values, key, found, element * (weight * sign), mode)
-                turn(key, first, q1)
-                turn(key, first, p1)
-                turn(key, second, q2)
-                turn(key, second, p2)
-    return keys, values, count
+    base = own_hash ^ words[spin1, q1] ^ words[spin2, q2]
+    for e in range(doubles.start[q1 * n + q2], doubles.start[q1 * n + q2 + 1]):
+        element = doubles.value[e]
+        if not abs(element) > limit:
+            break
+        p1, p2 = np.int64(doubles.create[e, 0]), np.int64(doubles.create[e, 1])
+        found = base ^ words[spin1, p1] ^ words[spin2, p2]
+        if found >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
+            continue
+        sign = move_sign(source, spin1, p1, q1) * move_sign(source, spin2, p2, q2)
+        if spin1 == spin2:
+            # The first electron's move changes how many the second one passes.
+            crossed = ((p1 > p2) != (p1 > q2)) != ((q1 > p2) != (q1 > q2))
+            sign *= 1 - 2 * crossed
+        turn(key, first, q1)
+        turn(key, first, p1)
+        turn(key, second, q2)
+        turn(key, second, p2)
+        count += put(keys, values, key, found, element * (weight * sign), mode)
+        turn(key, first, q1)
+        turn(key, first, p1)
+        turn(key, second, q2)
+        turn(key, second, p2)
+    return count
 
 
 @jit
 def collect(
     part: int, bits: int, mode: int, epsilon: float, members: Any, weights: Any, tables: Any, keys: Any,
-    values: Any, source: Any, most: int, stop: Any,
-) -> Any:  # fmt: skip
+    values: Any, count: int, cursor: Any, source: Any,
+) -> int:  # fmt: skip
     """Determinants of one of 2^bits parts that couple to members i by |H_ai weights[i]| > epsilon.
 
-    The table, which may have `most` slots, and how many determinants are in it. The members are not left out.
-    `source` is scratch. Stops where stop[0] is set, and sets it where the table is too small.
+    They go into a table that holds `count` of them; how many it holds then. The members are not left out.
+    Goes on at `cursor`: a member, and how many of its steps are done, each the singles of an electron or the
+    doubles of two. Where the table has no room for a step, it ends with the cursor there. `source` is
+    scratch.
     """
-    words, count = tables.words, 0
-    wanted = np.uint64(part), np.uint64(64 - bits), mode, epsilon, most
-    for i in range(len(members)):
-        weight = weights[i]
+    words, most = tables.words, np.int64(FULLEST * len(keys))
+    n = words.shape[1]
+    for i in range(cursor[0], len(members)):
+        weight, step = weights[i], 0
         if abs(weight) == 0.0:
             continue
         set_source(source, members[i])
         own_hash = hash_of(members[i], words)
-        keys, values, count = add_singles(
-            source, 0, weight, own_hash, wanted, tables.alpha, words, keys, values, count, stop
-        )
-        keys, values, count = add_singles(
-            source, 1, weight, own_hash, wanted, tables.beta, words, keys, values, count, stop
-        )
-        keys, values, count = add_doubles(
-            source, 0, 0, weight, own_hash, wanted, tables.alpha.doubles, words, keys, values, count, stop
-        )
-        keys, values, count = add_doubles(
-            source, 1, 1, weight, own_hash, wanted, tables.beta.doubles, words, keys, values, count, stop
-        )
-        keys, values, count = add_doubles(
-            source, 0, 1, weight, own_hash, wanted, tables.opposite, words, keys, values, count, stop
-        )
-        if stop[0]:
-            break
-    return keys, values, count
+        wanted = np.uint64(part), np.uint64(64 - bits), mode, epsilon / abs(weight)
+        for spin in range(2):
+            excitations = tables.alpha if spin == 0 else tables.beta
+            for k in range(source.counts[spin]):
+                step += 1
+                if step > cursor[1]:
+                    if count + n > most:
+                        cursor[0], cursor[1] = i, step - 1
+                        return count
+                    count += add_singles(
+                        source, spin, k, weight, own_hash, wanted, excitations, words, keys, values
+                    )
+            for other in range(spin, 2):
+                doubles = excitations.doubles if spin == other else tables.opposite
+                for k in range(source.counts[spin]):
+                    q1 = source.orbitals[spin, k]
+                    for j in range(k + 1 if spin == other else 0, source.counts[other]):
+                        q2 = source.orbitals[other, j]
+                        step += 1
+                        if step <= cursor[1]:
+                            continue
+                        if count + doubles.start[q1 * n + q2 + 1] - doubles.start[q1 * n + q2] > most:
+                            cursor[0], cursor[1] = i, step - 1
+                            return count
+                        count += add_doubles(
+                            source, spin, other, q1, q2, weight, own_hash, wanted, doubles, words, keys,
+                            values,
+                        )  # fmt: skip
+        cursor[1] = 0
+    cursor[0] = len(members)
+    return count
 
 
 @jit
