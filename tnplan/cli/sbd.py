@@ -89,8 +89,8 @@ def command(
     """Diagonalize a Hamiltonian among selected determinants.
 
     FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
-    determinants, or a list that --grow selects by the Hamiltonian's elements. docs/explanation/sbd.md has the
-    formats, docs/how-to/selected-ci.md explains --grow. mpirun -n P tnplan sbd spreads the states over P
+    determinants, or a list that --grow selects. docs/explanation/sbd.md has the formats,
+    docs/how-to/selected-ci.md explains --grow. mpirun -n P tnplan sbd spreads the states over P
     ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
     checkpoint stays.
     """
@@ -106,8 +106,8 @@ def command(
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty, grow=growth, start=start or (), carry=carry, natural=natural,
-        output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
+        penalty=None if spin is None else penalty, grow=growth, start=start or (), carry=carry,
+        natural=natural, output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]

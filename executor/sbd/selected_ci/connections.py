@@ -56,8 +56,8 @@ class Candidates:
     def of_irrep(self, irrep: int, labels: Sequence[int]) -> Candidates:
         """Those of an irreducible representation, from 1; `labels` are those of orbitals."""
         bits = unpacked_keys(self.keys, len(labels))
-        labels_of = np.where(bits, np.array(labels) - 1, 0).reshape(len(bits), -1)
-        fits = np.bitwise_xor.reduce(labels_of, axis=1) == irrep - 1
+        labels_of = np.where(bits, np.array(labels) - 1, 0)
+        fits = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
         return Candidates(self.keys[fits], self.sizes[fits])
 
     def largest(self, count: int) -> Candidates:
@@ -83,7 +83,7 @@ def member_keys(basis: DeterminantList) -> Array:
 def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
     """What determinants fill: bool [determinant, spin, orbital]."""
     bits = np.unpackbits(np.ascontiguousarray(keys, "<u8").view(np.uint8), axis=1, bitorder="little")
-    return bits.reshape(len(keys), 2, -1)[:, :, :n_orbitals].astype(bool)
+    return bits.reshape(len(keys), 2, 32 * keys.shape[1])[:, :, :n_orbitals].astype(bool)
 
 
 def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:

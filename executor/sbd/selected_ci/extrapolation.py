@@ -53,11 +53,11 @@ class Extrapolation:
 
 
 def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
-    """The fit of the last points, None with fewer than two corrections that differ.
+    """The fit of the last points; None with fewer than two corrections that differ.
 
     A correction of zero says that nothing is missing.
     """
-    if corrections and corrections[-1] == 0:
+    if len(corrections) and corrections[-1] == 0:
         return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
     x, y = (np.array(values[-MOST_POINTS:], float) for values in (corrections, energies))
     if len(set(x.tolist())) < LEAST_POINTS:

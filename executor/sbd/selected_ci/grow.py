@@ -37,7 +37,7 @@ from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint, Growt
 from tnplan.executor.sbd.selected_ci.reference import reference_determinant
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
-from tnplan.executor.sbd.solver.solve import solve
+from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of
 
@@ -123,6 +123,7 @@ class GrowingList:
             self._correct(state, epsilon)
             state.place = len(self._series) if state.ended else state.place + 1
         self._keep(state, checkpoint)
+        check_roots(self._problem.n_roots, len(state.basis), "determinants that were selected")
         if self._solved is None:
             self._solve(state, state.basis)
         assert self._solved is not None
@@ -196,17 +197,19 @@ class GrowingList:
         space = choose_space(problem.integrals, None, None, basis, problem.symmetry)
         listed = space.basis
         assert isinstance(listed, DeterminantList)
+        n_roots = min(problem.n_roots, space.size)
         start = []
-        for old in state.states:
+        # Of several roots one may be of another symmetry than all states of the shorter list.
+        for old in state.states if n_roots == 1 else ():
             longer = np.zeros(len(basis), old.dtype)
             longer[: len(old)] = old
             start.append(longer[listed.given])
         setup = set_up_solve(
-            problem.integrals, listed, self._chosen, ranks, min(problem.n_roots, space.size),
-            problem.criteria, self._memory_bytes, self._workers.threads,
+            problem.integrals, listed, self._chosen, ranks, n_roots, problem.criteria, self._memory_bytes,
+            self._workers.threads,
         )  # fmt: skip
         solution = solve(
-            setup.hamiltonian, problem.integrals, min(problem.n_roots, space.size), criteria=setup.criteria,
+            setup.hamiltonian, problem.integrals, n_roots, criteria=setup.criteria,
             start=start if ranks.rank == 0 else [], backend=setup.backend,
         )  # fmt: skip
         state.states = ranks.broadcast_object(solution.states if ranks.rank == 0 else None, 0)

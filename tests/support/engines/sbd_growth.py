@@ -51,23 +51,28 @@ def on_workers(
     return run_ranks(ranks, lambda group: work(Workers(group, threads, memory_bytes)))
 
 
-def hydrogen_chain(n: int, distance: float = 1.0) -> Integrals:
-    """A model of a chain: hopping between neighbours, repulsion that falls with distance, in orbitals of the hops.
+def chain(n: int) -> Integrals:
+    """A chain of n sites with as many electrons: hops to neighbours, and repulsion that falls with distance.
 
-    Weakly correlated as molecules are, so that one determinant has most weight; all orbitals have labels of
-    the chain's mirror.
+    Over the orbitals of the hops, which are even and odd under the chain's mirror in turn. One determinant
+    has most weight, as in a molecule.
     """
     hop = -np.eye(n, k=1) - np.eye(n, k=-1)
     _, orbitals = np.linalg.eigh(hop)
-    places = np.arange(n) * distance
+    places = np.arange(n)
     repulsion = 1 / (1 + np.abs(places[:, None] - places))
-    two = np.einsum("ip,iq,ij,jr,js->pqrs", orbitals, orbitals, repulsion, orbitals, orbitals, optimize=True)
+    two = np.einsum(
+        "ip,iq,ij,jr,js->pqrs", orbitals, orbitals, repulsion, orbitals, orbitals, optimize=True
+    )
     one = orbitals.T @ (hop - np.diag(repulsion.sum(1) - 1)) @ orbitals
+    # Elements that the mirror forbids are zero, not rounding errors.
+    one, two = (np.where(np.abs(values) < 1e-12, 0, values) for values in (one, two))
     return from_arrays(one, two, n // 2, n // 2, 0.25)
 
 
 def labelled_text(integrals: Integrals, wanted: int) -> str:
-    """An FCIDUMP of a chain whose orbitals are even (1) and odd (2) in turn, as its mirror has them."""
+    """An FCIDUMP of a chain with its orbitals' labels, for states of label `wanted`."""
     n, electrons = integrals.n_orbitals, integrals.n_alpha + integrals.n_beta
     labels = ",".join(str(1 + p % 2) for p in range(n))
-    return fcidump_text(integrals, f"&FCI NORB={n},NELEC={electrons},MS2=0,ORBSYM={labels},ISYM={wanted},&END")
+    header = f"&FCI NORB={n},NELEC={electrons},MS2=0,ORBSYM={labels},ISYM={wanted},&END"
+    return fcidump_text(integrals, header)
