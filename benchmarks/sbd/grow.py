@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from time import perf_counter
@@ -80,7 +81,7 @@ def largest_of(grown: tnplan.Diagonalization) -> tuple[Any, Any]:
     return alpha, basis.beta_strings.occupied[basis.beta[order]]
 
 
-def count_within(counts: list[int], errors: list[float]) -> float | None:
+def count_within(counts: Sequence[int], errors: Sequence[float]) -> float | None:
     """Determinants at an error of ACCURACY, between two lists by a power law; None where no list has it."""
     for (n, worse), (more, better) in zip(
         zip(counts, errors, strict=True), list(zip(counts, errors, strict=True))[1:], strict=False
@@ -99,6 +100,10 @@ def main() -> int:
     parser.add_argument("--frozen", type=int, default=0)
     parser.add_argument("--epsilon", type=lambda text: tuple(map(float, text.split(","))), default=SERIES)
     parser.add_argument("--epsilon-pt2", type=float, default=1e-7)
+    parser.add_argument(
+        "--counts", type=lambda text: list(map(int, text.split(","))), default=[20_000, 40_000, 80_000]
+    )
+    parser.add_argument("--surplus", type=float, default=2.0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     given = parser.parse_args()
@@ -122,18 +127,28 @@ def main() -> int:
         n, energy, correction = (
             point["determinants"], point["energies_hartree"][0], point["corrections_hartree"][0]
         )  # fmt: skip
+        rows.append({
+            "epsilon": point["epsilon"], "determinants": n, "error_hartree": energy - exact,
+            "correction_hartree": correction, "corrected_error_hartree": energy + correction - exact,
+            "pt2_s": point["time_s"],
+        })  # fmt: skip
+        print(json.dumps(rows[-1]), flush=True)
+    sizes = []
+    for n in given.counts:
+        to_size = tnplan.Growth(determinants=n, epsilon_pt2=None, surplus=given.surplus)
+        begin = perf_counter()
+        ours = tnplan.diagonalize(integrals, grow=to_size, device=given.device)
+        time_s = perf_counter() - begin
         best = tnplan.diagonalize(
             integrals, determinants=from_bits(bits[0][:n], bits[1][:n]), device=given.device
         ).energies[0]
-        rows.append({
-            "epsilon": point["epsilon"], "determinants": n, "error_hartree": energy - exact,
-            "sorted_error_hartree": float(best) - exact, "correction_hartree": correction,
-            "corrected_error_hartree": energy + correction - exact, "pt2_s": point["time_s"],
+        sizes.append({
+            "determinants": n, "error_hartree": float(ours.energies[0]) - exact,
+            "sorted_error_hartree": float(best) - exact, "time_s": time_s,
         })  # fmt: skip
-        print(json.dumps(rows[-1]), flush=True)
-    counts = [row["determinants"] for row in rows]
-    needed = count_within(counts, [row["error_hartree"] for row in rows])
-    sorted_needed = count_within(counts, [row["sorted_error_hartree"] for row in rows])
+        print(json.dumps(sizes[-1]), flush=True)
+    needed = count_within(given.counts, [row["error_hartree"] for row in sizes])
+    sorted_needed = count_within(given.counts, [row["sorted_error_hartree"] for row in sizes])
     result = {
         "goals": GOALS, "date": str(date.today()), "machine": platform.machine(), "file": given.fcidump.name,
         "frozen": given.frozen, "reference": "full CI" if given.exact else "the largest grown list",
@@ -141,11 +156,12 @@ def main() -> int:
         "extrapolation_error_hartree": fit["energy_hartree"] - exact,
         "determinants_within_1mHa": needed, "sorted_determinants_within_1mHa": sorted_needed,
         "determinants_ratio": needed / sorted_needed if needed and sorted_needed else None,
-        "rows": rows, "iterations": growth["iterations"], "device": grown.report["device"],
-        "threads": grown.report["threads"],
+        "rows": rows, "sizes": sizes, "surplus": given.surplus, "iterations": growth["iterations"],
+        "device": grown.report["device"], "threads": grown.report["threads"],
     }  # fmt: skip
     given.output.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({key: result[key] for key in result if key not in ("rows", "iterations")}, indent=1))
+    long = "rows", "sizes", "iterations"
+    print(json.dumps({key: result[key] for key in result if key not in long}, indent=1))
     return 0
 
 

@@ -107,7 +107,8 @@ def command(
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
         penalty=None if spin is None else penalty, grow=growth, start=start or (), carry=carry,
-        natural=natural, output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
+        natural=natural, output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True),
+        **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]

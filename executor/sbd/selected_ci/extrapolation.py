@@ -15,7 +15,7 @@ LEAST_POINTS = 2
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
 MOST_POINTS = 5
-"""So many of the last points are used."""
+"""So many points of smallest corrections are used."""
 SHARE = 0.2
 """The share of what is extrapolated beyond E + E2 that counts as uncertain at least."""
 
@@ -30,7 +30,7 @@ class Extrapolation:
         By a straight line of variational energies over corrections.
     uncertainty
         The largest of the standard error of that energy, its distance from `quadratic`, and a fifth of its
-        distance from the last variational energy with its correction.
+        distance from the variational energy of the smallest correction with it.
     quadratic
         By a parabola with weights 1 / E2^2; None with fewer than four points.
     slope
@@ -53,13 +53,14 @@ class Extrapolation:
 
 
 def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
-    """The fit of the last points; None with fewer than two corrections that differ.
+    """The fit of the points of smallest corrections; None with fewer than two corrections that differ.
 
     A correction of zero says that nothing is missing.
     """
     if len(corrections) and corrections[-1] == 0:
         return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
-    x, y = (np.array(values[-MOST_POINTS:], float) for values in (corrections, energies))
+    order = np.argsort(-np.abs(corrections), kind="stable")[-MOST_POINTS:]
+    x, y = (np.array(values, float)[order] for values in (corrections, energies))
     if len(set(x.tolist())) < LEAST_POINTS:
         return None
     # Differences keep their digits; the sums of large energies do not.

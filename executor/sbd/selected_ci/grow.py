@@ -25,6 +25,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     Workers,
+    from_keys,
     member_keys,
     second_order,
     select,
@@ -120,6 +121,7 @@ class GrowingList:
                 state.ended = self._extend(state, found, epsilon)
                 if not state.ended:
                     continue
+            self._cut(state, epsilon)
             self._correct(state, epsilon)
             state.place = len(self._series) if state.ended else state.place + 1
         self._keep(state, checkpoint)
@@ -158,13 +160,29 @@ class GrowingList:
         room = most - len(state.basis)
         if room <= 0:
             return limit
-        begin_s, before = perf_counter(), len(state.basis)
         try:
-            self._solve(state, with_keys(state.basis, found.largest(room).keys))
+            self._iterate(state, with_keys(state.basis, found.largest(room).keys), epsilon)
         except InputError as error:
             if error.place != MEMORY:
                 raise
             return MEMORY
+        return limit if len(found) > room else ""
+
+    def _cut(self, state: GrowthState, epsilon: float) -> None:
+        """At the end, keep the determinants of largest coefficients, as many as are asked for."""
+        most, is_last = self._problem.growth.determinants, state.place + 1 == len(self._series)
+        if most is None or len(state.basis) <= most or not (state.ended or is_last):
+            return
+        chosen = np.sort(np.argsort(-state.weights, kind="stable")[:most])
+        state.states = [x[chosen] for x in state.states]
+        state.ended = DETERMINANTS
+        keys = member_keys(state.basis)[chosen]
+        self._iterate(state, from_keys(keys, self._problem.integrals.n_orbitals), epsilon)
+
+    def _iterate(self, state: GrowthState, basis: DeterminantList, epsilon: float) -> None:
+        """Solve in another list, and say so."""
+        begin_s, before = perf_counter(), len(state.basis)
+        self._solve(state, basis)
         assert self._solved is not None
         solution, n = self._solved[1], len(state.basis)
         state.iterations.append({
@@ -172,13 +190,12 @@ class GrowingList:
             "converged": solution.converged, "multiplications": solution.multiplications,
             "time_s": perf_counter() - begin_s,
         })  # fmt: skip
-        energy = state.energies[0]
-        self._tell(state, f"epsilon {epsilon:.3g}: {n} determinants, energy {energy:.10f} Ha")
-        return limit if len(found) > room else ""
+        cut = "cut to " if n < before else ""
+        self._tell(state, f"epsilon {epsilon:.3g}: {cut}{n} determinants, energy {state.energies[0]:.10f} Ha")
 
     def _most(self, state: GrowthState) -> tuple[int, str]:
         """Determinants at most, and what limits them."""
-        asked_for = self._problem.growth.determinants
+        asked_for = self._problem.growth.most
         most, limit = (2**62, DETERMINANTS) if asked_for is None else (asked_for, DETERMINANTS)
         n = len(state.basis)
         if self._solved is not None and n >= SETTLED:

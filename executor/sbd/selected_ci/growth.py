@@ -21,6 +21,9 @@ LEAST where the number of determinants ends the series."""
 EPSILON_PT2 = 1e-7
 """Terms up to this, in Hartree, are left out of the second-order correction by default."""
 
+MOST_SURPLUS = 100
+"""Times the determinants that are asked for."""
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -33,12 +36,14 @@ class Growth:
         for some determinant i of the list. Default: 0.01 and its halves, down to 6.25e-4, or until
         there are so many `determinants`.
     determinants
-        Determinants at most.
+        Determinants at most. The list first grows beyond, and is then cut to those of largest coefficients.
     epsilon_pt2
         Terms H_ai c_i up to this, in Hartree, are left out of the second-order correction. None: no
         correction.
     stable
         A threshold is done when it adds no more than this share of the list.
+    surplus
+        How many times `determinants` the list may have before it is cut, 1 or more.
 
     Raises
     ------
@@ -55,6 +60,7 @@ class Growth:
     determinants: int | None = None
     epsilon_pt2: float | None = EPSILON_PT2
     stable: float = 0.01
+    surplus: float = 2.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilons", tuple(self.epsilons))
@@ -71,6 +77,13 @@ class Growth:
             _check("--epsilon-pt2", self.epsilon_pt2, "give Hartrees of 0 or more, such as 1e-7")
         if not (is_number(self.stable) and 0 <= self.stable < 1):
             raise InputError("growth: stable", f"is {self.stable!r}", "give a share of 0 or more, below 1")
+        if not (is_number(self.surplus) and 1 <= self.surplus <= MOST_SURPLUS):
+            raise InputError("growth: surplus", f"is {self.surplus!r}", f"give 1 to {MOST_SURPLUS}")
+
+    @property
+    def most(self) -> int | None:
+        """Determinants at most before the list is cut."""
+        return None if self.determinants is None else int(self.determinants * self.surplus)
 
     @property
     def series(self) -> tuple[float, ...]:
