@@ -134,7 +134,7 @@ def second_order(
     members = member_keys(basis)
     known = _known(members, tables)
 
-    def scratch() -> kernel.Source:
+    def scratch() -> kernel.SourceDeterminant:
         return kernel.empty_source(tables.words.shape[1], members.shape[1])
 
     def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:

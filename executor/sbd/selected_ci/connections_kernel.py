@@ -20,7 +20,7 @@ FULLEST = 0.6
 """The share of a table's slots that are filled at most."""
 
 
-class Source(NamedTuple):
+class SourceDeterminant(NamedTuple):
     """A determinant that excitations lead from: its key, and by spin what it fills.
 
     filled [spin, orbital]; orbitals [spin, number] are counts[spin] filled ones; below [spin, orbital] counts
@@ -34,9 +34,9 @@ class Source(NamedTuple):
     below: Any
 
 
-def empty_source(n_orbitals: int, n_key_words: int) -> Source:
+def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
     """Scratch for one thread."""
-    return Source(
+    return SourceDeterminant(
         np.zeros(n_key_words, np.uint64), np.zeros((2, n_orbitals), np.bool_),
         np.zeros((2, n_orbitals), np.int64), np.zeros(2, np.int64), np.zeros((2, n_orbitals), np.int64),
     )  # fmt: skip
