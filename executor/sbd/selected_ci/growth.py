@@ -25,7 +25,7 @@ MOST_SURPLUS = 100
 """Times the determinants that are asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Growth:
     """How a list of determinants grows by heat-bath selection.
 
@@ -52,8 +52,8 @@ class Growth:
 
     Examples
     --------
-    >>> tnplan.Growth(determinants=100_000).series[:3]
-    (0.01, 0.005, 0.0025)
+    >>> tnplan.Growth((1e-3, 5e-4), 100_000)
+    Growth(2 thresholds from 0.001 to 0.0005 Ha, 100000 determinants at most)
     """
 
     epsilons: tuple[float, ...] = ()
@@ -79,6 +79,11 @@ class Growth:
             raise InputError("growth: stable", f"is {self.stable!r}", "give a share of 0 or more, below 1")
         if not (is_number(self.surplus) and 1 <= self.surplus <= MOST_SURPLUS):
             raise InputError("growth: surplus", f"is {self.surplus!r}", f"give 1 to {MOST_SURPLUS}")
+
+    def __repr__(self) -> str:
+        ends = f"{len(self.series)} thresholds from {self.series[0]:g} to {self.series[-1]:g} Ha"
+        size = "" if self.determinants is None else f", {self.determinants} determinants at most"
+        return f"Growth({ends}{size})"
 
     @property
     def most(self) -> int | None:
