@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 LEAST_POINTS = 2
+LINE_POINTS = 3
+"""Points of smallest corrections that the line is laid through: over more of them curves bend."""
+PARABOLA_POINTS = 5
+"""The same for the parabola."""
 QUADRATIC_POINTS = 4
 """Points that a parabola needs: one more than it has numbers."""
-MOST_POINTS = 5
-"""So many points of smallest corrections are used."""
-SHARE = 0.2
-"""The share of what is extrapolated beyond E + E2 that counts as uncertain at least."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Extrapolation:
     Parameters
     ----------
     energy
-        By a straight line of variational energies over corrections.
+        By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
     uncertainty
-        The largest of the standard error of that energy, its distance from `quadratic`, and a fifth of its
-        distance from the variational energy of the smallest correction with it.
+        The largest of the standard error of that energy, its distance from `quadratic`, and its distance
+        from E + E2 of the smallest correction.
     quadratic
-        By a parabola with weights 1 / E2^2; None with fewer than four points.
+        By a parabola over the five smallest corrections with the same weights; None with fewer than four.
     slope
         Of the line; -1 where the correction is exact.
     points
-        How many points were used.
+        How many points the line has.
     """
 
     energy: float
@@ -53,39 +53,38 @@ class Extrapolation:
 
 
 def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
-    """The fit of the points of smallest corrections; None with fewer than two corrections that differ.
+    """The fits of the points of smallest corrections; None with fewer than two corrections that differ.
 
     A correction of zero says that nothing is missing.
     """
     if len(corrections) and corrections[-1] == 0:
         return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
-    order = np.argsort(-np.abs(corrections), kind="stable")[-MOST_POINTS:]
+    order = np.argsort(-np.abs(corrections), kind="stable")
     x, y = (np.array(values, float)[order] for values in (corrections, energies))
     if len(set(x.tolist())) < LEAST_POINTS:
         return None
     # Differences keep their digits; the sums of large energies do not.
     origin = y[-1]
-    line, residuals = _fit(x, y - origin, np.ones(len(x)), 1)
-    error = 0.0
-    if len(x) > LEAST_POINTS:
-        spread = np.sum((x - x.mean()) ** 2)
-        error = float(np.sqrt(residuals / (len(x) - 2) * (1 / len(x) + x.mean() ** 2 / spread)))
+    line, error = _fit(x[-LINE_POINTS:], y[-LINE_POINTS:] - origin, 1)
+    distances = [error, abs(line[0] - x[-1])]
     quadratic = None
-    if len(set(x.tolist())) >= QUADRATIC_POINTS and (x != 0).all():
-        quadratic = float(_fit(x, y - origin, 1 / x**2, 2)[0][0])
-    beyond = SHARE * abs(line[0] - x[-1])
-    away = 0.0 if quadratic is None else abs(line[0] - quadratic)
+    if len(set(x[-PARABOLA_POINTS:].tolist())) >= QUADRATIC_POINTS:
+        quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])
+        distances.append(abs(line[0] - quadratic))
     return Extrapolation(
-        float(origin + line[0]), float(max(error, beyond, away)),
-        None if quadratic is None else float(origin + quadratic), float(line[1]), len(x),
+        float(origin + line[0]), float(max(distances)),
+        None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
     )  # fmt: skip
 
 
-def _fit(x: Any, y: Any, weights: Any, degree: int) -> tuple[Any, float]:
-    """Coefficients, the constant first, that make the weighted sum of squares least, and that sum."""
+def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
+    """Coefficients of a polynomial with weights 1 / x^2, the constant first, and its standard error."""
     scale = np.abs(x).max()
-    roots = np.sqrt(weights / weights.max())
-    matrix = np.vander(x / scale, degree + 1, increasing=True)
-    found = np.linalg.lstsq(matrix * roots[:, None], y * roots, rcond=None)[0]
-    left = float(np.sum((roots * (matrix @ found - y)) ** 2))
-    return found / scale ** np.arange(degree + 1), left
+    roots = np.abs(x).min() / np.abs(x)
+    matrix = np.vander(x / scale, degree + 1, increasing=True) * roots[:, None]
+    found = np.linalg.lstsq(matrix, y * roots, rcond=None)[0]
+    error, free = 0.0, len(x) - degree - 1
+    if free > 0:
+        variance = np.sum((matrix @ found - y * roots) ** 2) / free
+        error = float(np.sqrt(variance * np.linalg.pinv(matrix.T @ matrix)[0, 0]))
+    return found / scale ** np.arange(degree + 1), error

@@ -17,13 +17,13 @@ def test_a_line_is_found_exactly() -> None:
     assert found.quadratic is not None
     np.testing.assert_allclose([found.energy, found.quadratic], EXACT, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.slope, -0.9, atol=1e-9)
-    # A fifth of what is beyond the last energy with its correction.
-    np.testing.assert_allclose(found.uncertainty, 0.2 * 0.1 * 0.003, rtol=1e-6)
-    assert found.points == 5
+    # The distance from the last energy with its correction.
+    np.testing.assert_allclose(found.uncertainty, 0.1 * 0.003, rtol=1e-6)
+    assert found.points == 3
 
 
 def test_a_parabola_is_found_by_the_second_figure() -> None:
-    found = extrapolate(EXACT - CORRECTIONS + 3 * CORRECTIONS**2, CORRECTIONS)
+    found = extrapolate(EXACT - CORRECTIONS + 9 * CORRECTIONS**2, CORRECTIONS)
     assert found is not None
     assert found.quadratic is not None
     np.testing.assert_allclose(found.quadratic, EXACT, rtol=0, atol=1e-11)
@@ -33,14 +33,29 @@ def test_a_parabola_is_found_by_the_second_figure() -> None:
 def test_the_standard_error_is_that_of_polyfit() -> None:
     noise = 1e-3 * np.array([1, -2, 2, -1, 1.5])
     energies = EXACT - CORRECTIONS + noise
-    coefficients, covariance = np.polyfit(CORRECTIONS, energies, 1, cov=True)
+    last = slice(-3, None)
+    coefficients, covariance = np.polyfit(
+        CORRECTIONS[last], (energies - EXACT)[last], 1, w=1 / np.abs(CORRECTIONS[last]), cov=True
+    )
     found = extrapolate(energies, CORRECTIONS)
     assert found is not None
     assert found.quadratic is not None
-    np.testing.assert_allclose([found.slope, found.energy], coefficients, rtol=1e-9)
+    np.testing.assert_allclose([found.slope, found.energy - EXACT], coefficients, rtol=1e-7)
     error = np.sqrt(covariance[1, 1])
-    others = abs(found.energy - found.quadratic), 0.2 * abs(energies[-1] + CORRECTIONS[-1] - found.energy)
+    others = abs(found.energy - found.quadratic), abs(energies[-1] + CORRECTIONS[-1] - found.energy)
     np.testing.assert_allclose(found.uncertainty, max(error, *others), rtol=1e-6)
+
+
+def test_the_largest_of_three_figures_counts() -> None:
+    """Noise of one in three points makes the standard error the largest."""
+    energies = EXACT - CORRECTIONS + np.array([0, 0, 0, 1e-3, 0])
+    points = slice(-3, None)
+    _, covariance = np.polyfit(
+        CORRECTIONS[points], (energies - EXACT)[points], 1, w=1 / np.abs(CORRECTIONS[points]), cov=True
+    )
+    found = extrapolate(energies[points], CORRECTIONS[points])
+    assert found is not None
+    np.testing.assert_allclose(found.uncertainty, np.sqrt(covariance[1, 1]), rtol=1e-6)
 
 
 def test_the_parabola_weighs_small_corrections_most() -> None:
@@ -52,7 +67,7 @@ def test_the_parabola_weighs_small_corrections_most() -> None:
     np.testing.assert_allclose(found.quadratic, expected, rtol=0, atol=1e-11)
 
 
-def test_the_last_five_points_are_used() -> None:
+def test_the_five_smallest_corrections_are_used() -> None:
     more = np.concatenate([[-0.5, -0.3], CORRECTIONS])
     energies = np.concatenate([[0.0, 1.0], EXACT - CORRECTIONS])
     assert extrapolate(energies, more) == extrapolate(EXACT - CORRECTIONS, CORRECTIONS)
