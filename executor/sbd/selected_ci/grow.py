@@ -24,7 +24,6 @@ from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
-    Workers,
     from_keys,
     member_keys,
     second_order,
@@ -35,6 +34,7 @@ from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
 from tnplan.executor.sbd.selected_ci.extrapolation import extrapolate
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint, GrowthState
+from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.selected_ci.reference import reference_determinant
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve

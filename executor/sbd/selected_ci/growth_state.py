@@ -89,10 +89,6 @@ class GrowthCheckpoint:
         except (KeyError, ValueError, TypeError, IndexError):
             raise damaged from None
 
-    def remove(self) -> None:
-        """Delete the file, if there is one."""
-        self.path.unlink(missing_ok=True)
-
     def _refusal(self, problem: str, else_: str = "") -> InputError:
         """What the file is, and what to do unless `else_` to start again."""
         return InputError(str(self.path), problem, f"{else_}delete the file to start again")

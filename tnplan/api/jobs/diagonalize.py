@@ -40,10 +40,10 @@ from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.properties.measure import densities
-from tnplan.executor.sbd.selected_ci.connections import Workers
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
+from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
