@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -176,7 +177,7 @@ def object_key(kernel: Any, types: tuple[Any, ...]) -> str:
     digest = hashlib.sha256()
     for part in (_environment(), repr([_type_text(entry) for entry in types])):
         digest.update(part.encode() + b"\0")
-    for text in _used(kernel, set()):
+    for text in _used(kernel, {}):
         digest.update(text + b"\0")
     return digest.hexdigest()
 
@@ -191,19 +192,27 @@ def _environment() -> str:
     return "\0".join((*versions, sys.version, repr(_machine_options())))
 
 
-def _used(value: Any, seen: set[int]) -> Iterator[bytes]:
-    """What numba sees of a value: of functions their code and, in turn, the globals that it names."""
-    if id(value) in seen:
+def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
+    """What numba sees of a value: of functions their code and, in turn, the globals that it names.
+
+    `seen`: functions by their number, so that each is described once.
+    """
+    if isinstance(value, partial):
+        for entry in (value.func, *value.args, *chain.from_iterable(sorted(value.keywords.items()))):
+            yield from _used(entry, seen)
         return
-    seen.add(id(value))
     function = getattr(value, "function", None) or getattr(value, "make", None)
-    if function is not None:
-        yield repr(sorted(getattr(value, "options", {}).items(), key=str)).encode()
-    elif isinstance(value, type(_used)):
+    if isinstance(value, type(_used)):
         function = value
     if function is None:
         yield _constant(value)
         return
+    if id(value) in seen:
+        yield f"function {seen[id(value)]}".encode()
+        return
+    seen[id(value)] = len(seen)
+    if function is not value:
+        yield repr(sorted(getattr(value, "options", {}).items(), key=str)).encode()
     for code in _codes(function.__code__):
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
         yield repr([entry for entry in code.co_consts if not isinstance(entry, CodeType)]).encode()
@@ -224,11 +233,13 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _constant(value: Any) -> bytes:
-    """A value that is no function, as far as kernels depend on it."""
+    """A value that is no function, as far as kernels depend on it; its text may name no address in memory."""
     if isinstance(value, ModuleType):
         return value.__name__.encode()
     if isinstance(value, np.ndarray):
         return value.dtype.str.encode() + repr(value.shape).encode() + value.tobytes()
     if isinstance(value, type):
         return _type_text(value).encode()
-    return f"{type(value).__name__} {value!r}".encode()
+    text = f"{type(value).__name__} {value!r}"
+    assert " at 0x" not in text, f"{text} has another key in every process"
+    return text.encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -123,6 +124,37 @@ def test_an_object_depends_on_the_code_and_values_that_it_uses(monkeypatch: pyte
     keys.add(object_cache.object_key(mixed, arguments))
     keys.add(object_cache.object_key(mixed, argument_types(pair, table.astype("f4"), True, np.uint64(1))))
     assert len(keys) == 4
+
+
+ALL_KEYS = """
+import json, pkgutil, importlib, tnplan
+from tnplan.planner.common.compiled.kernel import Kernel
+from tnplan.planner.common.compiled.object_cache import object_key
+keys = {}
+for part in ("planner", "executor", "compress"):
+    package = importlib.import_module(f"tnplan.{part}")
+    for found in pkgutil.walk_packages(package.__path__, f"tnplan.{part}."):
+        if found.name.endswith("kernel"):
+            module = importlib.import_module(found.name)
+            for name, value in vars(module).items():
+                if isinstance(value, Kernel):
+                    keys[f"{found.name}.{name}"] = object_key(value, ())
+print(json.dumps(keys))
+"""
+
+
+def test_every_process_has_the_same_keys() -> None:
+    found = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", ALL_KEYS], capture_output=True, text=True, check=True,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+            ).stdout
+        )
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert len(found[0]) > 50
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == []
 
 
 def test_a_process_beside_this_one_compiles(folder: Path) -> None:
