@@ -63,7 +63,11 @@ class Growth:
     surplus: float = 2.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilons", tuple(self.epsilons))
+        try:
+            object.__setattr__(self, "epsilons", tuple(self.epsilons))
+        except TypeError:
+            remedy = "give a tuple of thresholds, such as (1e-2, 1e-3)"
+            raise InputError("--epsilon", f"is {self.epsilons!r}", remedy) from None
         for value in self.epsilons:
             _check("--epsilon", value, "give Hartrees of 0 or more, such as 1e-3")
         for before, after in pairwise(self.epsilons):
