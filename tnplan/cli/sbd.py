@@ -199,7 +199,6 @@ def _show_growth(growth: dict[str, Any]) -> None:
         )
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
-            say(
-                f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, "
-                f"uncertain by {fit['uncertainty_hartree']:.1e}"
-            )
+            error = fit["uncertainty_hartree"]
+            sure = "by how much is known from three thresholds on" if error is None else f"by {error:.1e}"
+            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, uncertain {sure}")

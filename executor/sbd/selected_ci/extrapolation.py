@@ -30,7 +30,7 @@ class Extrapolation:
         By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
     uncertainty
         The largest of the standard error of that energy, its distance from `quadratic`, and its distance
-        from E + E2 of the smallest correction.
+        from E + E2 of the smallest correction. None with two points, which tell nothing of it.
     quadratic
         By a parabola over the five smallest corrections with the same weights; None with fewer than four.
     slope
@@ -40,7 +40,7 @@ class Extrapolation:
     """
 
     energy: float
-    uncertainty: float
+    uncertainty: float | None
     quadratic: float | None
     slope: float
     points: int
@@ -72,7 +72,7 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
         quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])
         distances.append(abs(line[0] - quadratic))
     return Extrapolation(
-        float(origin + line[0]), float(max(distances)),
+        float(origin + line[0]), float(max(distances)) if len(x) >= LINE_POINTS else None,
         None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
     )  # fmt: skip
 

@@ -27,6 +27,7 @@ def test_a_parabola_is_found_by_the_second_figure() -> None:
     assert found is not None
     assert found.quadratic is not None
     np.testing.assert_allclose(found.quadratic, EXACT, rtol=0, atol=1e-11)
+    assert found.uncertainty is not None
     assert 1e-5 < abs(found.energy - EXACT) <= found.uncertainty
 
 
@@ -83,6 +84,7 @@ def test_two_equal_corrections_give_nothing_and_two_others_a_line() -> None:
     found = extrapolate([EXACT + 0.2, EXACT + 0.1], [-0.2, -0.1])
     assert found is not None
     assert found.quadratic is None
+    assert found.uncertainty is None
     np.testing.assert_allclose(found.energy, EXACT)
 
 
