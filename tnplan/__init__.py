@@ -1,8 +1,9 @@
 """Tensor-network contractions for many devices, and engines for quantum circuits and molecules.
 
 Everything that the command line does is one call away. Sizes are bytes, as numbers or as text such as
-"128MiB"; times are seconds. Under mpirun `execute`, `propagate`, `diagonalize`, `simulate` and `calibrate`
-are collective: every rank makes the same call. What cannot be done raises `InputError`, before any work.
+"128MiB"; times are seconds. Under mpirun `execute`, `propagate`, `diagonalize`, `diagonalize_qubits`,
+`simulate` and `calibrate` are collective: every rank makes the same call. What cannot be done raises
+`InputError`, before any work.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from tnplan.api.jobs.propagate import Expectation as Expectation
 from tnplan.api.jobs.propagate import propagate as propagate
 from tnplan.api.jobs.simulate import Simulation as Simulation
 from tnplan.api.jobs.simulate import simulate as simulate
+from tnplan.api.jobs.sqd.diagonalize_qubits import QubitDiagonalization as QubitDiagonalization
+from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits as diagonalize_qubits
 from tnplan.api.jobs.sqd.sci_solver import sci_solver as sci_solver
 from tnplan.api.jobs.warmup import Warmup as Warmup
 from tnplan.api.jobs.warmup import warmup as warmup

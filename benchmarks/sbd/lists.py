@@ -36,7 +36,8 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import from_occupied
-from tnplan.executor.sbd.lists.list_hamiltonian import INDEX_BYTES, VALUE_BYTES, ListHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.listed_rows import INDEX_BYTES, VALUE_BYTES
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors

@@ -1,1 +1,1 @@
-"""Sums of Pauli words, which several engines measure."""
+"""Sums of Pauli words, which several engines use."""

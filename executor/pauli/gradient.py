@@ -7,9 +7,10 @@ stays dropped: the result is the gradient of the truncated value, with the set o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.propagate import Propagator, check_room, check_steps
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped, total
-from tnplan.executor.pauli.terms.tape import TapedStep, TapedTerms
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.tape import TapedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -57,8 +59,8 @@ def gradient(
 
     `state` is a bit string, Bloch vectors [qubit, 3], a `State`, or None for all 0. `wanted` are
     the numbers of the rotations (default: all); the others cost nothing where they are Cliffords. Runs on the
-    CPU, on threads and ranks, and takes memory for every term that a rotation splits. With ranks the call is
-    collective.
+    CPU, on threads and ranks, and on one GPU where `on_cpu_alone` has nothing against it. Takes memory for
+    every term that a rotation splits. With ranks the call is collective.
 
     Raises
     ------
@@ -71,21 +73,15 @@ def gradient(
             raise InputError("wanted", f"names {sorted(set(wanted) - chosen)[0]}", "name rotations")
         chosen = set(wanted)
     use = resources or Resources()
-    taped = _taped(steps, observable, truncation or Truncation(), use, state, chosen)
-    terms, slopes = taped.terms, taped.slopes
-    derivatives = np.zeros(len(steps), slopes.dtype)
-    rotations = [k for k, step in enumerate(taped.steps) if isinstance(step, Rotation)]
-    for entry in reversed(terms.tape):
-        derivative = _back(entry, terms, slopes)
-        if entry.turn is not None:
-            number = rotations.pop(0)
-            derivatives[taped.origins[number]] = taped.signs[number] * derivative
-    derivatives = np.asarray(terms.all_ranks(derivatives))  # type: ignore[type-var]
-    derivatives[sorted(set(range(len(steps))) - chosen)] = 0
-    ledgers = [terms.ledger] if use.ranks is None else use.ranks.gather_objects(terms.ledger)
-    return Gradient(
-        taped.value, derivatives, total(ledgers).dropped(), terms.all_ranks(terms.n), terms.tape_bytes
-    )
+    with _taped(steps, observable, truncation or Truncation(), use, state, chosen) as taped:
+        terms, n_terms, tape_bytes = taped.terms, taped.terms.all_ranks(taped.terms.n), taped.terms.tape_bytes
+        found = terms.back()
+        derivatives = np.zeros(len(steps), found.dtype)
+        derivatives[list(taped.origins)] = np.array(taped.signs, np.float64) * found
+        derivatives = np.asarray(terms.all_ranks(derivatives))  # type: ignore[type-var]
+        derivatives[sorted(set(range(len(steps))) - chosen)] = 0
+        ledgers = [terms.ledger] if use.ranks is None else use.ranks.gather_objects(terms.ledger)
+        return Gradient(taped.value, derivatives, total(ledgers).dropped(), n_terms, tape_bytes)
 
 
 def value_of_terms(
@@ -102,42 +98,73 @@ def value_of_terms(
     truncation the set of dropped terms is that of the whole sum.
     """
     use = resources or Resources()
-    taped = _taped(steps, observable, truncation or Truncation(), use, state, set())
-    terms = taped.terms
-    for entry in reversed(terms.tape):
-        _back(entry, terms, taped.slopes)
-    values = terms.start_values(taped.slopes, taped.n_start)
-    return np.asarray(values[taped.places] * taped.term_signs)
+    with _taped(steps, observable, truncation or Truncation(), use, state, set()) as taped:
+        taped.terms.back()
+        values = taped.terms.start_values(taped.n_start)
+        return np.asarray(values[taped.places] * taped.term_signs)
+
+
+class TapeOfTerms(Terms, Protocol):
+    """Terms with a tape of their steps, and the way back along it: the derivatives of the value by their
+    coefficients."""
+
+    @property
+    def tape_bytes(self) -> int:
+        """What the tape of this rank takes."""
+
+    def weigh(self, state: Any) -> Any:
+        """Begin the way back with the value of each word in a state; this rank's part of the value."""
+
+    def back(self) -> Array:
+        """Take the derivatives back to before all steps; those by the angles of rotations, in the order of
+        the steps, of which every rank has a part."""
+
+    def start_values(self, n_terms: int) -> Array:
+        """The derivatives by the coefficients of the start, after the way back; collective."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Taped:
-    """A run with its tape, and `slopes`: the derivatives of the value by the final coefficients of this rank.
+    """A run with its tape, at the beginning of the way back.
 
-    `n_start` terms were there at the start. The other fields are those of `Absorbed`, where nothing was
-    absorbed the same of the steps themselves.
+    `n_start` terms were there at the start, `origins` and `signs` are of the rotations. The other fields are
+    those of `Absorbed`, where nothing was absorbed the same of the steps themselves.
     """
 
-    terms: TapedTerms
-    slopes: Array
+    terms: TapeOfTerms
     value: complex
     n_start: int
-    steps: Sequence[PauliStep]
     origins: Sequence[int]
     signs: Sequence[int]
     places: Array
     term_signs: Array
 
 
+def on_cpu_alone(
+    steps: Sequence[PauliStep], sums: Sequence[PauliSum], n_ranks: int
+) -> str:  # fmt: skip
+    """What a gradient of sums has that a GPU cannot do; empty where it can."""
+    if any(isinstance(step, TransferMatrix) for step in steps):
+        return "gradients through channels, and through gates that are no rotations and no Cliffords,"
+    if n_ranks > 1:
+        return "gradients of Pauli sums on several ranks"
+    if any(np.iscomplexobj(one.coefficients) for one in sums):
+        return "gradients of sums with complex coefficients"
+    return ""
+
+
+@contextmanager
 def _taped(
     steps: Sequence[PauliStep], observable: PauliSum, limits: Truncation, use: Resources, state: Any,
     chosen: set[int],
-) -> _Taped:  # fmt: skip
+) -> Iterator[_Taped]:  # fmt: skip
     """Run forward with a tape; Cliffords are absorbed where nothing is against it, but the steps chosen."""
 
     def check() -> int | None:
-        if use.device != "cpu":
-            raise InputError("gradient", "of Pauli words is computed on the CPU alone", "give --device cpu")
+        n_ranks = 1 if use.ranks is None else use.ranks.size
+        alone = on_cpu_alone(steps, [observable], n_ranks) if use.device == "gpu" else ""
+        if alone:
+            raise InputError("--device", f"{alone} run on a CPU alone", "choose --device cpu")
         check_steps(steps, observable.n_qubits)
         check_room(observable, limits, None)
         state_values(observable, state)
@@ -148,40 +175,31 @@ def _taped(
     simple = simple_steps(steps)
     todo: Sequence[PauliStep] = [step if k in chosen else simple[k] for k, step in enumerate(steps)]
     start, n = observable, observable.n_terms
-    rest: tuple[Any, ...] = (range(len(todo)), (1,) * len(todo), np.arange(n), np.ones(n, np.int64))
+    origins: Sequence[int] = range(len(todo))
+    signs: Sequence[int] = (1,) * len(todo)
+    places, term_signs = np.arange(n), np.ones(n, np.int64)
     if not limits.needs_letters and not any(isinstance(step, TransferMatrix) for step in todo):
         absorbed = absorb(todo, observable, chosen)
         todo, start = absorbed.rotations, absorbed.observable
-        rest = absorbed.origins, absorbed.signs, absorbed.places, absorbed.term_signs
-    terms = TapedTerms(use.converted(start), use.threads, use.ranks, use.memory_bytes)
+        origins, signs = absorbed.origins, absorbed.signs
+        places, term_signs = absorbed.places, absorbed.term_signs
+    turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
+    terms = _open(use.converted(start), use)
     try:
         Propagator(terms, limits, room=room, when_full=use.when_full).run(todo)
+        value = terms.all_ranks(terms.weigh(state))
+        yield _Taped(
+            terms, value, start.n_terms, [origins[k] for k in turns], [signs[k] for k in turns], places,
+            term_signs,
+        )  # fmt: skip
     finally:
         terms.close()
-    parts = [shard.rows() for shard in terms.shards]
-    weights = [state_values(part, state) for part in parts]
-    own = sum((w * part.coefficients).sum().item() for w, part in zip(weights, parts, strict=True))
-    slopes = np.zeros(terms.n_numbers, np.result_type(np.float64, parts[0].coefficients, *weights))
-    for numbers, values in zip(terms.numbers, weights, strict=True):
-        slopes[numbers] = values
-    return _Taped(terms, slopes, terms.all_ranks(own), start.n_terms, todo, *rest)
 
 
-def _back(step: TapedStep, terms: TapedTerms, slopes: Array) -> Any:
-    """Take the slopes from after a step to before it; this rank's part of the derivative by its angle.
+def _open(start: PauliSum, use: Resources) -> TapeOfTerms:
+    """The store of terms with a tape."""
+    if use.device == "gpu":
+        from tnplan.executor.pauli.cuda.taped_terms import GpuTapedTerms
 
-    All slopes are read before any is written: a term may send to one that is scaled too.
-    """
-    after = [slopes[one.terms] for one in step.splits]
-    arrived = [terms.returned(sent, slopes) for sent in step.sent]
-    derivative: Any = 0.0
-    for s, (one, values) in enumerate(zip(step.splits, after, strict=True)):
-        before = one.factors * values
-        for sent, lists in zip(step.sent, arrived, strict=True):
-            before[sent.places[s]] += sent.scale * sent.weights[s] * lists[s]
-        if step.turn is not None and one.coefficients is not None:
-            (cosine, sine), places = step.turn, step.sent[0].places[s]
-            met = step.sent[0].weights[s] * arrived[0][s]
-            derivative += cosine * (one.coefficients[places] @ met) - sine * (one.coefficients @ values)
-        slopes[one.terms] = before
-    return derivative
+        return GpuTapedTerms(start, use.memory_bytes)
+    return TapedTerms(start, use.threads, use.ranks, use.memory_bytes)

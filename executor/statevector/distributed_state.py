@@ -257,6 +257,18 @@ class DistributedState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
         return DistributedState(self.local.twin(), self.ranks, None, self._least_tile_bits)
 
+    def assign(self, source: DistributedState) -> None:
+        """Take the amplitudes of another state."""
+        self.local.assign(source.local)
+
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """See that the local state has compiled kernels for these passes, where it has such."""
+        self.local.compile_repeated(passes, times)
+
+    def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:
+        """The steps prepared for this state, as another on the same ranks has them."""
+        return self.prepare(steps, again=False)
+
     def add_word(self, source: DistributedState, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; those of a peer come piece by piece."""
         n, rank = self.n_bits, self.ranks.rank
@@ -268,13 +280,14 @@ class DistributedState:
         for first, theirs, low_x, sign in self._pieces_of(source, peer, inner_x, inner_z):
             self.local.add_word_of(theirs, first, low_x, inner_z & (len(theirs) - 1), sign * factor)
 
-    def between(self, other: DistributedState, words: Sequence[tuple[int, int]]) -> Array:
-        """The sums over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state, added over the ranks."""
+    def between(self, other: DistributedState, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
+        """The sums over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state, added over the ranks by
+        what is returned."""
         n, rank = self.n_bits, self.ranks.rank
         below = (1 << n) - 1
         found = np.zeros(len(words), np.complex128)
         own = [number for number, (x, _) in enumerate(words) if not x >> n]
-        found[own] = self.local.between(other.local, [(words[k][0], words[k][1] & below) for k in own])
+        inside = self.local.between(other.local, [(words[k][0], words[k][1] & below) for k in own])
         for number, (x, z) in enumerate(words):
             peer = rank ^ x >> n
             if peer != rank:
@@ -282,9 +295,13 @@ class DistributedState:
                     low_z = z & (len(theirs) - 1)
                     sign = -1 if (z & below & first).bit_count() & 1 else 1
                     found[number] += sign * self.local.pauli_with(theirs, first, low_x, low_z)
-            if (z >> n & rank).bit_count() & 1:
-                found[number] *= -1
-        return np.asarray(sum(self.ranks.gather_objects(found)))
+
+        def values() -> Array:
+            found[own] = inside()
+            signs = [-1 if (z >> n & rank).bit_count() & 1 else 1 for _, z in words]
+            return np.asarray(sum(self.ranks.gather_objects(found * signs)))
+
+        return values
 
     def _pieces_of(
         self, source: DistributedState, peer: int, x: int, z: int

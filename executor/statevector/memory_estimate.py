@@ -14,6 +14,8 @@ SHOT_BYTES, OUTCOME_BYTES, ENTRY_BYTES = 64, 256, 256
 """What a shot, a string with its count, and an entry of a table of probabilities take on a host at most."""
 GRADIENT_STATES = 3
 """States of which a gradient holds the amplitudes: the final one, and two that go back."""
+MOST_OBSERVABLES = 8
+"""For which a gradient holds states at once: more save little."""
 LARGEST = 62
 """Qubits: a sample is a number of 63 bits."""
 
@@ -26,6 +28,13 @@ def predicted_bytes(
     item = np.dtype(dtype).itemsize
     amplitudes = states * (item << n_qubits) // ranks
     return amplitudes + threads * TILES_A_THREAD * (item << min(n_qubits, tile.bits))
+
+
+def observables_at_once(n_sums: int, room_bytes: float, n_qubits: int, dtype: str, ranks: int) -> int:
+    """For how many of some observables a gradient holds states at once, where `room_bytes` are left beside
+    those for one of them."""
+    state_bytes = (np.dtype(dtype).itemsize << n_qubits) / ranks
+    return int(max(1, min(n_sums, MOST_OBSERVABLES, 1 + room_bytes // state_bytes)))
 
 
 def check_memory(needed_bytes: int, room_bytes: float, n_qubits: int, dtype: str) -> None:

@@ -65,6 +65,13 @@ def of_list_rows() -> Iterator[Defines]:
         yield list_defines(n_orbitals, counting)
 
 
+def of_qubit_rows() -> Iterator[Defines]:
+    from tnplan.executor.sbd.cuda.qubit_steps import qubit_defines
+
+    for n_words, is_complex in product((1, 2, 3), (False, True)):
+        yield qubit_defines(n_words, is_complex)
+
+
 def of_pauli() -> Iterator[Defines]:
     from tnplan.executor.pauli.cuda.table import pauli_defines
 
@@ -170,6 +177,15 @@ def of_state_program() -> Iterator[Defines]:
     yield {**defines, "NEIGHBOURS": 2}
 
 
+def of_state_words() -> Iterator[Defines]:
+    from tnplan.executor.statevector.cuda.words import LEAST_BITS, words_defines
+    from tnplan.executor.statevector.scheduling.gpu_tiles import WORD_TILE_BITS
+
+    for dtype in DTYPES[2:]:
+        for bits in (LEAST_BITS, WORD_TILE_BITS[dtype]):
+            yield words_defines(dtype, bits)
+
+
 def of_state_swap() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.bit_swap import swap_defines
 
@@ -184,6 +200,7 @@ CASES = {
     "sbd/cuda/excite.cu": of_excite,
     "sbd/cuda/excite_tiles.cu": of_excite_tiles,
     "sbd/cuda/list_rows.cu": of_list_rows,
+    "sbd/cuda/qubit_rows.cu": of_qubit_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
     "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
@@ -191,11 +208,13 @@ CASES = {
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),
     "pauli/cuda/table.cu": of_pauli,
     "pauli/cuda/rotations.cu": of_pauli_turns,
+    "pauli/cuda/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
     "statevector/cuda/measure.cu": of_state_measure,
     "statevector/cuda/pass.cu": of_state_pass,
     "statevector/cuda/program.cu": of_state_program,
     "statevector/cuda/swap.cu": of_state_swap,
+    "statevector/cuda/words.cu": of_state_words,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }

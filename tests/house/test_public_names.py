@@ -153,6 +153,9 @@ BUILT: dict[str, Callable[[], Any]] = {
     "Progress": lambda: tnplan.Progress(1, 2, "text", "x" * 1000),
     "ProgressBar": lambda: tnplan.ProgressBar(),
     "Projection": lambda: tnplan.report([matrices()], [1, 2, 4, 8], hardware="dgx-h100"),
+    "QubitDiagonalization": lambda: tnplan.diagonalize_qubits(
+        "Z0 Z1 + X0", ["000", "001", "111", "110", "010"], roots=5, device="cpu"
+    ),
     "Reset": lambda: tnplan.Reset(0),
     "Schedule": lambda: tnplan.plan(matrices(), hardware="dgx-h100", devices=8),
     "Simulation": simulated,

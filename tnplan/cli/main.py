@@ -43,6 +43,7 @@ COMMANDS = {
     "estimate": "Predict memory and time of a question for each method.",
     "pauli": "Propagate an observable through a circuit: its expectation value.",
     "sbd": "Diagonalize a Hamiltonian among selected determinants.",
+    "sbd-qubits": "Diagonalize a qubit Hamiltonian in a list of bit strings.",
     "sqd": "Find the ground state from samples of a quantum computer.",
     "compress": "Compress an array within an error bound.",
     "decompress": "Restore a compressed array.",
@@ -54,7 +55,7 @@ COMMANDS = {
 QUESTIONS = (
     "amplitudes", "sample", "expectation", "probabilities", "reduced-density-matrix", "overlap", "trace",
 )  # fmt: skip
-ON_RANKS = ("execute", "pauli", "sbd", "sqd", "statevector", *QUESTIONS, "calibrate")
+ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
 LONGEST_LINE = 2000
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
@@ -97,6 +98,8 @@ class TapedTerms(ShardedTerms):
         self.tape: list[TapedStep] = []
         self.tape_bytes = 0
         self.memory_bytes = memory_bytes
+        self.slopes: Array = np.zeros(0)
+        """The derivatives of the value by the coefficients of this rank, from `weigh` on."""
 
     @property
     def size_bytes(self) -> int:
@@ -226,6 +229,42 @@ class TapedTerms(ShardedTerms):
                 "give more memory or more ranks, or truncate",
             )  # fmt: skip
 
+    def weigh(self, state: Any) -> Any:
+        """Begin the way back with the value of each word in a state; this rank's part of the value."""
+        parts = [shard.rows() for shard in self.shards]
+        weights = [state_values(part, state) for part in parts]
+        kind = np.result_type(np.float64, parts[0].coefficients, *weights)
+        self.slopes = np.zeros(self.n_numbers, kind)
+        for numbers, values in zip(self.numbers, weights, strict=True):
+            self.slopes[numbers] = values
+        return sum((w * part.coefficients).sum().item() for w, part in zip(weights, parts, strict=True))
+
+    def back(self) -> Array:
+        """Take the slopes back to before all steps; this rank's part of the derivatives by the angles of
+        rotations, in the order of the steps."""
+        found = [(step, self._back(step)) for step in reversed(self.tape)]
+        return np.array([part for step, part in found if step.turn is not None], self.slopes.dtype)
+
+    def _back(self, step: TapedStep) -> Any:
+        """Take the slopes from after a step to before it; this rank's part of the derivative by its angle.
+
+        All slopes are read before any is written: a term may send to one that is scaled too.
+        """
+        slopes = self.slopes
+        after = [slopes[one.terms] for one in step.splits]
+        arrived = [self.returned(sent, slopes) for sent in step.sent]
+        derivative: Any = 0.0
+        for s, (one, values) in enumerate(zip(step.splits, after, strict=True)):
+            before = one.factors * values
+            for sent, lists in zip(step.sent, arrived, strict=True):
+                before[sent.places[s]] += sent.scale * sent.weights[s] * lists[s]
+            if step.turn is not None and one.coefficients is not None:
+                (cosine, sine), places = step.turn, step.sent[0].places[s]
+                met = step.sent[0].weights[s] * arrived[0][s]
+                derivative += cosine * (one.coefficients[places] @ met) - sine * (one.coefficients @ values)
+            slopes[one.terms] = before
+        return derivative
+
     def returned(self, sent: Sent, slopes: Array) -> list[Array]:
         """The way back of a step's lists: for each shard the slopes of the terms that its contributions met;
         collective where they went to another rank."""
@@ -238,10 +277,10 @@ class TapedTerms(ShardedTerms):
             here = back
         return [here[s ^ sent.within] for s in range(self.n_local)]
 
-    def start_values(self, slopes: Array, n_terms: int) -> Array:
-        """The slopes of the terms of the start, in their order there; collective."""
-        values = np.zeros(n_terms, slopes.dtype)
-        values[self.started] = slopes[: len(self.started)]
+    def start_values(self, n_terms: int) -> Array:
+        """The slopes of the terms of the start after the way back, in their order there; collective."""
+        values = np.zeros(n_terms, self.slopes.dtype)
+        values[self.started] = self.slopes[: len(self.started)]
         return np.asarray(self.all_ranks(values))  # type: ignore[type-var]
 
     def _send(

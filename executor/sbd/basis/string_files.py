@@ -8,7 +8,7 @@ are taken once, their weights being summed. Knows files; no integrals.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ LONGEST = 80
 """Characters of a bitstring that an error shows."""
 
 
+Lengths = tuple[int, ...] | None
+"""Lengths that strings of a file may have, rising; None: any one length."""
 Samples = str | Path | Mapping[str, float] | Array
 """Samples of both spins: a file, counts of bitstrings, or booleans [shot, bit] with alpha's on the right."""
 
@@ -76,7 +78,7 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
     Of samples of both spins, those with other numbers of electrons than `counts` are left out. Raises
     InputError naming the string that cannot be used.
     """
-    samples = _read(path, n_orbitals, spin)
+    samples = _read(path, (n_orbitals, 2 * n_orbitals), spin)
     kept = samples.weights > 0
     if not kept.any():
         raise InputError(str(path), "holds no string", "give at least one")
@@ -102,36 +104,59 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
 def read_samples(given: Samples, n_orbitals: int) -> Bitstrings:
     """Samples of both spins, of any electrons: `bits` [sample, bit] has alpha's orbitals, then beta's.
 
-    Equal samples are taken once, their weights being summed; they rise as numbers. InputError names a sample
-    that cannot be used.
+    They are distinct and rise, as `read_bitstrings` has them. InputError names a sample that cannot be used.
+    """
+    return read_bitstrings(
+        given, "counts", (n_orbitals, 2 * n_orbitals),
+        f"give samples of both spins, {2 * n_orbitals} bits, with alpha's on the right",
+    )  # fmt: skip
+
+
+def read_bitstrings(
+    given: Samples | Sequence[str], name: str, lengths: Lengths, remedy: str, is_reversed: bool = False
+) -> Bitstrings:
+    """Bitstrings of the last of some lengths: a file, counts, texts, or booleans [string, bit].
+
+    Equal strings are taken once, their weights being summed; they rise as numbers, whose lowest bit is the
+    rightmost one of a string, or the leftmost where `is_reversed`. `name` is what errors call strings that
+    are in no file, `remedy` what to do about those of another length.
     """
     if isinstance(given, str | Path):
-        read = _read(given, n_orbitals, 0)
+        read = _read(given, lengths, 0)
     elif isinstance(given, Mapping):
-        read = _checked("counts", _rows_of_counts(given), n_orbitals)
+        read = _checked(name, _rows_of_counts(given), lengths)
+    elif isinstance(given, np.ndarray):
+        read = _from_array(given, name)
+    elif isinstance(given, Sequence) and all(isinstance(one, str) for one in given):
+        rows: list[tuple[str, Any, str]] = [(one, 1.0, f"string {at}") for at, one in enumerate(given)]
+        read = _checked(name, rows, lengths)
     else:
-        bits = given
-        if not isinstance(bits, np.ndarray) or bits.ndim != 2 or bits.dtype != bool:
-            is_array = isinstance(bits, np.ndarray)
-            shown = f"of shape {bits.shape} and {bits.dtype}" if is_array else f"a {type(bits).__name__}"
-            raise InputError(
-                "counts", f"are {shown}",
-                "give a file, a dictionary of counts, or booleans [shot, bit]",
-            )  # fmt: skip
-        places = [f"shot {shot}" for shot in range(len(bits))]
-        read = Bitstrings(bits[:, ::-1], np.ones(len(bits)), places, "counts")
+        raise _no_strings(name, f"a {type(given).__name__}")
     kept = read.weights > 0
     if not kept.any():
         raise InputError(read.path, "holds no sample", "give at least one")
-    if read.bits.shape[1] != 2 * n_orbitals:
-        raise InputError(
-            read.path, f"holds strings of {read.bits.shape[1]} bits for {n_orbitals} orbitals",
-            f"give samples of both spins, {2 * n_orbitals} bits, with alpha's on the right",
-        )  # fmt: skip
-    distinct, inverse = np.unique(read.bits[kept][:, ::-1], axis=0, return_inverse=True)
-    weights = np.bincount(inverse.ravel(), read.weights[kept])
-    places = [f"sample {at}" for at in range(len(distinct))]
-    return Bitstrings(np.ascontiguousarray(distinct[:, ::-1]), weights, places, read.path)
+    found = read.bits.shape[1]
+    if lengths is not None and found != lengths[-1]:
+        raise InputError(read.path, f"holds strings of {found} bits, not {lengths[-1]}", remedy)
+    bits = read.bits[kept][:, ::-1] if is_reversed else read.bits[kept]
+    words = from_occupied(bits).words
+    order = np.lexsort(words.T)
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
+    weights = np.add.reduceat(read.weights[kept][order], np.flatnonzero(is_new))
+    places = [f"sample {at}" for at in range(len(weights))]
+    return Bitstrings(np.ascontiguousarray(bits[order[is_new]]), weights, places, read.path)
+
+
+def _from_array(bits: Array, name: str) -> Bitstrings:
+    """Booleans [string, bit], the last column first."""
+    if bits.ndim != 2 or bits.dtype != bool:
+        raise _no_strings(name, f"of shape {bits.shape} and {bits.dtype}")
+    return Bitstrings(bits[:, ::-1], np.ones(len(bits)), [f"shot {shot}" for shot in range(len(bits))], name)
+
+
+def _no_strings(name: str, shown: str) -> InputError:
+    return InputError(name, f"are {shown}", "give a file, a dictionary of counts, or booleans [shot, bit]")
 
 
 def union(first: StringSet, second: StringSet) -> StringSet:
@@ -149,17 +174,18 @@ def _merged(bits: Array, weights: Array) -> StringSet:
     return from_occupied(np.ascontiguousarray(bits[first[order]]))
 
 
-def _read(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
+def _read(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
+    """The strings of a file, which have one of these lengths: those of a spin, or of both."""
     with open_input(path) as stream:
         start = stream.read(4)
     if start.startswith(b"PK"):
-        return _from_archive(path, n_orbitals, spin)
+        return _from_archive(path, lengths, spin)
     if Path(path).name.removesuffix(".gz").endswith(".json"):
-        return _from_counts(path, n_orbitals)
-    return _from_lines(path, n_orbitals)
+        return _from_counts(path, lengths)
+    return _from_lines(path, lengths)
 
 
-def _from_lines(path: str | Path, n_orbitals: int) -> Bitstrings:
+def _from_lines(path: str | Path, lengths: Lengths) -> Bitstrings:
     """A bitstring a line, with its weight behind it where it has one; what follows # is a comment."""
     rows: list[tuple[str, Any, str]] = []
     for number, line in enumerate(read_text(path, "a file of bitstrings, one a line").splitlines(), 1):
@@ -172,10 +198,10 @@ def _from_lines(path: str | Path, n_orbitals: int) -> Bitstrings:
                 f"{path}: {place}", f"has {len(words)} fields", "write a bitstring and its weight"
             )
         rows.append((words[0], words[1] if len(words) == 2 else 1.0, place))
-    return _checked(path, rows, n_orbitals)
+    return _checked(path, rows, lengths)
 
 
-def _from_counts(path: str | Path, n_orbitals: int) -> Bitstrings:
+def _from_counts(path: str | Path, lengths: Lengths) -> Bitstrings:
     """A JSON object of bitstrings and their counts, also under `counts`; or a list of bitstrings."""
     document = load_json(path)
     if isinstance(document, Mapping) and isinstance(document.get("counts"), Mapping):
@@ -187,7 +213,7 @@ def _from_counts(path: str | Path, n_orbitals: int) -> Bitstrings:
         rows = [(str(key).replace(" ", ""), 1.0, f"entry {number}") for number, key in enumerate(document)]
     else:
         raise InputError(str(path), "is no object of counts and no list of bitstrings", 'write {"0011": 12}')
-    return _checked(path, rows, n_orbitals)
+    return _checked(path, rows, lengths)
 
 
 def _rows_of_counts(counts: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
@@ -196,11 +222,15 @@ def _rows_of_counts(counts: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
     return [(key.replace(" ", ""), count, f"key {key[:LONGEST]!r}") for key, count in texts]
 
 
-def _checked(path: str | Path, rows: list[tuple[str, Any, str]], n_orbitals: int) -> Bitstrings:
-    """Bitstrings and weights, checked; all of one length, or hexadecimal numbers."""
-    is_hexadecimal = bool(rows) and HEXADECIMAL.fullmatch(rows[0][0]) is not None
-    both = 2 * n_orbitals
-    length = both if is_hexadecimal or any(len(text) == both for text, _, _ in rows) else n_orbitals
+def _checked(path: str | Path, rows: list[tuple[str, Any, str]], lengths: Lengths) -> Bitstrings:
+    """Bitstrings and weights, checked; all of one length, or hexadecimal numbers of the longest."""
+    if lengths is None:
+        lengths = (len(rows[0][0]) if rows else 1,)
+        is_hexadecimal = False
+    else:
+        is_hexadecimal = bool(rows) and HEXADECIMAL.fullmatch(rows[0][0]) is not None
+    longest = lengths[-1]
+    length = longest if is_hexadecimal or any(len(text) == longest for text, _, _ in rows) else lengths[0]
     weights = np.empty(len(rows))
     texts = []
     for at, (text, weight, place) in enumerate(rows):
@@ -227,7 +257,7 @@ def _weight(place: str, given: Any) -> float:
     return weight
 
 
-def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
+def _from_archive(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
     """Arrays of bits with or without weights, or of integers for each spin."""
     remedy = f"give an .npz with an array named {BITS[0]} [string, bit] and, if you like, {WEIGHTS[0]}"
     with open_archive(path, remedy) as archive:
@@ -238,17 +268,16 @@ def _from_archive(path: str | Path, n_orbitals: int, spin: int) -> Bitstrings:
         values = archive.read(named)
         weighted = next((name for name in WEIGHTS if name in names and named in BITS), None)
         weights = np.ones(len(values)) if weighted is None else archive.read(weighted)
-    if values.ndim == 1 and values.dtype.kind in "iu" and n_orbitals <= 64 and len(values):
+    n_orbitals = lengths[0] if lengths is not None else 0
+    if values.ndim == 1 and values.dtype.kind in "iu" and 0 < n_orbitals <= 64 and len(values):
         numbers = values.astype(np.uint64)
         if (values < 0).any() or (n_orbitals < 64 and (numbers >> np.uint64(n_orbitals)).any()):
             raise InputError(f"{path}: {named}", f"has strings beyond {n_orbitals} orbitals", remedy)
         values = (numbers[:, None] >> np.arange(n_orbitals, dtype=np.uint64)[::-1]) & np.uint64(1)
-    if values.ndim != 2 or values.shape[1] not in (n_orbitals, 2 * n_orbitals):
-        raise InputError(
-            f"{path}: {named}",
-            f"has the shape {values.shape}",
-            f"give {n_orbitals} or {2 * n_orbitals} columns",
-        )
+    columns = values.shape[1] if values.ndim == 2 else 0
+    if not columns or (lengths is not None and columns not in lengths):
+        wanted = "some" if lengths is None else " or ".join(map(str, lengths))
+        raise InputError(f"{path}: {named}", f"has the shape {values.shape}", f"give {wanted} columns")
     if values.dtype.kind not in "biu" or ((values != 0) & (values != 1)).any():
         raise InputError(f"{path}: {named}", "holds other values than 0 and 1", remedy)
     if weights.shape != values.shape[:1] or weights.dtype.kind not in "iuf":

@@ -12,7 +12,6 @@ import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.sbd.cuda.steps import peak_bytes as peak_bytes
 from tnplan.executor.sbd.lists.batched_list import CellRows, GroupRows, LinkedRows
 from tnplan.executor.sbd.lists.list_tasks import ROWS
 

@@ -5,6 +5,7 @@ Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything ru
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,13 @@ class CupyBatch:
         kernel(grid, (THREADS,), (*map(np.int64, sizes), *arguments))
 
 
-def peak_bytes() -> int:
-    """The memory that CuPy holds for arrays on the current GPU, which it never gives back by itself."""
-    return int(cupy.get_default_memory_pool().total_bytes())
+def memory_meter() -> Callable[[], int]:
+    """What tells the memory that CuPy has taken on the current GPU for arrays made from now on.
+
+    CuPy's pool never gives memory back by itself, so that what it holds at the end is the most that it held.
+    Arrays that are there now, such as those of the caller, do not count.
+    """
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    others_bytes = pool.total_bytes()
+    return lambda: int(pool.total_bytes()) - others_bytes

@@ -12,29 +12,29 @@ from tnplan.executor.sbd.properties.reduced_density import Densities, product_de
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.planner.common.arrays import Array
 
-Hamiltonian = ProductHamiltonian | ListHamiltonian
+FermionHamiltonian = ProductHamiltonian | ListHamiltonian
 
 
-def densities(hamiltonian: Hamiltonian, x: Array) -> Densities:
+def densities(hamiltonian: FermionHamiltonian, x: Array) -> Densities:
     """The density matrices of a whole normalized state."""
     if isinstance(hamiltonian, ListHamiltonian):
         return list_densities(hamiltonian, x)
     return product_densities(hamiltonian, x)
 
 
-def string_weights(hamiltonian: Hamiltonian, x: Array) -> tuple[Array, Array]:
+def string_weights(hamiltonian: FermionHamiltonian, x: Array) -> tuple[Array, Array]:
     """The probability of every alpha and of every beta string."""
     return list_weights(hamiltonian, x) if isinstance(hamiltonian, ListHamiltonian) else product_weights(x)
 
 
-def string_sets(hamiltonian: Hamiltonian) -> tuple[StringSet, StringSet]:
+def string_sets(hamiltonian: FermionHamiltonian) -> tuple[StringSet, StringSet]:
     """The alpha and the beta strings."""
     if isinstance(hamiltonian, ListHamiltonian):
         return hamiltonian.basis.alpha_strings, hamiltonian.basis.beta_strings
     return hamiltonian.alpha.strings, hamiltonian.beta.strings
 
 
-def occupations(hamiltonian: Hamiltonian, x: Array) -> tuple[Array, Array]:
+def occupations(hamiltonian: FermionHamiltonian, x: Array) -> tuple[Array, Array]:
     """Mean occupation numbers of the orbitals by alpha and by beta electrons, of a normalized state."""
     weights, sets = string_weights(hamiltonian, x), string_sets(hamiltonian)
     alpha, beta = (weight @ strings.occupied for weight, strings in zip(weights, sets, strict=True))

@@ -22,6 +22,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     from_keys,
@@ -73,7 +74,7 @@ class GrowthProblem:
 class Grown:
     """The last list with its solve, and the report of all."""
 
-    setup: SolveSetup
+    setup: SolveSetup[FermionHamiltonian]
     solution: Solution
     space: Space
     report: dict[str, Any]
@@ -100,7 +101,7 @@ class GrowingList:
         )
         tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
         self._workers = replace(workers, memory_bytes=workers.memory_bytes - tables_bytes)
-        self._solved: tuple[SolveSetup, Solution, Space] | None = None
+        self._solved: tuple[SolveSetup[FermionHamiltonian], Solution, Space] | None = None
 
     def grow(self, checkpoint: GrowthCheckpoint | None = None, resume: bool = False) -> Grown:
         """Grow from the start, or from where the checkpoint is, to the end."""

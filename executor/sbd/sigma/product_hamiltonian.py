@@ -212,6 +212,11 @@ class ProductHamiltonian(OneRank):
         """The numbers of doubly occupied orbitals of the local determinants."""
         return np.asarray(self.alpha.filled[slice(*self.rows)] @ self.beta.filled.T)
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements are complex numbers."""
+        return self.integrals.is_complex
+
     def spin_diagonal(self) -> Array:
         """The diagonal of S^2 over the local rows."""
         return np.asarray(spin_constant(self.integrals) - self.doubly_filled(), self.dtype)

@@ -261,6 +261,10 @@ class Subspace:
         kind = np.result_type(products.dtype, np.float64)
         return np.atleast_1d(self._operator.total(np.asarray(products, kind)))
 
+    def product(self, first: Array, second: Array) -> Any:
+        """The inner product of two vectors."""
+        return self._products(first.ravel(), second.ravel())[0].item()
+
     def norm(self, vector: Array) -> float:
         """The Euclidean norm of a vector."""
         flat = vector.ravel()
@@ -384,7 +388,12 @@ class Subspace:
 def _residuals(
     space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float
 ) -> tuple[list[tuple[Array, int]], Small]:
-    """Preconditioned corrections of the roots that are not known well, or else of all; all residual norms."""
+    """Corrections of the roots that are not known well, or else of all; all residual norms.
+
+    They are those of Olsen, Jorgensen and Simons (1990): the residual over the diagonal's gaps, less so much
+    of the state over the gaps that nothing is along the state. Without that, a diagonal operator would give
+    the state itself.
+    """
     found = [(root, space.residual(root)) for root in roots]
     norms = np.array([space.norm(residual) for _, residual in found])
     due = norms > wanted if (norms > wanted).any() else norms >= 0
@@ -393,7 +402,14 @@ def _residuals(
         if chosen:
             gaps = diagonal - root.energy
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
-            corrections.append((residual / damped, root.parity))
+            residual /= damped
+            state = space.vector(root)
+            scaled = state / damped
+            along, whole = space.product(state, residual), space.product(state, scaled)
+            if abs(whole) > VANISHED:
+                scaled *= along / whole
+                residual -= scaled
+            corrections.append((residual, root.parity))
     return corrections, norms
 
 

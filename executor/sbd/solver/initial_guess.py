@@ -14,7 +14,9 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.determinants import DeterminantList, from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
 from tnplan.planner.common.array_file import ArrayHeader, open_archive
 from tnplan.planner.common.arrays import Array
@@ -24,21 +26,30 @@ DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly; smaller spaces whole."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
+SPREAD = 0.1
+"""The norm of what states of qubits have besides on all strings, so that they meet every symmetry sector."""
 
 
 @dataclass(frozen=True)
 class SparseState:
-    """A state that is zero but at these flat numbers of the space's determinants."""
+    """A state that has these values at flat numbers of the space, and is zero elsewhere.
+
+    Elsewhere and there, random numbers of up to `spread` in size are added, which `seed` gives.
+    """
 
     numbers: Array
     values: Array
     parity: int
+    spread: float = 0.0
+    seed: int = 0
 
     def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
         """Rows first .. last-1 of the state, each of shape `row`."""
         part, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
         inside = (self.numbers >= first * width) & (self.numbers < last * width)
         part.ravel()[self.numbers[inside] - first * width] = self.values[inside]
+        if self.spread:
+            part.ravel()[:] += self.spread * _uniform(first * width, last * width, self.seed)
         return part
 
 
@@ -48,7 +59,8 @@ def count_at_start(n_roots: int) -> int:
 
 
 def lowest_determinants(
-    hamiltonian: ProductHamiltonian | ListHamiltonian, n_roots: int, target: SpinTarget | None = None
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, n_roots: int,
+    target: SpinTarget | None = None,
 ) -> tuple[Array, Array]:
     """Flat numbers and energies of the determinants of least energy in the local rows.
 
@@ -57,7 +69,7 @@ def lowest_determinants(
     diagonal = hamiltonian.diagonal()
     if hamiltonian.sector is not None:
         diagonal[~hamiltonian.sector] = np.inf
-    if target is not None:
+    if target is not None and not isinstance(hamiltonian, QubitHamiltonian):
         diagonal[hamiltonian.open_shells() < target.least_open] = np.inf
     energies = diagonal.ravel()
     chosen = lowest(energies, count_at_start(n_roots))
@@ -66,23 +78,13 @@ def lowest_determinants(
 
 
 def lowest_states(
-    hamiltonian: ProductHamiltonian | ListHamiltonian, n_roots: int, chosen: Array,
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, n_roots: int, chosen: Array,
     target: SpinTarget | None = None,
 ) -> list[SparseState]:  # fmt: skip
     """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
     width = prod(hamiltonian.shape[1:])
-    if isinstance(hamiltonian, ListHamiltonian):
-        given = hamiltonian.basis
-        alpha, beta = given.alpha_strings, given.beta_strings
-        basis = DeterminantList(alpha, beta, given.alpha[chosen], given.beta[chosen], np.arange(len(chosen)))
-    else:
-        if hamiltonian.symmetric:
-            row, column = np.divmod(chosen, width)
-            chosen = np.unique(np.concatenate([chosen, column * width + row]))
-        basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)
-    chosen = chosen[basis.given]
-    few = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
+    few, chosen = _among(hamiltonian, chosen)
     matrix = few.dense()
     if target is not None:
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
@@ -97,7 +99,46 @@ def lowest_states(
         for energy, vector in zip(energies[:n_roots], (frame @ columns).T, strict=False):
             found.append((float(energy), parity, vector))
     found.sort(key=lambda entry: entry[0])
-    return [SparseState(chosen, values, parity) for _, parity, values in found[:n_roots]]
+    size = prod(hamiltonian.shape)
+    spread = SPREAD / size**0.5 if isinstance(hamiltonian, QubitHamiltonian) and len(chosen) < size else 0.0
+    return [
+        SparseState(chosen, values, parity, spread, seed)
+        for seed, (_, parity, values) in enumerate(found[:n_roots])
+    ]
+
+
+def _among(
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, chosen: Array
+) -> tuple[ListedRows, Array]:
+    """H among chosen determinants, and those of the other parity with them; the numbers of all."""
+    if isinstance(hamiltonian, QubitHamiltonian):
+        return hamiltonian.among(chosen), chosen
+    if isinstance(hamiltonian, ListHamiltonian):
+        given = hamiltonian.basis
+        alpha, beta = given.alpha_strings, given.beta_strings
+        basis = DeterminantList(alpha, beta, given.alpha[chosen], given.beta[chosen], np.arange(len(chosen)))
+    else:
+        if hamiltonian.symmetric:
+            width = hamiltonian.shape[1]
+            row, column = np.divmod(chosen, width)
+            chosen = np.unique(np.concatenate([chosen, column * width + row]))
+        basis = from_product(hamiltonian.alpha.strings, hamiltonian.beta.strings, chosen)
+    few = ListHamiltonian(hamiltonian.integrals, basis, threads=hamiltonian.threads)
+    return few, chosen[basis.given]
+
+
+def _uniform(first: int, last: int, seed: int) -> Array:
+    """Random numbers from -1 to 1 for elements first .. last-1, each from its number and the seed alone.
+
+    They are those of SplitMix64 (Steele, Lea and Flood 2014).
+    """
+    with np.errstate(over="ignore"):
+        mixed = np.arange(first, last, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed += np.uint64(seed) * np.uint64(0xD1B54A32D192ED03) + np.uint64(1)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
 def lowest(diagonal: Array, count: int) -> Array:

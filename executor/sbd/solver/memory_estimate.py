@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
 from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes, table_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
@@ -135,16 +135,16 @@ def fit_product(
 
 
 def fit_list(
-    hamiltonian: ListHamiltonian, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
+    hamiltonian: ListedRows, table_bytes: int, n_roots: int, criteria: Criteria, memory_bytes: float
 ) -> MemoryFit:
-    """The fit of a list of determinants in the memory of a rank; InputError where there is none."""
-    numbers = numbers_of(hamiltonian.integrals)
+    """The fit of a list in the memory of a rank; InputError where there is none."""
+    numbers = 2 if hamiltonian.is_complex else 1
     elements, size = numbers * hamiltonian.partition.most, len(hamiltonian.partition.bounds) - 1
     kept_bytes = table_bytes + 8 * numbers * hamiltonian.shape[0] * (size > 1)
     if kept_bytes > memory_bytes:
         raise InputError(
             "memory", f"holds {size_text(memory_bytes)} of the {size_text(kept_bytes)} that the list needs",
-            "give fewer determinants, more ranks or more memory",
+            "give a shorter list, more ranks or more memory",
         )  # fmt: skip
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - kept_bytes)
     return MemoryFit(fitted, True, kept_bytes + vectors_bytes(elements, n_roots, fitted))

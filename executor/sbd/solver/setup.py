@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
@@ -18,6 +18,9 @@ from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.batched_list import BatchedList
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
+from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
@@ -25,12 +28,16 @@ from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_list, fit_product, tables_bytes
-from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
+from tnplan.planner.common.arrays import Array
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""
 POOL_VECTORS = 1
 """Vectors that CuPy's pool holds besides those that a solve counts: a mask of booleans keeps one's room."""
+
+Kind = TypeVar("Kind", bound=Hamiltonian, covariant=True)
+Listed = TypeVar("Listed", bound=ListHamiltonian | QubitHamiltonian)
 
 
 @dataclass(frozen=True)
@@ -45,10 +52,10 @@ class ChosenDevice:
 
 
 @dataclass(frozen=True)
-class SolveSetup:
+class SolveSetup(Generic[Kind]):
     """A solve that is set up. `backend` is None where all of a state is on this CPU."""
 
-    hamiltonian: ProductHamiltonian | ListHamiltonian
+    hamiltonian: Kind
     backend: VectorBackend | None
     criteria: Criteria
     predicted_bytes: int
@@ -57,6 +64,15 @@ class SolveSetup:
     gathers: bool
     peak_bytes: Callable[[], int | None]
     pairs_contributing: int
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a solve is to find, and the memory of a rank for it."""
+
+    n_roots: int
+    criteria: Criteria
+    memory_bytes: float
 
 
 def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevice:
@@ -73,12 +89,10 @@ def choose_device(wanted: str, world: Communicator, threads: int) -> ChosenDevic
 def set_up_solve(
     integrals: Integrals, space: DeterminantList | tuple[StringSet, StringSet | None], chosen: ChosenDevice,
     world: Communicator, n_roots: int, criteria: Criteria, memory_bytes: float, threads: int,
-) -> SolveSetup:  # fmt: skip
+) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The tables of a Hamiltonian, and where its states lie; collective. InputError where memory is short."""
     gpu = chosen.free_bytes is not None
-    if chosen.free_bytes is not None:
-        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
-    memory_bytes = min(world.gather_objects(memory_bytes))
+    memory_bytes = _memory(chosen, world, memory_bytes)
     if isinstance(space, DeterminantList):
         return _set_up_list(integrals, space, chosen, world, n_roots, criteria, memory_bytes, threads)
     product = product_hamiltonian(
@@ -98,9 +112,9 @@ def set_up_solve(
     device, pairs = "gpu" if gpu else "cpu", product.pairs_contributing
     if not gpu and world.size == 1:
         return SolveSetup(
-            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _no_peak, pairs
+            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _meter(gpu), pairs
         )  # fmt: skip
-    make, peak_bytes = _on_gpu(product) if gpu else (product.as_type, _no_peak)
+    peak_bytes, make = _meter(gpu), _on_gpu(product) if gpu else product.as_type
     backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
     return SolveSetup(
         product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
@@ -108,54 +122,100 @@ def set_up_solve(
     )  # fmt: skip
 
 
-def keep_symmetry(setup: SolveSetup, space: Space) -> None:
+def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
     """Keep a product's states to the representation that the space asks for, if any; lists hold no others."""
     if isinstance(setup.hamiltonian, ProductHamiltonian) and space.irrep is not None and space.irreps:
         alpha, beta = space.irreps
         setup.hamiltonian.restrict(alpha, beta, space.irrep - 1)
 
 
+def set_up_qubits(
+    terms: PauliTerms, strings: Array, chosen: ChosenDevice, world: Communicator, n_roots: int,
+    criteria: Criteria, memory_bytes: float, threads: int,
+) -> SolveSetup[QubitHamiltonian]:  # fmt: skip
+    """The same for a qubit Hamiltonian in a list of strings, on CPUs and GPUs; collective.
+
+    Elements are kept where they fit in half of the memory.
+    """
+    gpu = chosen.free_bytes is not None
+    wanted = _Wanted(n_roots, criteria, _memory(chosen, world, memory_bytes))
+    room_bytes = wanted.memory_bytes / 2
+    listed = QubitHamiltonian(
+        terms, strings, threads=threads, room_bytes=0 if gpu else room_bytes,
+        rank_of=(world.rank, world.size),
+    )  # fmt: skip
+    peak_bytes = _meter(gpu)
+    if not gpu:
+        kept_bytes = listed.strings.size_bytes + terms.size_bytes + listed.elements_bytes
+        counted = kept_bytes, listed.pairs_contributing
+        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
+    from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
+
+    rows = GpuQubits(listed, room_bytes)
+    return _fitted(
+        listed, rows, (rows.size_bytes, rows.pairs_contributing), wanted, chosen, world, peak_bytes
+    )
+
+
+def _memory(chosen: ChosenDevice, world: Communicator, memory_bytes: float) -> float:
+    """What every rank may take: the least of all."""
+    if chosen.free_bytes is not None:
+        memory_bytes = min(memory_bytes, USABLE * chosen.free_bytes)
+    return min(world.gather_objects(memory_bytes))
+
+
 def _set_up_list(
     integrals: Integrals, basis: DeterminantList, chosen: ChosenDevice, world: Communicator, n_roots: int,
     criteria: Criteria, memory_bytes: float, threads: int,
-) -> SolveSetup:  # fmt: skip
+) -> SolveSetup[FermionHamiltonian]:  # fmt: skip
     """The same for a list of determinants: on CPUs elements are kept where they fit in half of the memory."""
     gpu = chosen.free_bytes is not None
     listed = ListHamiltonian(
         integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
-    peak_bytes = _no_peak
-    rows: HamiltonianRows = listed
-    if gpu:
-        from tnplan.executor.sbd.cuda.list_steps import CupyList, peak_bytes
+    peak_bytes, wanted = _meter(gpu), _Wanted(n_roots, criteria, memory_bytes)
+    if not gpu:
+        kept_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
+        counted = kept_bytes, listed.pairs_contributing
+        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
+    from tnplan.executor.sbd.cuda.list_steps import CupyList
 
-        rows = BatchedList(listed, CupyList(integrals.n_orbitals))
-        table_bytes = rows.size_bytes
-    else:
-        table_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
+    rows = BatchedList(listed, CupyList(integrals.n_orbitals))
+    return _fitted(listed, rows, (rows.size_bytes, rows.count()), wanted, chosen, world, peak_bytes)
+
+
+def _fitted(
+    listed: Listed, rows: HamiltonianRows, counted: tuple[int, int], wanted: _Wanted, chosen: ChosenDevice,
+    world: Communicator, peak_bytes: Callable[[], int | None],
+) -> SolveSetup[Listed]:  # fmt: skip
+    """A list of which this rank makes `rows`, fitted in its memory; `counted`: bytes of tables, and pairs."""
+    table_bytes, pairs = counted
     most = max(world.gather_objects(table_bytes))
-    fit = agree(world, lambda: fit_list(listed, most, n_roots, criteria, memory_bytes))
-    counted = rows.count() if isinstance(rows, BatchedList) else listed.pairs_contributing
-    pairs = sum(world.gather_objects(counted))
-    device = "gpu" if gpu else "cpu"
+    fit = agree(
+        world, lambda: fit_list(listed, most, wanted.n_roots, wanted.criteria, wanted.memory_bytes)
+    )
+    gpu = chosen.free_bytes is not None
     backend = None
     if gpu or world.size > 1:
         backend = DistributedVectors(listed, chosen.ranks, lambda dtype: rows)
     return SolveSetup(
-        listed, backend, fit.criteria, fit.predicted_bytes, device, world.size, True, peak_bytes, pairs
-    )
+        listed, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size, True,
+        peak_bytes, sum(world.gather_objects(pairs)),
+    )  # fmt: skip
 
 
-def _on_gpu(
-    product: ProductHamiltonian,
-) -> tuple[Callable[[str], HamiltonianRows], Callable[[], int | None]]:
-    """What puts the rows of H on the GPU in a precision, and what tells the memory that arrays have taken."""
-    from tnplan.executor.sbd.cuda.steps import CupyBatch, peak_bytes
+def _on_gpu(product: ProductHamiltonian) -> Callable[[str], HamiltonianRows]:
+    """What puts the rows of H on the GPU in a precision."""
+    from tnplan.executor.sbd.cuda.steps import CupyBatch
 
-    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype)), peak_bytes
+    return lambda dtype: BatchedHamiltonian(product, CupyBatch(dtype))
 
 
-def _no_peak() -> int | None:
-    """The memory of arrays on a CPU is not counted."""
-    return None
+def _meter(gpu: bool) -> Callable[[], int | None]:
+    """What tells the memory that arrays have taken since; on a CPU it is not counted."""
+    if not gpu:
+        return lambda: None
+    from tnplan.executor.sbd.cuda.steps import memory_meter
+
+    return memory_meter()

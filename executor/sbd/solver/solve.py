@@ -15,17 +15,17 @@ import numpy as np
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
-from tnplan.executor.sbd.solver.vector_backend import HostVectors, VectorBackend
+from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
-
-Hamiltonian = ProductHamiltonian | ListHamiltonian
 
 SINGLE = "float32"
 DOUBLE = "float64"
@@ -86,11 +86,13 @@ class SpinPenalty:
             raise InputError("spin penalty: power", f"is {self.power!r}", "give 1 or 2")
 
 
-def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: str) -> str:
+def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, options: str) -> str:
     """What a checkpoint belongs to."""
-    digest = hashlib.sha256(f"{integrals.identity} {options}".encode())
+    digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
         parts = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
+    elif isinstance(hamiltonian, QubitHamiltonian):
+        parts = [hamiltonian.strings.words]
     else:
         basis = hamiltonian.basis
         parts = [basis.alpha_strings.words, basis.beta_strings.words, basis.alpha, basis.beta]
@@ -100,33 +102,35 @@ def identity_of_solve(hamiltonian: Hamiltonian, integrals: Integrals, options: s
 
 
 def solve(
-    hamiltonian: Hamiltonian, integrals: Integrals, n_roots: int = 1, *, criteria: Criteria | None = None,
-    penalty: SpinPenalty | None = None, start: Sequence[Array] = (), mixed_precision: bool = False,
-    checkpoint: Path | None = None, resume: bool = False,
+    hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, n_roots: int = 1, *,
+    criteria: Criteria | None = None, penalty: SpinPenalty | None = None, start: Sequence[Array] = (),
+    mixed_precision: bool = False, checkpoint: Path | None = None, resume: bool = False,
     progress: Callable[[DavidsonStep], None] | None = None, backend: VectorBackend | None = None,
 ) -> Solution:  # fmt: skip
-    """The lowest `n_roots` states, energies in Hartree with the core's.
+    """The lowest `n_roots` states, energies with the core's: in Hartree, or as the words' coefficients are.
 
-    Energies are those of H also with a penalty; residuals are those of the operator that was diagonalized.
-    `start` are states of the Hamiltonian's shape. With `mixed_precision`, early iterations over a product of
-    strings are in fp32; the last ones, and their residuals, are in fp64. With `checkpoint` the solve can be
-    killed and resumed. `backend` says where vectors lie (default: here); on several ranks the call is
-    collective, `hamiltonian` has the rank's rows, and rank 0 alone has the states and needs `start`. Raises
-    InputError where the space has fewer states.
+    `terms` are what the Hamiltonian is made of. Energies are those of H also with a penalty; residuals are
+    those of the operator that was diagonalized. `start` are states of the Hamiltonian's shape. With
+    `mixed_precision`, early iterations over a product of strings are in fp32; the last ones, and their
+    residuals, are in fp64. With `checkpoint` the solve can be killed and resumed. `backend` says where
+    vectors lie (default: here); on several ranks the call is collective, `hamiltonian` has the rank's rows,
+    and rank 0 alone has the states and needs `start`. Raises InputError where the space has fewer states.
     """
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
     used = backend or HostVectors(hamiltonian)
     used.target = None
     if penalty is not None:
-        used.target = _spin_target(hamiltonian, integrals, penalty, used)
+        assert isinstance(terms, Integrals)
+        assert not isinstance(hamiltonian, QubitHamiltonian)
+        used.target = _spin_target(hamiltonian, terms, penalty, used)
         check_roots(
             n_roots, used.target.n_states(used.total(used.target.count(hamiltonian)), hamiltonian.parities),
             "states that the spin penalty keeps",
         )  # fmt: skip
     store = None
     if checkpoint is not None:
-        store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, integrals, f"{n_roots} {penalty}"))
+        store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, terms, f"{n_roots} {penalty}"))
 
     def on_step(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
         stop = ""
@@ -135,7 +139,7 @@ def solve(
             if is_due or stop:
                 _keep(used, store, kept())
         if progress is not None and used.first:
-            energies = tuple(energy + integrals.core for energy in step.energies)
+            energies = tuple(energy + terms.core for energy in step.energies)
             progress(replace(step, energies=energies))
         if stop:
             raise StoppedRunError(stop)
@@ -160,7 +164,7 @@ def solve(
             energies = used.energies(list(zip(found.states, found.parities, strict=True)))
         states = [used.collect(state) for state in found.states]
     return replace(
-        found, states=states if used.first else [], energies=energies + integrals.core,
+        found, states=states if used.first else [], energies=energies + terms.core,
         early_multiplications=early,
     )  # fmt: skip
 
@@ -197,7 +201,7 @@ def _keep(backend: VectorBackend, store: SolveCheckpoint, kept: Vectors) -> None
 
 
 def _spin_target(
-    hamiltonian: Hamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
+    hamiltonian: FermionHamiltonian, integrals: Integrals, penalty: SpinPenalty, backend: VectorBackend
 ) -> SpinTarget:
     """The spin that a penalty leaves alone; InputError where no determinant can have it."""
     check_spin(penalty, integrals)
@@ -240,7 +244,7 @@ def _begin(
     parities_kept = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
 
     def given() -> list[tuple[Array, int]]:
-        dtype = "complex128" if hamiltonian.integrals.is_complex else DOUBLE
+        dtype = "complex128" if hamiltonian.is_complex else DOUBLE
         kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
         if store is not None and not all(_is_state(hamiltonian, parities_kept, *one) for one in kept):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")

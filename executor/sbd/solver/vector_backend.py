@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree, messages
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
@@ -28,7 +29,7 @@ from tnplan.executor.sbd.solver.initial_guess import (
 Array = Any
 Host = NDArray[Any]
 Result = TypeVar("Result")
-Hamiltonian = ProductHamiltonian | ListHamiltonian
+Hamiltonian = FermionHamiltonian | QubitHamiltonian
 
 
 class VectorBackend(Protocol):
@@ -125,7 +126,7 @@ class DistributedVectors:
         """`hamiltonian` has the tables of all rows and makes this rank's; see `DistributedHamiltonian`."""
         self._hamiltonian, self._partition, self._ranks = hamiltonian, hamiltonian.partition, ranks
         self._make, self._gathers = make, gathers
-        self._dtype = "complex128" if hamiltonian.integrals.is_complex else "float64"
+        self._dtype = "complex128" if hamiltonian.is_complex else "float64"
         self._rows: Any = None
         self._operator: Any = None
         self.first = ranks.rank == 0

@@ -1,12 +1,14 @@
 """Where the derivatives by the angles of a circuit are taken: after which gates, about which Pauli words.
 
-A derivative is an inner product right after its gate. It may be taken later where the gates between take each
-Pauli word of its generator to one word: then many derivatives share a segment, and gates share passes. Knows
-gates and words, no state.
+A derivative is an inner product right after its gate, about the words of its generator. It may be taken later
+or earlier, as far as the gates between take each of these words to one word. So each has an interval of
+places, and as few places as can be have one in every interval: many derivatives share a sweep over both
+states, and gates share passes. Knows gates and words, no state.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,9 @@ from tnplan.planner.networks.circuits.derivatives.generators import generators, 
 
 Word = tuple[int, int, complex]
 """The masks x and z over all qubits, bit q for qubit q, and the coefficient."""
+
+COMMUTES = 1e-14
+"""How far products in two orders may be from each other by rounding."""
 
 
 @dataclass(frozen=True)
@@ -32,40 +37,109 @@ class Parameter:
 
 @dataclass(frozen=True)
 class DerivativeSegment:
-    """Gates `first` to `stop` - 1; the parameters are taken after the last of them."""
+    """The parameters that are taken at `place`, after so many gates."""
 
-    first: int
-    stop: int
+    place: int
     parameters: tuple[Parameter, ...]
 
 
 def derivative_segments(gates: Sequence[Gate]) -> list[DerivativeSegment]:
-    """The segments with derivatives, the last one first.
+    """The places where derivatives are taken, the last one first.
 
-    Gates before the first that has angles are in none of them. Raises InputError for a gate with angles whose
-    derivatives are not known.
+    Raises InputError for a gate with angles whose derivatives are not known.
     """
+    walks = _Walks(gates)
+    waiting: list[tuple[int, int, Parameter]] = []
+    for number, gate in enumerate(gates):
+        if gate.params:
+            for place, matrix in enumerate(generators(gate, f"gate {number} ({gate.name})")):
+                parameter = Parameter(number, place, tuple(_on_qubits(matrix, gate.qubits)))
+                first, last = walks.interval(number, parameter.words)
+                waiting.append((first, last, parameter))
+    waiting.sort(key=lambda one: one[0])
     found: list[DerivativeSegment] = []
-    stop = len(gates)
-    parameters: list[Parameter] = []
-    maps: dict[int, dict[tuple[int, int], Word | None]] = {}
-    for number in range(len(gates) - 1, -1, -1):
-        gate = gates[number]
-        if not gate.params:
-            continue
-        own = [_on_qubits(matrix, gate.qubits) for matrix in generators(gate, f"gate {number} ({gate.name})")]
-        moved = [[_moved(word, gates, number + 1, stop, maps) for word in words] for words in own]
-        if any(word is None for words in moved for word in words):
-            found.append(DerivativeSegment(number + 1, stop, tuple(parameters)))
-            stop, parameters, moved = number + 1, [], [list(words) for words in own]
-        parameters += [
-            Parameter(number, place, tuple(word for word in words if word is not None))
-            for place, words in enumerate(moved)
-        ]
-    first = next((number for number, gate in enumerate(gates) if gate.params), None)
-    if first is not None:
-        found.append(DerivativeSegment(first, stop, tuple(parameters)))
+    while waiting:
+        at = waiting[-1][0]
+        here = [one for _, last, one in waiting if last >= at]
+        waiting = [one for one in waiting if one[1] < at]
+        found.append(DerivativeSegment(at, tuple(walks.moved(one, at) for one in here)))
     return found
+
+
+class _Walks:
+    """Words that go along a circuit, forward and back, from gate to gate on their qubits.
+
+    Place k is between gates k - 1 and k.
+    """
+
+    def __init__(self, gates: Sequence[Gate]) -> None:
+        self._gates = gates
+        self._on: dict[int, list[int]] = {}
+        """The gates on each qubit."""
+        for number, gate in enumerate(gates):
+            for qubit in gate.qubits:
+                self._on.setdefault(qubit, []).append(number)
+        self._images: dict[tuple[bytes, bool, int, int], Word | None] = {}
+
+    def interval(self, number: int, words: Sequence[Word]) -> tuple[int, int]:
+        """The first and the last place where the words of gate `number`, right after it, are words."""
+        first, last = 0, len(self._gates)
+        for word in words:
+            last = min(last, self._walk(word, number + 1, last)[1])
+            if first > number or self._image(number, word, back=True) != word:
+                first = number + 1
+            else:
+                first = max(first, self._walk(word, number, first)[1])
+        return first, last
+
+    def moved(self, parameter: Parameter, place: int) -> Parameter:
+        """The parameter with its words at a place of its interval."""
+        start = parameter.gate + (place > parameter.gate)
+        words = tuple(self._walk(word, start, place)[0] for word in parameter.words)
+        return Parameter(parameter.gate, parameter.number, words)
+
+    def _walk(self, word: Word, place: int, end: int) -> tuple[Word, int]:
+        """A word taken from a place towards another as long as it is one word; and where it is then."""
+        back = end < place
+        while True:
+            number = self._next(word, place, back)
+            if number is None or (number < end if back else number >= end):
+                return word, end
+            image = self._image(number, word, back)
+            if image is None:
+                return word, number + 1 if back else number
+            word, place = image, number if back else number + 1
+
+    def _next(self, word: Word, place: int, back: bool) -> int | None:
+        """The first gate from a place on, forward or back, on the qubits of a word."""
+        support, found = word[0] | word[1], None
+        while support:
+            qubit = (support & -support).bit_length() - 1
+            support &= support - 1
+            numbers = self._on.get(qubit, [])
+            at = bisect_left(numbers, place)
+            if back and at:
+                found = numbers[at - 1] if found is None else max(found, numbers[at - 1])
+            elif not back and at < len(numbers):
+                found = numbers[at] if found is None else min(found, numbers[at])
+        return found
+
+    def _image(self, number: int, word: Word, back: bool) -> Word | None:
+        """A word behind a gate, U P U^dagger, or before it, U^dagger P U; None where that is no single
+        word."""
+        gate, (x, z, coefficient) = self._gates[number], word
+        qubits = gate.qubits
+        own_x, own_z = (sum((mask >> q & 1) << k for k, q in enumerate(qubits)) for mask in (x, z))
+        key = gate.matrix.tobytes(), back, own_x, own_z
+        if key not in self._images:
+            matrix = gate.matrix.conj().T if back else gate.matrix
+            self._images[key] = _image(matrix, len(qubits), own_x, own_z)
+        image = self._images[key]
+        if image is None:
+            return None
+        clear = ~_spread((1 << len(qubits)) - 1, qubits)
+        there_x, there_z = x & clear | _spread(image[0], qubits), z & clear | _spread(image[1], qubits)
+        return there_x, there_z, coefficient * image[2]
 
 
 def _on_qubits(generator: Array, qubits: tuple[int, ...]) -> list[Word]:
@@ -81,37 +155,11 @@ def _spread(mask: int, qubits: tuple[int, ...]) -> int:
     return sum(1 << qubit for place, qubit in enumerate(qubits) if mask >> place & 1)
 
 
-def _moved(
-    word: Word, gates: Sequence[Gate], first: int, stop: int,
-    maps: dict[int, dict[tuple[int, int], Word | None]],
-) -> Word | None:  # fmt: skip
-    """A word behind gates `first` to `stop` - 1: V P V^dagger; None where that is no single word."""
-    x, z, coefficient = word
-    for number in range(first, stop):
-        qubits = gates[number].qubits
-        local = [(x >> qubit & 1, z >> qubit & 1) for qubit in qubits]
-        if not any(a or b for a, b in local):
-            continue
-        key = (
-            sum(a << place for place, (a, _) in enumerate(local)),
-            sum(b << place for place, (_, b) in enumerate(local)),
-        )
-        known = maps.setdefault(number, {})
-        if key not in known:
-            known[key] = _image(gates[number], *key)
-        image = known[key]
-        if image is None:
-            return None
-        clear = ~_spread((1 << len(qubits)) - 1, qubits)
-        x, z = x & clear | _spread(image[0], qubits), z & clear | _spread(image[1], qubits)
-        coefficient *= image[2]
-    return x, z, coefficient
-
-
-def _image(gate: Gate, x: int, z: int) -> Word | None:
-    """U P U^dagger for a word on the gate's qubits; None where it is not one word."""
-    word = word_matrix(x, z, len(gate.qubits))
-    if np.array_equal(gate.matrix @ word, word @ gate.matrix):
+def _image(matrix: Array, n_qubits: int, x: int, z: int) -> Word | None:
+    """U P U^dagger for a word on the qubits of a matrix; None where it is not one word."""
+    word = word_matrix(x, z, n_qubits)
+    moved = matrix @ word
+    if np.abs(moved - word @ matrix).max() <= COMMUTES:
         return x, z, 1.0
-    found = pauli_words(gate.matrix @ word @ gate.matrix.conj().T)
+    found = pauli_words(moved @ matrix.conj().T)
     return found[0] if len(found) == 1 else None

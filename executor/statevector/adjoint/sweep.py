@@ -1,22 +1,24 @@
 """The sweep back: the derivatives of an expectation value by all angles of a circuit (Jones and Gacon,
 arXiv 2009.02823).
 
-Two states go back through the circuit, psi and lambda = O psi. After a gate U with dU/dangle = G U the
-derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no file.
+States go back through the circuit, psi and lambda = O psi for each observable O. After a gate U with
+dU/dangle = G U the derivative is 2 Re <lambda| G |psi>. Knows a simulator's state and gates, no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
-from tnplan.executor.statevector.scheduling.tiled_passes import compile_gates
+from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -54,16 +56,35 @@ class AdjointState(StateVector, Protocol):
     def twin(self) -> AdjointState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
 
+    def assign(self, source: Any) -> None:
+        """Take the amplitudes of another state."""
+
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """See that `prepare` finds compiled kernels for passes that come, each so many times, where a device
+        has such and they save time."""
+
+    def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> Sequence[Any]:
+        """What another state has prepared for steps, for this one; collective."""
+
     def add_word(self, source: Any, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i: bits of the index in masks."""
 
-    def between(self, other: Any, words: Sequence[tuple[int, int]]) -> Array:
+    def between(self, other: Any, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
         """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b those of the other
-        state."""
+        state; a device goes on until what is returned asks for the sums."""
 
 
 def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> list[Derivative]:
-    """The derivatives by all angles, in the order of the gates; collective over the ranks of the state.
+    """The derivatives of one observable: see `adjoint_gradients`."""
+    return adjoint_gradients(simulator, gates, [observable])[0]
+
+
+def adjoint_gradients(
+    simulator: Simulator, gates: Sequence[Gate], observables: Sequence[PauliSum]
+) -> list[list[Derivative]]:
+    """The derivatives of observables by all angles; collective over the ranks of the state.
+
+    One sweep back takes the final state, and another state for each observable.
 
     Parameters
     ----------
@@ -71,13 +92,13 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
         In the state after the gates, which stays.
     gates : sequence of Gate
         The circuit.
-    observable : PauliSum
+    observables : sequence of PauliSum
         With real coefficients.
 
     Returns
     -------
-    list of Derivative
-        One of each angle.
+    list of list of Derivative
+        Of each observable one of each angle, in the order of the gates.
 
     Raises
     ------
@@ -85,56 +106,91 @@ def adjoint_gradient(simulator: Simulator, gates: Sequence[Gate], observable: Pa
         For a gate with angles whose derivatives are not known.
     """
     segments = derivative_segments(gates)
-    sweep = _Sweep(simulator, observable)
-    found: dict[tuple[int, int], float] = {}
-    undone = len(gates)
-    for segment in segments:
-        sweep.undo(gates[segment.stop : undone])
-        undone = segment.stop
-        words = [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
-        values = iter(sweep.values(words))
-        for parameter in segment.parameters:
-            total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
-            found[parameter.gate, parameter.number] = 2.0 * complex(total).real
+    sweep = _Sweep(simulator, observables)
+    plans = sweep.plans(gates, segments)
+    waiting = []
+    for segment, plan in zip(segments, plans, strict=True):
+        sweep.undo(plan)
+        waiting.append(sweep.values(words_of(segment)))
+    found: list[dict[tuple[int, int], float]] = [{} for _ in observables]
+    for segment, reads in zip(segments, waiting, strict=True):
+        for own, read in zip(found, reads, strict=True):
+            values = iter(read())
+            for parameter in segment.parameters:
+                total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
+                own[parameter.gate, parameter.number] = 2.0 * complex(total).real
     return [
-        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), found[gate, number])
-        for gate, number in sorted(found)
+        [
+            Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), own[gate, number])
+            for gate, number in sorted(own)
+        ]
+        for own in found
     ]
 
 
 class _Sweep:
-    """Both states, with the qubits at equal bits."""
+    """The final state and that of each observable, with the qubits at equal bits."""
 
-    def __init__(self, simulator: Simulator, observable: PauliSum) -> None:
+    def __init__(self, simulator: Simulator, observables: Sequence[PauliSum]) -> None:
         self._where, self._mode, self._n_qubits = simulator.where, simulator.mode, simulator.n_qubits
         final: Any = simulator.state
-        self._psi, self._lambda = final.twin(), final.twin()
-        self._psi.load(final.part())
-        for x, z, coefficient in observable.masks():
-            factor = coefficient * 1j ** ((x & z).bit_count() & 3)
-            self._lambda.add_word(self._psi, self._mask(x), self._mask(z), factor)
+        self._psi, self._lambdas = final.twin(), [final.twin() for _ in observables]
+        self._psi.assign(final)
+        for observable, state in zip(observables, self._lambdas, strict=True):
+            for x, z, coefficient in observable.masks():
+                factor = coefficient * 1j ** ((x & z).bit_count() & 3)
+                state.add_word(self._psi, self._mask(x), self._mask(z), factor)
 
     def _mask(self, qubits: int) -> int:
         """The mask of bits of the index for one of qubits."""
         return sum(1 << self._where[qubit] for qubit in range(self._n_qubits) if qubits >> qubit & 1)
 
-    def values(self, words: Sequence[tuple[int, int]]) -> list[complex]:
-        """<lambda| P |psi> of Pauli words."""
-        masks = [(self._mask(x), self._mask(z)) for x, z in words]
-        found = self._psi.between(self._lambda, masks).tolist()
-        return [1j ** ((x & z).bit_count() & 3) * value for (x, z), value in zip(words, found, strict=True)]
+    def plans(self, gates: Sequence[Gate], segments: Sequence[DerivativeSegment]) -> list[PassPlan]:
+        """The passes that go back to the place of each segment from the one after it."""
+        found = plans_back(gates, segments, self._where, self._psi.tile, self._mode, self._psi.n_bits)
+        passes = [one for plan in found for one in plan.passes]
+        self._psi.compile_repeated(passes, times=1 + len(self._lambdas))
+        return found
 
-    def undo(self, gates: Sequence[Gate]) -> None:
-        """Take both states back to before some gates."""
-        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates)]
-        if not inverse:
-            return
-        n_inside = self._psi.n_bits
-        plan = compile_gates(inverse, self._where, self._psi.tile, self._mode, n_inside)
-        for state in (self._psi, self._lambda):
-            for step in state.prepare(plan.steps, again=False):
+    def undo(self, plan: PassPlan) -> None:
+        """Take all states back to before some gates."""
+        prepared = self._psi.prepare(plan.steps, again=False)
+        for step in prepared:
+            self._psi.apply(step)
+        for state in self._lambdas:
+            for step in state.rebound(plan.steps, prepared):
                 state.apply(step)
         self._where = plan.after
+
+    def values(self, words: Sequence[tuple[int, int]]) -> list[Callable[[], list[complex]]]:
+        """<lambda| P |psi> of Pauli words now for each lambda, from what is returned."""
+        masks = [(self._mask(x), self._mask(z)) for x, z in words]
+        powers = [1j ** ((x & z).bit_count() & 3) for x, z in words]
+        return [_times(powers, self._psi.between(state, masks)) for state in self._lambdas]
+
+
+def _times(powers: Sequence[complex], read: Callable[[], Array]) -> Callable[[], list[complex]]:
+    """What gives the numbers that `read` gives, times powers."""
+    return lambda: [power * value for power, value in zip(powers, read().tolist(), strict=True)]
+
+
+def plans_back(
+    gates: Sequence[Gate], segments: Sequence[DerivativeSegment], where: tuple[int, ...], tile: Tile,
+    mode: str, n_inside: int,
+) -> list[PassPlan]:  # fmt: skip
+    """The passes that go back to the place of each segment from the one after it, qubit q at bit where[q]."""
+    places = [len(gates), *(segment.place for segment in segments)]
+    found: list[PassPlan] = []
+    for undone, place in pairwise(places):
+        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
+        found.append(compile_gates(inverse, where, tile, mode, n_inside))
+        where = found[-1].after
+    return found
+
+
+def words_of(segment: DerivativeSegment) -> list[tuple[int, int]]:
+    """The masks over qubits of all words of a segment, in order."""
+    return [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
 
 
 def _inverse(gate: MultiplexedGate) -> MultiplexedGate:

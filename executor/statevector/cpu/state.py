@@ -173,6 +173,19 @@ class HostState:
         found.amplitudes.fill(0)
         return found
 
+    def assign(self, source: HostState) -> None:
+        """Take the amplitudes of another state."""
+        self.amplitudes[:] = source._amplitudes
+
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """Nothing is compiled for a pass."""
+
+    def rebound(
+        self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[VectorPass]
+    ) -> Sequence[VectorPass]:
+        """What another state of the same size has prepared for steps, for this one."""
+        return prepared
+
     def add_word(self, source: HostState, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
         self.add_word_of(source._amplitudes, 0, x, z, factor)
@@ -188,11 +201,15 @@ class HostState:
 
         over_chunks(len(local), self.threads, work)
 
-    def between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
+    def between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
         """For each pair of masks the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state.
 
         Part by part, so that a part is in the cache for all words.
         """
+        found = self._between(other, words)
+        return lambda: found
+
+    def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
 
         if self.n_bits < LEAST_WORD_BITS:

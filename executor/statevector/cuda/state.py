@@ -5,7 +5,8 @@ Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,18 +18,14 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.statevector.codegen.pass_program import (
-    PassProgram,
-    index_bits,
-    make_program,
-    tile_numbers,
-)
+from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
-from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
+from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, ProgramLaunch
+from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
+from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -43,22 +40,19 @@ PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (
 )
 REALS = {"complex64": "float", "complex128": "double"}
 """The C type of real and imaginary parts."""
-TILES = {"complex64": Tile(13, 3, 1, 4), "complex128": Tile(12, 2, 1, 3)}
-"""64 KiB of shared memory, so that blocks on one multiprocessor read while others compute."""
-PROGRAM_TILES = {"complex64": Tile(13, 3, 1, 5, True, 14), "complex128": Tile(12, 2, 1, 4, True, 13)}
-"""Those of compiled passes."""
-PROGRAM_THREADS = 512
-"""Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
 PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
 NEAR_BYTES = 128
 """Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
 LEAST_NUMBER_BITS = 8
 """Passes of fewer than 2^8 tiles are not done so."""
-CLUSTER_GROUPS = 8
-"""Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
+COMPILING_S = 0.25
+"""Seconds that a kernel of a pass takes to be compiled beside others."""
+SLOWER_BY_TABLES = 4.0
+"""Copies of the state by which a pass read from tables takes longer than a compiled one."""
+COPIED_BYTES_PER_S = 2.5e12
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 REGISTER_BITS = 4
@@ -73,6 +67,13 @@ MOST_BLOCKS = 132 * 16
 """Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
+
+
+Defines = tuple[tuple[str, str], ...]
+
+
+def _key(defines: Mapping[str, str | int]) -> Defines:
+    return tuple((name, str(value)) for name, value in sorted(defines.items()))
 
 
 def most_targets(item: Pass) -> int:
@@ -152,47 +153,6 @@ def _own_memory(count: int, dtype: str) -> Array:
     return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
 
 
-class ProgramLaunch:
-    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
-
-    def __init__(
-        self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
-        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
-    ) -> None:  # fmt: skip
-        """Blocks come `together` as many at a time."""
-        self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
-        self._threads, self._tables, self._together = threads, tables, together
-        attributes = cupy.cuda.Device().attributes
-        most = max(1, PROGRAM_THREADS // threads)
-        self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
-        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where registers would do for
-        more: else blocks that exchange find no room on multiprocessors that have three of a pass."""
-        kernel.max_dynamic_shared_size_bytes = self._part_bytes
-        whole, part = (
-            driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size)
-            * attributes["MultiProcessorCount"]
-            for size in (size_bytes, self._part_bytes)
-        )
-        self._part_blocks = part
-        self.whole = self._launch((), 0, whole, size_bytes)
-
-    def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
-        """The launch of a part of the tiles, which leaves room for an exchange."""
-        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._threads)
-        left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
-        return self._launch(bits, part, max(1, left), self._part_bytes)
-
-    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> BoundKernel:
-        tiles = tile_numbers(self._n_bits, self._held, bits, part)
-        before, after = self._arguments
-        blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
-        return BoundKernel(
-            self._kernel, blocks, self._threads,
-            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
-            cupy.cuda.get_current_stream(), self._tables,
-        )  # fmt: skip
-
-
 class CupyState:
     """See `simulator.StateVector`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
@@ -216,6 +176,10 @@ class CupyState:
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
         self._most_targets = 1
         """Of the passes read from tables so far."""
+        self._compiled: set[Defines] = set()
+        """The definitions of kernels that passes take even where these are not done again."""
+        self._made: dict[int, tuple[Pass, tuple[PassProgram, dict[str, str | int]] | None]] = {}
+        """The programs of passes that `compile_repeated` looked at."""
         self.restart()
 
     def restart(self) -> None:
@@ -227,12 +191,16 @@ class CupyState:
     def prepare(self, steps: Sequence[Pass | QubitExchange], again: bool = True) -> list[Any]:
         """What launches each pass: a compiled kernel's launch, or what takes arguments, and these.
 
-        No kernel is compiled for passes that are not done again.
+        No kernel is compiled for passes that are not done again, but those of `compile_repeated`.
         """
         passes = [step for step in steps if isinstance(step, Pass)]
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
-        programs = [self._program(item, least) if again else None for item in passes]
+        programs = [self._program(item, least) if again or self._compiled else None for item in passes]
+        if not again:
+            programs = [
+                made if made is not None and _key(made[1]) in self._compiled else None for made in programs
+            ]
         of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
         self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
         compile_ahead(
@@ -249,6 +217,17 @@ class CupyState:
             for item, made in zip(passes, programs, strict=True)
         ]
 
+    def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
+        """Compile the kernels of passes that are done so many times each, where that saves more than it
+        takes; `prepare` takes these kernels."""
+        self._made = {id(item): (item, self._program(item)) for item in passes}
+        made = [program[1] for _, program in self._made.values() if program is not None]
+        saved_s = times * SLOWER_BY_TABLES * 2 * self.amplitudes.nbytes / COPIED_BYTES_PER_S
+        uses = Counter(map(_key, made))
+        worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
+        compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
+        self._compiled |= worth.keys()
+
     def _program(self, item: Pass, least: int = 1) -> tuple[PassProgram, dict[str, str | int]] | None:
         """The program of a pass and its definitions; None where its tables are read instead.
 
@@ -256,6 +235,8 @@ class CupyState:
         """
         if self.n_bits < self.programs_from or len(item.steps) < least or not self.tile.register_bits:
             return None
+        if id(item) in self._made:
+            return self._made[id(item)][1]
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
         made = make_program(item, bits, self.tile.register_bits, item_bytes)
@@ -309,6 +290,15 @@ class CupyState:
             cupy.asarray(tables.places.astype(np.int32)), cupy.asarray(tables.values.astype(self.dtype)),
             cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
         )  # fmt: skip
+
+    def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:
+        """What another state of the same size has prepared for steps, for this one."""
+        return [
+            item.on(self.amplitudes)
+            if isinstance(item, ProgramLaunch)
+            else (item[0], (self.amplitudes, *item[1][1:]))
+            for item in prepared
+        ]
 
     def is_divisible(self, prepared: Any) -> bool:
         """Whether `bind_part` can divide a pass."""
@@ -377,6 +367,32 @@ class CupyState:
             (blocks,), (MEASURE_THREADS,), (local, others, np.int64(count), np.int64(x), np.int64(z), out)
         )
         return complex(out.get().sum())
+
+    def twin(self) -> CupyState:
+        """Another state of the same size, all of whose amplitudes are zero."""
+        found = CupyState(self.n_bits, self.dtype, self.rank, self.tile, self.programs_from)
+        found.amplitudes.fill(0)
+        return found
+
+    def assign(self, source: CupyState) -> None:
+        """Take the amplitudes of another state."""
+        self.amplitudes[...] = source.amplitudes
+
+    def add_word(self, source: CupyState, x: int, z: int, factor: complex) -> None:
+        """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
+        add_word(self.amplitudes, source.amplitudes, x, z, factor)
+
+    def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
+        """The same for others[i] at first + (i ^ x)."""
+        add_word(self.amplitudes[first : first + len(others)], others, x, z, factor)
+
+    def between(self, other: CupyState, words: Sequence[tuple[int, int]]) -> Callable[[], NDArray[Any]]:
+        """Launch, for each pair of masks, the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other
+        state; returns what waits for the sums."""
+        if self.n_bits < LEAST_BITS:
+            found = np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
+            return lambda: found
+        return between(self.amplitudes, other.amplitudes, words)
 
     def _measure(self, entry: str, blocks: int, *arguments: Any) -> None:
         grid = max(1, min(MOST_BLOCKS, blocks))

@@ -90,7 +90,8 @@ class Kernel:
         """The same function as numba's own; needs numba."""
         from tnplan.planner.common.compiled.compile_kernel import dispatcher_of
 
-        return dispatcher_of(self)
+        with _compiling:  # a module whose functions are half made would give the kernel itself
+            return dispatcher_of(self)
 
     def _loaded(self, types: Types, arguments: tuple[Any, ...]) -> Callable[[list[Any]], Any]:
         """What calls the code for these types, from the cache or compiled now."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.engines.pauli import chain_edges, kicked_ising
+from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, gate_steps, rotation
 from tnplan.executor.pauli.gradient import Gradient, gradient, value_of_terms
@@ -138,6 +139,58 @@ def test_terms_beyond_their_share_of_the_memory_are_truncated_where_that_is_aske
     assert 0 < np.abs(found.derivatives - exact.derivatives).max() < 0.2
 
 
-def test_a_gpu_is_refused() -> None:
-    with pytest.raises(InputError, match="gradient: of Pauli words is computed on the CPU alone"):
-        gradient(mixed_steps(False), START, None, Resources(device="gpu"))
+@pytest.mark.parametrize("state", ["01101010", np.array([[0.6, 0.0, 0.8]] * N)], ids=["bits", "product"])
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@needs_gpus(1)
+def test_a_gpu_gives_the_gradient_of_a_cpu(limits: Truncation, state: Any) -> None:
+    steps = mixed_steps(False)
+    alone, found = (
+        gradient(steps, START, limits, Resources(device=device), state=state) for device in ("cpu", "gpu")
+    )
+    assert_same(found, alone, 1e-12)
+    single = gradient(steps, START, limits, Resources(device="gpu", precision="fp32"), state=state)
+    np.testing.assert_allclose(single.derivatives, alone.derivatives, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(
+        value_of_terms(steps, START, limits, Resources(device="gpu"), state=state),
+        value_of_terms(steps, START, limits, state=state),
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("limits", [Truncation(merged_cut=1e-3), Truncation(branch_cut=1e-3, max_terms=3000)])
+@needs_gpus(1)
+def test_a_tape_with_gaps_partly_on_the_host(limits: Truncation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows outgrow their room, gaps are closed, and blocks of the tape have no room on the GPU."""
+    from tnplan.executor.pauli.cuda import table, tape_store, taped_terms
+
+    monkeypatch.setattr(table, "SMALLEST_CAPACITY", 64)
+    monkeypatch.setattr(taped_terms, "LEAST_GAPS", 8)
+    monkeypatch.setattr(taped_terms, "LOG_EVENTS", 16)
+    monkeypatch.setattr(tape_store, "FIRST_ENTRIES", 50)
+    monkeypatch.setattr(tape_store, "BLOCK_ENTRIES", 3000)
+    monkeypatch.setattr(tape_store.TapeStore, "_free", lambda self: 0.0)
+    steps, start = kicked_ising(16, chain_edges(16), 0.7, 6), parse("Z8", 16)
+    alone, found = (gradient(steps, start, limits, Resources(device=device)) for device in ("cpu", "gpu"))
+    assert alone.dropped.terms > 100
+    assert_same(found, alone, 1e-12)
+
+
+def assert_same(found: Gradient, alone: Gradient, rounding: float) -> None:
+    """Values, derivatives and what was dropped."""
+    assert found.value == pytest.approx(alone.value, abs=rounding)
+    assert found.n_terms == alone.n_terms
+    assert found.dropped.terms == alone.dropped.terms
+    assert found.dropped.l1 == pytest.approx(alone.dropped.l1, abs=rounding)
+    assert np.count_nonzero(np.abs(alone.derivatives) > 1e-4) > 10
+    np.testing.assert_allclose(found.derivatives, alone.derivatives, rtol=0, atol=rounding)
+
+
+def test_what_a_gpu_cannot_do_is_refused() -> None:
+    gpu = Resources(device="gpu")
+    with pytest.raises(InputError, match=r"gradients through channels, .* run on a CPU alone; choose"):
+        gradient(mixed_steps(True), START, None, gpu)
+    imaginary = PauliSum(N, START.keys, START.coefficients * 1j)
+    with pytest.raises(InputError, match="complex coefficients run on a CPU alone"):
+        gradient(mixed_steps(False), imaginary, None, gpu)
+    with pytest.raises(InputError, match="several ranks run on a CPU alone"):
+        on(2, 1, mixed_steps(False), START, None, device="gpu")

@@ -326,6 +326,10 @@ def test_processes_agree_with_one(device: str, size: int) -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("roots", [1, 3])
 def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
+    """Also where the caller has arrays on the GPU."""
+    import cupy
+
+    callers = cupy.zeros(1 << 23)
     integrals = random_integrals(12, 4, 4, 4)
     strings = string_set(every_string(12, 4), integrals)
     criteria = Criteria(residual=1e-12, energy=0.0, steps=12)
@@ -348,4 +352,5 @@ def test_memory_on_a_gpu_is_predicted(roots: int, mixed: bool) -> None:
             chosen.close()
 
     predicted, peak = run_ranks(1, work)[0]
+    assert not callers.any()
     assert 0.5 * predicted < peak < 1.05 * predicted

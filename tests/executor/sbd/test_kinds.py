@@ -14,6 +14,7 @@ from tests.oracles.sbd import NumpyBatch
 from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_square_of
 from tests.support.engines.sbd import every_string, string_set
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tests.support.kernels.gpus import needs_gpus
 from tnplan.api.jobs.diagonalize import diagonalize
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -126,6 +127,26 @@ def test_states_densities_and_spin(kind: str, orbitals: str) -> None:
                 density.energy(integrals), np.vdot(x, matrix @ x).real + 0.5, atol=1e-9
             )
             np.testing.assert_allclose(density.alpha, density.alpha.T.conj(), atol=1e-12)
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("kind", ["real", "four-fold"])
+@pytest.mark.parametrize("orbitals", ORBITALS)
+def test_a_gpu_finds_the_states(kind: str, orbitals: str) -> None:
+    """Of products and lists, also where orbitals are those of each spin or integrals have 4-fold symmetry."""
+    bodies = random_bodies(kind, orbitals, N, 13)
+    integrals = integrals_of(bodies, kind, (2, 2))
+    strings = every_string(N, 2)
+    expected = np.linalg.eigvalsh(matrix_of_spins(bodies, list(product(strings, strings))))[:3] + 0.5
+    given = string_set(strings, integrals)
+    space = from_product(given, given, np.arange(len(strings) ** 2))
+    on_gpu = {**TIGHT, "device": "gpu"}
+    for result in (
+        diagonalize(integrals, strings, roots=3, **on_gpu),
+        diagonalize(integrals, determinants=space, roots=3, **on_gpu),
+    ):
+        assert result.report["device"] == "gpu"
+        np.testing.assert_allclose(result.energies, expected, atol=1e-9)
 
 
 def test_a_complex_state_is_measured_like_its_rotated_real_one() -> None:

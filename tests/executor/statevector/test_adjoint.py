@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
+from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.sweep import adjoint_gradients
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.memory_estimate import observables_at_once
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -88,6 +95,68 @@ def test_threads_and_single_precision() -> None:
     assert np.abs(values[0]).max() > 1e-3
 
 
+@needs_gpus(1)
+@pytest.mark.parametrize(("precision", "rounding"), [("fp64", 1e-12), ("fp32", 1e-5)])
+@pytest.mark.parametrize("n_qubits", [6, 14, 19])
+def test_a_gpu_gives_what_a_cpu_gives(n_qubits: int, precision: str, rounding: float) -> None:
+    """From tables and from compiled passes, and with words of many qubits."""
+    circuit = random_circuit(n_qubits, 5 * n_qubits, 3)
+    observable = "0.5*X0 Y1 + 0.3*Z3 - " + " ".join(f"X{qubit}" for qubit in range(n_qubits))
+    wanted, found = (
+        tnplan.simulate(circuit, observable=observable, gradient=True, device=device, precision=one).answer
+        for device, one in (("cpu", "fp64"), ("gpu", precision))
+    )
+    assert wanted.gradient is not None
+    assert found.gradient is not None
+    assert abs(wanted.expectation - found.expectation) < rounding
+    for here, there in zip(wanted.gradient, found.gradient, strict=True):
+        assert abs(here.derivative - there.derivative) < rounding, here
+    state = tnplan.simulate(circuit, observable=observable, gradient=True, device="gpu").simulator.array()
+    np.testing.assert_allclose(state, state_vector(circuit).reshape(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
+def test_several_observables_share_a_sweep(device: str) -> None:
+    circuit, sums = random_circuit(6, 30, 4), ["Z0 X1", OBSERVABLE, "Y5"]
+    state: Any = HostState(6, "complex128")
+    if device == "gpu":
+        from tnplan.executor.statevector.cuda.state import CupyState
+
+        state = CupyState(6, "complex128")
+    simulator = Simulator(state, 6)
+    simulator.run(prepare_program(circuit.gates), np.zeros(0, np.uint8))
+    parsed = [parse(text, 6) for text in sums]
+    together = adjoint_gradients(simulator, circuit.gates, parsed)
+    for one, found in zip(parsed, together, strict=True):
+        (alone,) = adjoint_gradients(simulator, circuit.gates, [one])
+        wanted = [row.derivative for row in alone]
+        np.testing.assert_allclose([row.derivative for row in found], wanted, atol=1e-14)
+        assert np.abs(wanted).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("n_sums", "room", "wanted"),
+    [(3, 0, 1), (3, 2.5 * 2**14, 3), (3, 1.5 * 2**14, 2), (20, math.inf, 8), (3, -9, 1)],
+)
+def test_observables_share_a_sweep_where_there_is_room(n_sums: int, room: float, wanted: int) -> None:
+    assert observables_at_once(n_sums, room, 10, "complex128", 1) == wanted
+    assert observables_at_once(n_sums, room / 2, 10, "complex64", 1) == wanted
+    assert observables_at_once(n_sums, room / 4, 10, "complex128", 4) == wanted
+
+
+@needs_gpus(1)
+def test_repeated_passes_are_compiled_where_that_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.statevector.cuda import state as module
+
+    circuit = random_circuit(18, 80, 1)
+    found = []
+    for compiling_s in (1e9, 0.0):
+        monkeypatch.setattr(module, "COMPILING_S", compiling_s)
+        done = tnplan.simulate(circuit, observable="Z0 X5", gradient=True, device="gpu")
+        found.append([one.derivative for one in done.answer.gradient or ()])
+    np.testing.assert_allclose(*found, atol=1e-13)
+
+
 def test_the_final_state_stays() -> None:
     circuit = random_circuit(6, 30, 2)
     done = tnplan.simulate(circuit, observable="Z0", gradient=True, amplitudes=("000000",), device="cpu")
@@ -104,10 +173,8 @@ def test_layers_of_rotations_share_segments() -> None:
         gates += [gate("rz", (q,), (0.1 + q,)) for q in range(6)]
         gates += [gate("cz", (q, (q + 1) % 6)) for q in range(6)]
     segments = derivative_segments(gates)
-    assert [len(one.parameters) for one in segments] == [6] * 6
-    assert segments[0].stop == len(gates)
-    assert all(later.first == before.stop for later, before in pairwise(segments))
-    assert segments[-1].first == 0
+    assert [one.place for one in segments] == [2 * 18 + 6, 18 + 6, 6]
+    assert [len(one.parameters) for one in segments] == [12] * 3
     assert all(len(parameter.words) == 1 for one in segments for parameter in one.parameters)
     # Through Cliffords and rotations about the same word all derivatives are taken at the end.
     commuting = [gate("rx", (0,), (0.2,)), gate("cnot", (0, 1)), gate("rx", (1,), (0.4,)), gate("h", (1,))]
@@ -121,8 +188,6 @@ def test_refusals() -> None:
     turned = gate("rx", (0,), (0.3,))
     with pytest.raises(InputError, match="observable"):
         tnplan.simulate(circuit, gradient=True, device="cpu")
-    with pytest.raises(InputError, match="CPU"):
-        tnplan.simulate(circuit, observable="Z0", gradient=True, device="gpu")
     with pytest.raises(InputError, match="another state"):
         tnplan.simulate(circuit, observable="Z0", gradient=True, device="cpu", depolarize=0.1, shots=3)
     middle = CircuitProgram(1, 1, (turned, Measurement(0, 0), turned))

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +97,23 @@ def test_kernels_that_allocate_are_left_to_numba(folder: Path) -> None:
     assert file.exists()
     assert made is not None
     assert not made.is_native
+
+
+def test_threads_that_call_what_is_left_to_numba_at_once_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_slowly.py").write_text(
+        "import time\n"
+        "from tnplan.planner.common.compiled.kernel import Late, kernel\n"
+        "slow = Late(lambda: time.sleep(0.3) or 2)\n"
+        "@kernel()\n"
+        "def doubled(n): return slow * n\n"
+    )
+    doubled = import_module("made_slowly").doubled
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(doubled, range(4))) == [0, 2, 4, 6]
 
 
 def test_what_numba_refuses_says_so() -> None:

@@ -257,7 +257,7 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
         ({"plot": "counts.json"}, "does not end in .svg"),
         ({"counts": {"0" * 10: 1}}, "no sample of 2 alpha and 2 beta electrons"),
         ({"counts": {"0101": 1}}, "is no string of 5 zeros and ones"),
-        ({"counts": {"01010": 1}}, "holds strings of 5 bits for 5 orbitals"),
+        ({"counts": {"01010": 1}}, "holds strings of 5 bits, not 10; give samples of both spins"),
         ({"counts": {}}, "holds no sample"),
         ({"counts": np.zeros((3, 10))}, r"are of shape \(3, 10\) and float64"),
         ({"counts": [[True], [True, False]]}, "counts: are a list"),

@@ -219,7 +219,10 @@ def test_truncation_reports_its_bound(circuit: Path) -> None:
         (["--observable", "Z0 + Z1", "--max-terms", "1"], "the observable has 2 terms"),
         (["--observable", "Z0", "--memory", "100"], "100 B, and 112 B are needed; give an observable of"),
         (["--observable", "Z0", "--gradient", "--picture", "schroedinger"], "is of the Heisenberg pict"),
-        (["--observable", "Z0", "--gradient", "--device", "gpu"], "gradients run on a CPU alone"),
+        (
+            ["--observable", "Z0", "--gradient", "--depolarizing", "0.1", "--device", "gpu"],
+            "gradients through channels",
+        ),
         (["--observable", "1e39*X0", "--precision", "fp32"], "magnitudes add up to 1e+39"),
         (["--observable", "1e308*Z0+1e308*Z0", "--json"], "magnitudes add up to inf"),
         (["--observable", "1e308*Z0+1e308*Z1", "--json"], "magnitudes add up to inf"),

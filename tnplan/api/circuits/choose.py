@@ -42,7 +42,7 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     """The method that is predicted to take the least time on this machine."""
     from tnplan.api.circuits.estimates.estimate import MethodEstimate, best_method, method_rows
 
-    profile, devices = _here(asked, options), options.ranks or launched_size()
+    profile, devices = _here(options), options.ranks or launched_size()
     rows: list[MethodEstimate] = []
     for method in possible:
         rows += method_rows(method, asked, options, profile, SEARCH_S, devices)
@@ -54,13 +54,9 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     raise InputError("--method", f"none fits ({why})", "allow more memory or more ranks, or truncate")
 
 
-def _here(asked: AskedCircuit, options: QuestionOptions) -> Profile:
-    """The profile of this machine: the shipped one that is nearest, with the memory that is free.
-
-    Gradients are taken on the CPU, where the device is not named: that is where each method has them.
-    """
-    is_gpu = options.device == "gpu" or (options.device == "auto" and not asked.has_gradient)
-    is_gpu = is_gpu and sees_gpu()
+def _here(options: QuestionOptions) -> Profile:
+    """The profile of this machine: the shipped one that is nearest, with the memory that is free."""
+    is_gpu = options.device in ("gpu", "auto") and sees_gpu()
     profile = load_profile(gpu_profile(0) if is_gpu else "cpu")
     free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
     limit = min(free_bytes, options.job.memory or free_bytes)

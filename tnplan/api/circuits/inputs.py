@@ -83,6 +83,26 @@ def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, 
     return (given_sum(observables, n_qubits),), True
 
 
+def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
+    """An operator as one sum of Pauli words; `name` is what errors call it.
+
+    A text, a `PauliSum`, a `SparsePauliOp`, a `QubitOperator` or an object {word: coefficient}. A file
+    (`Path`) has a term or a sum a line, or is a JSON object of words; what it has is added up.
+    """
+    if isinstance(operator, Path) and operator.suffix == ".json":
+        document = load_json(operator)
+        if isinstance(document, Mapping):
+            operator, name = document, str(operator)
+    if not isinstance(operator, Path):
+        try:
+            is_object = isinstance(operator, Mapping)
+            return _of_words(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
+        except InputError as error:
+            raise InputError(name, error.problem, error.remedy) from None
+    parts = list(_observables_of_file(operator, n_qubits))
+    return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
+
+
 def _bits_of_file(path: Path, n_qubits: int) -> Array:
     if path.suffix == ".npy":
         try:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.api.jobs.job import JobOptions
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
@@ -24,12 +25,17 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space
-from tnplan.executor.sbd.properties.measure import densities, occupations, string_sets, string_weights
+from tnplan.executor.sbd.properties.measure import (
+    FermionHamiltonian,
+    densities,
+    occupations,
+    string_sets,
+    string_weights,
+)
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
-from tnplan.executor.sbd.solver.davidson import Solution
+from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
 from tnplan.executor.sbd.solver.setup import SolveSetup
-from tnplan.executor.sbd.solver.solve import Hamiltonian
 from tnplan.planner.common.array_file import open_archive, read_array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
@@ -132,8 +138,9 @@ class Diagonalization:
 
 
 def solve_report(
-    setup: SolveSetup, solution: Solution, space: Space, integrals: Integrals, measured: dict[str, Any]
-) -> dict[str, Any]:
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, space: Space, integrals: Integrals,
+    measured: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """What the JSON beside a result holds."""
     hamiltonian, states, irreps = setup.hamiltonian, solution.states, space.irreps
     counts = [occupations(hamiltonian, state) for state in states]
@@ -158,15 +165,36 @@ def solve_report(
         },
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
-        "environment": {
-            "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "cores": os.cpu_count(),
-        },
+        "environment": environment(),
+    }  # fmt: skip
+
+
+def checkpoint_of(options: JobOptions) -> Path | None:
+    """The file of the checkpoint of a solve, where one is kept."""
+    target = options.output
+    return target.with_name(f"{target.name}.ckpt") if target is not None and options.checkpoint else None
+
+
+def step_text(step: DavidsonStep, unit: str) -> str:
+    """A line of progress: where a solve stands after a step."""
+    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ENERGIES])
+    more = " ..." if len(step.energies) > SHOWN_ENERGIES else ""
+    return (
+        f"step {step.number}: energy {energies}{more}{unit}, residual {max(step.residuals):.1e}, "
+        f"{step.multiplication_s:.3g} s a multiplication"
+    )
+
+
+def environment() -> dict[str, Any]:
+    """What a report says of the machine and the libraries."""
+    return {
+        "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
+        "machine": platform.machine(), "cores": os.cpu_count(),
     }  # fmt: skip
 
 
 def consistent_densities(
-    hamiltonian: Hamiltonian, integrals: Integrals, states: list[Array], solution: Solution
+    hamiltonian: FermionHamiltonian, integrals: Integrals, states: list[Array], solution: Solution
 ) -> tuple[Densities, ...]:
     """The reduced density matrices of states, whose energies are checked against the solve's."""
     matrices = tuple(densities(hamiltonian, state) for state in states)
@@ -179,7 +207,7 @@ def consistent_densities(
     return matrices
 
 
-def write_carry_over(carry: CarryOver, hamiltonian: Hamiltonian, states: list[Array]) -> None:
+def write_carry_over(carry: CarryOver, hamiltonian: FermionHamiltonian, states: list[Array]) -> None:
     """The strings of most weight in the mean over the states."""
     weights_of = [string_weights(hamiltonian, state) for state in states]
     means = [np.mean(sums, axis=0) for sums in zip(*weights_of, strict=True)]

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
+    checkpoint_of,
     consistent_densities,
     determinants_file,
     natural_files,
     read_rotation,
     solve_report,
+    step_text,
     write_carry_over,
     write_natural,
     write_result,
@@ -39,7 +41,7 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
-from tnplan.executor.sbd.properties.measure import densities
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
@@ -65,8 +67,6 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 PRECISIONS = ("fp64", "mixed")
-SHOWN_ROOTS = 4
-"""Roots whose energies a line of progress shows."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
 
 def _set_up(
     rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
-) -> SolveSetup:
+) -> SolveSetup[FermionHamiltonian]:
     """The tables of a solve; a line says how large it is."""
     share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
     penalty = 0 if asked.penalty is None else penalty_bytes(share)
@@ -303,17 +303,17 @@ def _set_up(
 
 
 def _solved(
-    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, setup: SolveSetup
+    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, setup: SolveSetup[FermionHamiltonian]
 ) -> Solution:
     """The states of a space."""
 
     def heard(step: DavidsonStep) -> None:
-        rank.say(step.number, asked.criteria.steps, _step_text(step), step)
+        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
 
     return solve(
         setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
         penalty=asked.penalty, start=request.start if rank.is_first else [],
-        checkpoint=_checkpoint(options), resume=options.resume, progress=heard, backend=setup.backend,
+        checkpoint=checkpoint_of(options), resume=options.resume, progress=heard, backend=setup.backend,
         mixed_precision=asked.is_mixed,
     )  # fmt: skip
 
@@ -337,29 +337,14 @@ def _grow(
     growing = GrowingList(
         problem, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
     )
-    path = _checkpoint(options)
+    path = checkpoint_of(options)
     store = None if path is None else GrowthCheckpoint(path, problem.identity)
     return growing.grow(store, options.resume)
 
 
-def _checkpoint(options: JobOptions) -> Path | None:
-    """The file of the checkpoint, where one is kept."""
-    target = options.output
-    return target.with_name(f"{target.name}.ckpt") if target is not None and options.checkpoint else None
-
-
-def _step_text(step: DavidsonStep) -> str:
-    energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ROOTS])
-    more = " ..." if len(step.energies) > SHOWN_ROOTS else ""
-    return (
-        f"step {step.number}: energy {energies}{more} Ha, residual {max(step.residuals):.1e}, "
-        f"{step.multiplication_s:.3g} s a multiplication"
-    )
-
-
 def _hand_over(
-    integrals: Integrals, space: Space, asked: _Solve, options: JobOptions, setup: SolveSetup,
-    solution: Solution, measured: dict[str, Any], growth: dict[str, Any] | None,
+    integrals: Integrals, space: Space, asked: _Solve, options: JobOptions,
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any], growth: dict[str, Any] | None,
 ) -> Diagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, states = setup.hamiltonian, solution.states
@@ -377,7 +362,7 @@ def _hand_over(
         write_carry_over(asked.carry, hamiltonian, states)
     if options.output is not None:
         write_result(options.output, result)
-        checkpoint = _checkpoint(options)
+        checkpoint = checkpoint_of(options)
         if checkpoint is not None and solution.converged:
             checkpoint.unlink(missing_ok=True)
     return result
@@ -423,7 +408,7 @@ def _check_outputs(asked: _Solve, target: Path | None) -> None:
         check_writable(output, *inputs)
 
 
-def _described(setup: SolveSetup, space: Space) -> str:
+def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
     size = " x ".join(map(str, setup.hamiltonian.shape))
     left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
     pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"

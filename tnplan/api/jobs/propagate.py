@@ -24,7 +24,7 @@ from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, produ
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
-from tnplan.executor.pauli.gradient import value_of_terms
+from tnplan.executor.pauli.gradient import on_cpu_alone, value_of_terms
 from tnplan.executor.pauli.propagate import Progress, Propagation
 from tnplan.executor.pauli.propagate import propagate as propagate_steps
 from tnplan.executor.pauli.resources import Resources, term_bytes
@@ -140,8 +140,8 @@ def propagate(
         Take the observable backwards, or the state forward. The state has words of at most the truncation's
         `max_weight`; the others count as dropped.
     gradient : bool
-        Add the derivatives by the angles of all rotations. In the Heisenberg picture, on the CPU: with "auto"
-        no GPU is taken. Terms take a quarter of the memory, the tape of what was done to them the rest.
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
+        on CPUs. Terms take a quarter of the memory, the tape of what was done to them the rest.
     each_term : bool
         Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
     monte_carlo : MonteCarlo, optional
@@ -190,7 +190,7 @@ def propagate(
         prepare=lambda: _prepare(circuit, observable, asked, options),
         work=lambda rank, problem: _work(rank, problem, asked, options),
         check_ranks=lambda problem, n: _check_ranks(n, asked),
-        needs=lambda problem, n, threads: _needs(problem, asked, threads),
+        needs=lambda problem, n, threads: _needs(problem, asked, n, threads),
     )
     return run_job(job, options)
 
@@ -214,12 +214,12 @@ def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
 
 
-def _needs(problem: PauliProblem, asked: PauliRequest, threads: int) -> Needs:
+def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: int) -> Needs:
     """The terms to start with; how many there will be is known beforehand for repetitions alone."""
     if asked.monte_carlo is not None:
         return sampling_needs(problem, asked, min(threads, asked.monte_carlo.repetitions))
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    what = "gradients" if asked.gradient else "values of each term" if asked.each_term else ""
+    what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if asked.has_tape else ""
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
 
 

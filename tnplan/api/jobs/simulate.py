@@ -154,7 +154,7 @@ def simulate(
         Qubits the probabilities of whose values are asked for.
     gradient : bool
         Ask for the derivatives of the expectation value by all angles of the circuit. Takes the memory of
-        three states, on the CPU: with "auto" no GPU is taken.
+        three states.
     parameters : mapping, optional
         Values of the parameters of a file or of another library's circuit, by their names.
     depolarize : float
@@ -189,9 +189,6 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
-    if gradient and device == "gpu":
-        raise InputError("--gradient", "is computed on the CPU alone", "give --device cpu")
-    device = "cpu" if gradient and device == "auto" else device
     options = JobOptions.given(
         device, ranks, threads, memory, output, progress=progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,

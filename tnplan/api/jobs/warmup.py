@@ -171,6 +171,13 @@ def _grow() -> None:
         diagonalize(integrals, grow=Growth((1e-3,)), device="cpu")
 
 
+def _diagonalize_qubits(device: str) -> None:
+    from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits
+
+    for operator in ("X0 X1 + Z0", "X0 Y1 + Z0"):
+        diagonalize_qubits(operator, ["00", "01", "10", "11"], observables="Z1", device=device)
+
+
 def _contract(dtype: str, device: str) -> None:
     from tnplan.api.contraction.contract import contract
 
@@ -204,6 +211,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
     parts["selection of determinants"] = _grow
+    parts["qubit Hamiltonians"] = partial(_diagonalize_qubits, "cpu")
     for label, module, function in (
         ("annealing of paths", MOVES, "of_moves"),
         ("dissection of networks", ORDERS, "of_divisions"),
@@ -224,6 +232,7 @@ def _gpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
+    parts["qubit Hamiltonians on the GPU"] = partial(_diagonalize_qubits, "gpu")
     return parts
 
 

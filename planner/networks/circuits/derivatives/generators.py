@@ -8,7 +8,7 @@ Eq. 26), exact up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from math import cos, pi, sin
 
 import numpy as np
@@ -41,7 +41,7 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     if isinstance(gate, VariedGate):
         return gate.generators
     found = [_generators(kind, gate.params) for kind in _kinds(gate, of_qsim) if _is_of(kind, gate)]
-    if any(not np.allclose(one, found[0], rtol=0, atol=SAME) for one in found[1:]):
+    if any(not _is_close(one, found[0]) for one in found[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
             "use another angle, or gates that both have, such as rz and cz",
@@ -64,9 +64,15 @@ def _kinds(gate: Gate, of_qsim: bool) -> list[Kind]:
     found = [table[name] for table in tables[0 if of_qsim else 1 :] if name in table]
     letters = name[1:]
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
-        word = _product([LETTERS[letter] for letter in letters])
-        found.append(Kind(n_qubits, 1, lambda angle: _turned(word, angle)))
+        found.append(_turn_about(letters))
     return [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
+
+
+@cache
+def _turn_about(letters: str) -> Kind:
+    """exp(-i angle P / 2) for the word P of some letters."""
+    word = _product([LETTERS[letter] for letter in letters])
+    return Kind(len(letters), 1, lambda angle: _turned(word, angle))
 
 
 def _turned(axis: np.ndarray, angle: float) -> np.ndarray:
@@ -79,11 +85,29 @@ def _is_of(kind: Kind, gate: Gate) -> bool:
     named = np.asarray(kind.matrix(*gate.params))
     overlap = np.vdot(named, gate.matrix)
     phase = overlap / abs(overlap) if abs(overlap) > SAME else 1.0
-    return bool(np.allclose(phase * named, gate.matrix, rtol=0, atol=SAME))
+    return bool(named.shape == gate.matrix.shape and np.abs(phase * named - gate.matrix).max() <= SAME)
+
+
+def _is_close(some: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    return all(np.abs(one - other).max() <= SAME for one, other in zip(some, others, strict=True))
 
 
 def _generators(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Those of a gate of a kind, from the derivatives of its matrix, without multiples of the identity."""
+    """Those of a gate of a kind, without multiples of the identity."""
+    if len(params) == 1 and (constant := _constant(kind)) is not None:
+        return constant
+    return _at(kind, tuple(map(float, params)))
+
+
+@cache
+def _constant(kind: Kind) -> tuple[np.ndarray, ...] | None:
+    """Those of a kind with one angle, where they are the same at all angles: found at three of them."""
+    found = [_at(kind, (angle,)) for angle in (0.0, 0.7, -2.3)]
+    return found[0] if all(_is_close(one, found[0]) for one in found[1:]) else None
+
+
+def _at(kind: Kind, params: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Those at some angles, from the derivatives of the matrix."""
     inverse = np.asarray(kind.matrix(*params)).conj().T
     found = [_derivative(kind, params, number) @ inverse for number in range(kind.n_params)]
     return tuple(one - np.trace(one) / len(one) * np.eye(len(one)) for one in found)
@@ -127,14 +151,20 @@ def _phases(matrix: np.ndarray, cosine: float) -> list[complex]:
 def pauli_words(matrix: np.ndarray) -> list[tuple[int, int, complex]]:
     """A matrix on q qubits as a sum of Pauli words: the masks x and z over its qubits, bit j for qubit j, and
     the coefficient; words that are missing but for rounding left out."""
-    q = len(matrix).bit_length() - 1
+    return list(_pauli_words(np.asarray(matrix, np.complex128).tobytes(), len(matrix)))
+
+
+@lru_cache(maxsize=1024)
+def _pauli_words(content: bytes, side: int) -> tuple[tuple[int, int, complex], ...]:
+    """Those of the matrix of a side whose elements are in `content`."""
+    matrix, q = np.frombuffer(content, np.complex128).reshape(side, side), side.bit_length() - 1
     found = []
-    for x in range(2**q):
-        for z in range(2**q):
-            coefficient = complex(np.vdot(word_matrix(x, z, q), matrix)) / 2**q
+    for x in range(side):
+        for z in range(side):
+            coefficient = complex(np.vdot(word_matrix(x, z, q), matrix)) / side
             if abs(coefficient) > SAME:
                 found.append((x, z, coefficient))
-    return found
+    return tuple(found)
 
 
 @cache

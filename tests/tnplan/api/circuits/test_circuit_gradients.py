@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tnplan
+from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.varied_circuits import NAMES, random_sums, random_varied_circuit, text_of
 from tnplan.cli.main import run
@@ -166,8 +167,10 @@ def test_refusals(ansatz: Path) -> None:
         ({"gradient": []}, "--gradient: is by named parameters"),
         ({"gradient": "theta"}, "--gradient: is by named parameters"),
         ({"gradient": True, "method": "statevector", "depolarizing": 0.1, "trajectories": 9}, "means over"),
-        ({"gradient": True, "method": "statevector", "device": "gpu"}, "run on a CPU alone"),
-        ({"gradient": True, "method": "pauli", "device": "gpu"}, "run on a CPU alone"),
+        (
+            {"gradient": True, "method": "pauli", "depolarizing": 0.1, "device": "gpu"},
+            "gradients through channels.* run on a CPU alone",
+        ),
     ):  # fmt: skip
         with pytest.raises(tnplan.InputError, match=message):
             circuit.expectation("Z0", **{"device": "cpu", **asked})  # type: ignore[arg-type]
@@ -196,13 +199,30 @@ def test_pauli_refuses_gates_without_rotations(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(found[1], abs=1e-13)
 
 
-def test_the_estimate_includes_the_way_back(tmp_path: Path) -> None:
+@needs_gpus(1)
+@pytest.mark.parametrize("method", ["statevector", "pauli"])
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_a_gpu_gives_what_a_cpu_gives(ansatz: Path, method: str, precision: str) -> None:
+    circuit = tnplan.Circuit(ansatz, {"theta": 0.4, "phi": 0.9})
+    wanted, found = (
+        circuit.expectation(["Z1 + 0.5*Y1 X2", "X0"], gradient=True, method=method, device=device, **more)
+        for device, more in (("cpu", {}), ("gpu", {"precision": precision}))
+    )
+    rounding = 1e-12 if precision == "fp64" else 1e-5
+    assert found.value == pytest.approx(wanted.value, abs=rounding)
+    for name, one in (wanted.gradient or {}).items():
+        assert (found.gradient or {})[name] == pytest.approx(one, abs=rounding)
+    assert found.details["device"] == "gpu"
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h200-nvlink"])
+def test_the_estimate_includes_the_way_back(tmp_path: Path, hardware: str) -> None:
     path, n = tmp_path / "chain.qasm", 24
     layer = "".join(f"ry(theta) q[{k}];\nrzz(theta) q[{k}], q[{k + 1}];\n" for k in range(n - 1))
     path.write_text(f'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\nqubit[{n}] q;\n{2 * layer}')
     circuit = tnplan.Circuit(path, {"theta": 0.4})
     alone, both = (
-        circuit.estimate(expectation=["Z10", "X12"], gradient=gradient, search_time=0.1)
+        circuit.estimate(expectation=["Z10", "X12"], gradient=gradient, search_time=0.1, hardware=hardware)
         for gradient in (False, True)
     )
     assert [row.method for row in both.rows] == [row.method for row in alone.rows]

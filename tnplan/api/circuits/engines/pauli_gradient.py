@@ -18,14 +18,12 @@ from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Rank, run_job
 from tnplan.executor.pauli.algebra.gates import PauliStep, named_rotations
-from tnplan.executor.pauli.gradient import gradient
+from tnplan.executor.pauli.gradient import gradient, on_cpu_alone
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
 from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import without_final_measurements
-
-GRADIENTS = "gradients by Pauli propagation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +57,13 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         return _Planned(tuple(steps), slopes)
 
     def work(rank: Rank, planned: _Planned) -> Outcome:
-        use = resources_of(rank, options.precision)
         found = []
-        for number, one in enumerate(question.sums, 1):
-            found.append(gradient(planned.steps, one, truncation, use, wanted=[*planned.slopes]))
-            if len(question.sums) > 1:
-                rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
+        with rank.on_stream():
+            use = resources_of(rank, options.precision)
+            for number, one in enumerate(question.sums, 1):
+                found.append(gradient(planned.steps, one, truncation, use, wanted=[*planned.slopes]))
+                if len(question.sums) > 1:
+                    rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
         values = np.array([one.value.real for one in found])
         bounds = np.array([one.dropped.l1 for one in found])
         rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
@@ -80,7 +79,9 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 
     job = Job(
         prepare=prepare, work=work,
-        needs=lambda _, n_ranks, threads: replace(pauli_needs(question.sums), cpu_only=GRADIENTS),
+        needs=lambda planned, n_ranks, threads: replace(
+            pauli_needs(question.sums), cpu_only=on_cpu_alone(planned.steps, question.sums, n_ranks)
+        ),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)

@@ -1,9 +1,9 @@
-"""Expectation values with their derivatives by parameters, from the state vector: a sweep back for each."""
+"""Expectation values with their derivatives by parameters, from the state vector: one sweep back for
+as many observables as the memory holds states."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.state import end_state, open_state, state_needs
-from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
+from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
 from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
-from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, observables_at_once
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.arrays import Array
@@ -24,7 +24,6 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.derivatives.dual_number import slopes_of
 
-GRADIENTS = "gradients by state vectors"
 NO_BITS = np.zeros(0, np.uint8)
 
 
@@ -38,20 +37,24 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         compile_soon([COVERS])
 
     def needs(_: None, n_ranks: int, threads: int) -> Needs:
-        needed = state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
-        return replace(needed, cpu_only=GRADIENTS)
+        return state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
 
     def work(rank: Rank, _: None) -> Outcome:
-        state = open_state(rank, n, options.dtype, gradient=True)
-        simulator = Simulator(state, n, seed=0)
-        simulator.run(prepare_program(gates.gates), NO_BITS)
-        values, rows = [], []
-        for number, one in enumerate(question.sums, 1):
-            values.append(simulator.expectation(one).real)
-            found = adjoint_gradient(simulator, gates.gates, one)
-            rows.append(by_parameters(found, gates.gates, question.names))
-            if len(question.sums) > 1:
-                rank.say(number, len(question.sums), f"observable {number} of {len(question.sums)}")
+        values, rows, sums = [], [], question.sums
+        room = rank.memory_bytes - needs(None, rank.world.size, rank.threads).cpu_bytes
+        fitting = observables_at_once(len(sums), room, n, options.dtype, rank.world.size)
+        together = min(rank.world.gather_objects(fitting))
+        with rank.on_stream():
+            state = open_state(rank, n, options.dtype, gradient=True)
+            simulator = Simulator(state, n, seed=0)
+            simulator.run(prepare_program(gates.gates), NO_BITS)
+            for first in range(0, len(sums), together):
+                some = sums[first : first + together]
+                values += [simulator.expectation(one).real for one in some]
+                found = adjoint_gradients(simulator, gates.gates, some)
+                rows += [by_parameters(one, gates.gates, question.names) for one in found]
+                if len(sums) > 1:
+                    rank.say(len(rows), len(sums), f"{len(rows)} of {len(sums)} observables")
         end_state(rank, state)
         details = {"device": rank.device.name, "ranks": rank.world.size}
         value = values[0] if question.is_single else np.array(values)

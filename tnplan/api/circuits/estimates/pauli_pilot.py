@@ -19,6 +19,7 @@ from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import PauliStep
+from tnplan.executor.pauli.gradient import on_cpu_alone
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -66,7 +67,8 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     grown = [_growth(steps, one, precision, truncation) for one in chosen]
-    if is_gpu(profile):
+    is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
+    if is_gpu(profile) and not is_alone:
         seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
     else:
         seconds = sum(one.visits * one.visit_s + START_S for one in grown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import process_time
 
 import numpy as np
@@ -10,10 +11,17 @@ from tnplan.api.circuits.engines.statevector import planned_work
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu, room_bytes
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 from tnplan.api.jobs.state import DTYPES
+from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.state import TILES
-from tnplan.executor.statevector.cuda.state import PROGRAM_TILES
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
-from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, predicted_bytes
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
+from tnplan.executor.statevector.scheduling.gpu_tiles import (
+    MOST_WORDS,
+    PROGRAM_TILES,
+    WORD_RUN_BITS,
+    WORD_TILE_BITS,
+)
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
     TARGET_PRICE,
@@ -21,9 +29,9 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
     PassPlan,
     compile_gates,
 )
+from tnplan.executor.statevector.scheduling.word_tiles import word_groups
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 
 START_S = 0.015
 """Seconds of a job beside its passes: opening the device, preparing, reading."""
@@ -33,7 +41,9 @@ FLOP_A_ROW = 8
 DIAGONAL_FLOP = 64
 """What a diagonal of a pass costs an amplitude on a CPU: as much as so many operations of a product."""
 DERIVATIVE_READS = 4
-"""Copies of the state that the derivative by an angle takes, which reads two states."""
+"""Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
+WORD_COPIES = 0.07
+"""Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
 RANDOM_FACTOR = 3.0
 """By how much the time of runs with random operators may be off."""
 
@@ -57,17 +67,27 @@ def state_cost(
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
-    if gpu:
-        pass_s = sum(_gpu_copies(step) for step in plan.passes) * copy_s
-    else:
-        rate = profile.rate(dtype, precision) * threads
-        amplitudes = 2.0 ** (n_qubits - bits)
-        pass_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in plan.passes)
-    exchange_s = _exchange_s(plan, profile, local_bytes, devices)
-    read_s = _reads(asked) * copy_s
+    rate = profile.rate(dtype, precision) * threads
+
+    def passes_s(made: PassPlan) -> float:
+        if gpu:
+            busy_s = sum(_gpu_copies(step) for step in made.passes) * copy_s
+        else:
+            amplitudes = local_bytes / np.dtype(dtype).itemsize
+            busy_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in made.passes)
+        return busy_s + _exchange_s(made, profile, local_bytes, devices)
+
+    total_s = START_S + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
+    n_sums = _n_differentiated(asked)
+    if n_sums:
+        begin = process_time()
+        segments = derivative_segments(gates)
+        plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
+        planning_s = process_time() - begin
+        words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
+        sweeps = -(-n_sums // MOST_OBSERVABLES)
+        total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-    sweeps = 1 + 2 * _sweeps_back(asked)
-    total_s = START_S + runs * (planning_s + sweeps * (pass_s + exchange_s) + read_s)
     return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
 
@@ -110,6 +130,15 @@ def _flops(one: Pass) -> float:
     )  # fmt: skip
 
 
+def _word_copies(words: Sequence[tuple[int, int]], n_bits: int, dtype: str, gpu: bool) -> float:
+    """The time of the inner products about words, in copies of the state."""
+    if not gpu:
+        return DERIVATIVE_READS * len(words)
+    tile_bits = min(n_bits, WORD_TILE_BITS[dtype])
+    groups = word_groups(words, n_bits, tile_bits, min(tile_bits, WORD_RUN_BITS[dtype]), MOST_WORDS)
+    return len(groups) + WORD_COPIES * len(words)
+
+
 def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: int) -> float:
     """The seconds of all exchanges: of m qubits, all but one in 2^m of the amplitudes move."""
     reaching = [one for one in profile.tiers if not one.devices or one.devices >= devices]
@@ -126,8 +155,8 @@ def _states(asked: AskedCircuit) -> int:
     return GRADIENT_STATES if asked.has_gradient else 1
 
 
-def _sweeps_back(asked: AskedCircuit) -> int:
-    """How often two states go back through the circuit."""
+def _n_differentiated(asked: AskedCircuit) -> int:
+    """For how many observables a state goes back through the circuit."""
     question = asked.question
     return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
 
@@ -135,9 +164,7 @@ def _sweeps_back(asked: AskedCircuit) -> int:
 def _reads(asked: AskedCircuit) -> int:
     """How often the state is read for the values that are asked for."""
     if isinstance(asked.question, ExpectationValues):
-        angles = sum(len(one.params) for one in asked.program.operations if isinstance(one, VariedGate))
-        derivatives = DERIVATIVE_READS * angles * len(asked.question.sums)
-        return sum(one.n_terms for one in asked.question.sums) + derivatives
+        return sum(one.n_terms for one in asked.question.sums)
     if isinstance(asked.question, ReducedDensityMatrix):
         return int(4 ** min(2, len(asked.question.qubits)))
     return 1

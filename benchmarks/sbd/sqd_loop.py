@@ -1,0 +1,112 @@
+"""The loop of sample-based quantum diagonalization: `tnplan.sqd.run` beside qiskit-addon-sqd's, same seeds.
+
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/sbd/sqd_loop.py [--samples 300] [--seeds 3]
+
+The case is the one with which the addon introduces itself: N2 in 6-31G at 1 Angstrom with two frozen orbitals
+(10 electrons in 16 orbitals), 10,000 uniform random samples, 300 of them in a batch, strings of both spins
+for each, 5 iterations at most. The addon solves with PySCF, as by default; PySCF makes the integrals. Both
+run in turn, in one process on the same cores, once before times are taken. Energies are compared for each
+seed.
+Goals: at most half of the addon's time; energies within 1e-6 Ha.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from datetime import date
+from functools import partial
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tnplan
+from tnplan.executor.contraction.run.run_report import commit
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.planner.common.files import write_text
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "sqd_loop.json"
+GOAL, SAME = 0.5, 1e-6
+FROZEN, SAMPLES = 2, 10_000
+LOOP: dict[str, Any] = {
+    "num_batches": 1, "energy_tol": 1e-3, "occupancies_tol": 1e-3, "max_iterations": 5,
+    "symmetrize_spin": True, "carryover_threshold": 1e-4,
+}  # fmt: skip
+Array = NDArray[Any]
+
+
+def nitrogen() -> tuple[Array, Array, int, tuple[int, int], float]:
+    """One- and two-electron integrals, orbitals, electrons of each spin, and the constant energy."""
+    from pyscf import ao2mo, gto, mcscf, scf
+
+    molecule = gto.M(atom="N 0 0 0; N 1 0 0", basis="6-31g", symmetry="Dooh", verbose=0)
+    field = scf.RHF(molecule).run()
+    orbitals = molecule.nao_nr() - FROZEN
+    active = mcscf.CASCI(field, orbitals, molecule.nelectron - 2 * FROZEN)
+    one, core = active.get_h1cas()
+    two = ao2mo.restore(1, active.get_h2cas(), orbitals)
+    return one, two, orbitals, (5, 5), float(core)
+
+
+def main() -> None:
+    """Measure, print and store."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--samples", type=int, default=300, help="samples in a batch")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    from qiskit_addon_sqd.counts import generate_bit_array_uniform
+    from qiskit_addon_sqd.fermion import diagonalize_fermionic_hamiltonian, solve_sci_batch
+
+    one, two, orbitals, electrons, core = nitrogen()
+    integrals = tnplan.from_arrays(one, two, *electrons, core=core)
+    threads = len(os.sched_getaffinity(0))
+
+    def theirs(samples: Any, seed: int, loop: dict[str, Any]) -> tuple[float, float, float]:
+        begin, begin_cpu = perf_counter(), process_time()
+        found = diagonalize_fermionic_hamiltonian(
+            one, two, samples, samples_per_batch=options.samples, norb=orbitals, nelec=electrons, seed=seed,
+            sci_solver=partial(solve_sci_batch, spin_sq=0.0, max_cycle=200), **loop,
+        )  # fmt: skip
+        return found.energy + core, perf_counter() - begin, process_time() - begin_cpu
+
+    def ours(samples: Any, seed: int, loop: dict[str, Any]) -> tuple[float, float, float]:
+        begin, begin_cpu = perf_counter(), process_time()
+        found = tnplan.sqd.run(
+            samples.to_bool_array(), integrals, options.samples, seed=seed, spin_sq=0.0, device="cpu",
+            threads=threads, **loop,
+        )  # fmt: skip
+        return found.energy, perf_counter() - begin, process_time() - begin_cpu
+
+    rows = []
+    for number in range(options.seeds + 1):
+        seed = 24 + number
+        samples = generate_bit_array_uniform(
+            SAMPLES, 2 * orbitals, rand_seed=np.random.default_rng(seed)
+        )
+        loop = {**LOOP, "max_iterations": 2} if number == 0 else LOOP
+        results = {"addon": theirs(samples, seed, loop), "tnplan": ours(samples, seed, loop)}
+        if number == 0:
+            continue
+        row: dict[str, Any] = {"seed": seed}
+        for name, (energy, time_s, cpu_s) in results.items():
+            row |= {f"{name}_hartree": energy, f"{name}_s": time_s, f"{name}_cpu_s": cpu_s}
+        row["share_of_time"] = row["tnplan_s"] / row["addon_s"]
+        row["share_of_cpu"] = row["tnplan_cpu_s"] / row["addon_cpu_s"]
+        row["difference_hartree"] = row["tnplan_hartree"] - row["addon_hartree"]
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    document = {
+        "date": str(date.today()), "goal": GOAL, "goal_hartree": SAME, "samples_per_batch": options.samples,
+        "threads": threads, "rows": rows, "environment": {**host_facts(), "commit": commit()},
+    }  # fmt: skip
+    write_text(options.output, json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Adjoint gradients on a GPU: the way back beside the way there, and all of `simulate`.
+
+    python benchmarks/statevector/gradients_gpu.py [--sizes QUBITS:DEPTH ...] [--precision fp32] [-o out.json]
+
+Goal: the way back takes at most 3 times the way there. The circuit: layers of ry and rz on all qubits and a
+ring of cz. Times are those of the second run, whose kernels are compiled; beside them is a copy of the state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "statevector"
+DTYPES = {"fp32": "complex64", "fp64": "complex128"}
+
+
+def layered(n_qubits: int, depth: int) -> list[Any]:
+    """The gates."""
+    from tnplan.planner.networks.circuits.gates import gate
+
+    generator = np.random.default_rng(0)
+    gates = []
+    for _ in range(depth):
+        for name in ("ry", "rz"):
+            gates += [gate(name, (q,), (float(generator.uniform(-3, 3)),)) for q in range(n_qubits)]
+        gates += [gate("cz", (q, (q + 1) % n_qubits)) for q in range(n_qubits)]
+    return gates
+
+
+def measured(n_qubits: int, depth: int, dtype: str) -> dict[str, Any]:
+    """Times in seconds of the second of two runs."""
+    import cupy
+
+    from tnplan.executor.observables.pauli_sum import parse
+    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
+    from tnplan.executor.statevector.cuda.state import CupyState
+    from tnplan.executor.statevector.prepared_program import prepare_program
+    from tnplan.executor.statevector.simulator import Simulator
+
+    gates, observable = layered(n_qubits, depth), parse("Z0", n_qubits)
+    steps, row = prepare_program(gates), {"qubits": n_qubits, "depth": depth, "dtype": dtype}
+    state = CupyState(n_qubits, dtype)
+    simulator = Simulator(state, n_qubits)
+    other = cupy.empty_like(state.amplitudes)
+
+    def timed(work: Any) -> tuple[float, Any]:
+        cupy.cuda.Device().synchronize()
+        begin = time.perf_counter()
+        found = work()
+        cupy.cuda.Device().synchronize()
+        return time.perf_counter() - begin, found
+
+    row["copy_s"] = min(timed(lambda: cupy.copyto(other, state.amplitudes))[0] for _ in range(3))
+    other = None
+    cupy.get_default_memory_pool().free_all_blocks()
+    for turn in ("first", "second"):
+        simulator.restart()
+        forward_s, _ = timed(lambda: simulator.run(steps, np.zeros(0, np.uint8)))
+        back_s, found = timed(lambda: adjoint_gradient(simulator, gates, observable))
+        row[f"{turn}_forward_s"], row[f"{turn}_back_s"] = forward_s, back_s
+    row["passes"], row["parameters"] = simulator.passes // 2, len(found)
+    row["back_over_forward"] = row["second_back_s"] / row["second_forward_s"]
+    row["derivatives"] = [one.derivative for one in found]
+    return row
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", default=["24:11", "30:20"])
+    parser.add_argument("--precision", choices=DTYPES, default="fp32")
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "gradients_gpu.json")
+    options = parser.parse_args()
+    rows = []
+    for size in options.sizes:
+        n_qubits, depth = map(int, size.split(":"))
+        row = measured(n_qubits, depth, DTYPES[options.precision])
+        derivatives = row.pop("derivatives")
+        row["sum_of_squares"] = float(np.square(derivatives).sum())
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    facts = {"gpu": name, "date": time.strftime("%Y-%m-%d")}
+    options.output.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Terms on a GPU that keep a tape of what every step did to them, and the way back along it; see tape.cu.
+
+A rotation makes the host wait once, for the number of terms that it splits; the way back never does. Rows are
+the numbers of terms on the tape. A term that was dropped leaves its row, and where its word comes back, the
+tape says that it was none before. Imports CuPy's adapter when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import PauliSum, pack
+from tnplan.executor.pauli.algebra.expectation import state_values
+from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
+from tnplan.executor.pauli.algebra.tableau import clifford_layer
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+
+TAPE_FILE = Path(__file__).parent / "tape.cu"
+COUNT = np.dtype(
+    [(name, np.uint64) for name in ("n", "hits", "entries", "added", "revived", "merged", "gone", "swept")]
+    + [(name, np.float64) for name in ("l1", "squares", "swept_l1", "swept_squares")]
+)
+"""The kernels' struct Count."""
+LOG_EVENTS = 4096
+"""Events that the log has room for."""
+THREADS, BLOCKS_A_MULTIPROCESSOR = 256, 8
+LEAST_GAPS = 1 << 16
+"""Gaps are closed where they are more than this, and than half of the rows."""
+ROW_BYTES = 40
+"""What a row takes besides its words, at most: numbers, and entries of the table."""
+
+
+class TapedTurn(NamedTuple):
+    """A rotation: where its entries are."""
+
+    place: Any
+    cosine: float
+    sine: float
+
+
+class TapedSigns(NamedTuple):
+    """Cliffords: the signs that they brought to the terms."""
+
+    signs: Any
+
+
+class TapedGaps(NamedTuple):
+    """Gaps closed: the rows that were kept, of so many."""
+
+    kept: Any
+    n: int
+
+
+class GpuTapedTerms(Terms):
+    """The terms of one GPU with a tape. Coefficients are real; terms that are 0 stay."""
+
+    def __init__(self, start: PauliSum, memory_bytes: float | None = None) -> None:
+        from tnplan.executor.pauli.cuda import table as table_module
+        from tnplan.executor.pauli.cuda.tape_store import TapeStore
+
+        self.adapter, self.cupy = table_module, table_module.cupy
+        self.n_qubits, self.ledger, self.ranks = start.n_qubits, Ledger(), None
+        self.table = table_module.GpuTable(start.keys, start.coefficients)
+        defines = table_module.pauli_defines(self.table.words, self.table.dtype.name)
+        self._kernel = cache(lambda entry: table_module.load_kernel(TAPE_FILE, entry, defines))
+        self.memory_bytes = memory_bytes
+        self.store = TapeStore(self.table.dtype)
+        self.tape: list[TapedTurn | TapedSigns | TapedGaps] = []
+        self.rows = self.live = start.n_terms
+        """Rows and terms, as far as the log was read."""
+        self.alive = self.cupy.zeros(self.table.capacity, np.uint8)
+        self.alive[: self.rows].set(np.ones(self.rows, np.uint8))
+        self.hits = self.cupy.empty(self.table.capacity, np.uint32)
+        self.log = self.cupy.zeros(LOG_EVENTS * COUNT.itemsize, np.uint8)
+        self.pending: list[tuple[str, int, Any]] = []
+        self.slopes: Any = None
+        self._restart()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.table.close()
+        for name in ("alive", "hits", "log", "slopes", "store"):
+            setattr(self, name, None)
+        self.tape.clear()
+        self.cupy.get_default_memory_pool().free_all_blocks()
+
+    @property
+    def n(self) -> int:
+        """How many terms there are; waits."""
+        self._enter(self.event)
+        return self.live
+
+    @property
+    def tape_bytes(self) -> int:
+        """What the tape takes, on the GPU and on the host."""
+        others = (step[0].nbytes for step in self.tape if not isinstance(step, TapedTurn))
+        return self.store.size_bytes + sum(map(int, others))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the arrays of terms and the tape on the GPU take."""
+        arrays = (self.alive, self.hits, self.log)
+        return self.table.size_bytes + sum(int(one.nbytes) for one in arrays) + self.store.gpu_bytes
+
+    def count(self, generator: Array) -> int:
+        """At most how many terms a rotation would split: all."""
+        return self.n
+
+    def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
+        """Rotate about the packed word `generator`; branches below `cut` are dropped."""
+        if self.rows - self.live > max(LEAST_GAPS, self.rows // 2):
+            self._close_gaps()
+        event, table = self._begin(), self.table
+        turn = np.array([(generator, cosine, sine, cut)], self.adapter.rotation_type(table.words, ()))[0]
+        self._launch("find", table.keys, self.alive, turn, self.hits, self.log, event)
+        own = self._enter(event - 1, event)
+        n, n_hits = int(own["n"]), int(own["hits"])
+        self._make_room(n, n_hits)
+        self.store.memory_bytes = None if self.memory_bytes is None else self.memory_bytes - table.size_bytes
+        entries, at = self.store.room(n_hits)
+        self._launch(
+            "turn_pairs", table.keys, table.coefficients, table.frequencies, self.alive, table.slots,
+            np.uint64(table.slots.size - 1), n, self.hits, n_hits, turn, *entries, at, self.log, event,
+        )  # fmt: skip
+        self.pending.append(("turn", event, (cosine, sine)))
+
+    def transfer(self, step: TransferMatrix, cut: float) -> None:
+        """Refused: see `gradient.on_cpu_alone`."""
+        raise InputError("gradient", "of a transfer is computed on the CPU alone", "give --device cpu")
+
+    def clifford(self, gates: Sequence[Clifford]) -> None:
+        """Apply Cliffords one after another."""
+        n, table = self._settled(), self.table
+        layer = clifford_layer(tuple(gates), self.n_qubits)
+        *maps, order = table.to_gpu(
+            *(getattr(layer, name)[None] for name in ("images", "powers", "touched")), np.zeros(1, np.int32)
+        )
+        before = table.coefficients[:n].copy()
+        table.coefficients[:n].fill(1)
+        table.restart(n)
+        table.clifford(maps, order, 1)
+        signs = self.cupy.empty(n, np.int8)
+        self._launch("take_signs", table.coefficients, before, n, signs)
+        table.rebuild(0, n)
+        self.tape.append(TapedSigns(signs))
+        self.pending.append(("clifford", 0, None))
+
+    def sweep(self, limits: TermLimits) -> None:
+        """Drop terms past the limits."""
+        event, table = self._begin(), self.table
+        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
+        values = (
+            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
+        )  # fmt: skip
+        past = np.array([values], self.adapter.LIMITS)[0]
+        self._launch(
+            "drop", table.keys, table.coefficients, table.frequencies, self.alive, past, self.log
+        )  # fmt: skip
+        self.pending.append(("drop", event, None))
+
+    def keep_largest(self, count: int) -> None:
+        """Keep the `count` largest magnitudes; of equal ones the least words."""
+        if self.n <= count:
+            return
+        n, cupy, table = self._settled(), self.cupy, self.table
+        alive = self.alive[:n] != 0
+        sizes = cupy.where(alive, cupy.abs(table.coefficients[:n]).astype(np.float64), -1.0)
+        least = cupy.partition(sizes, n - count)[n - count]
+        ties, kept = cupy.flatnonzero(sizes == least), sizes > least
+        room = count - int(cupy.count_nonzero(kept))
+        order = np.lexsort(cupy.asnumpy(table.keys[ties]).T)[:room]
+        kept[ties[cupy.asarray(order)]] = True
+        gone = sizes[alive & ~kept]
+        self.ledger.losses.append(
+            Loss(float(gone.sum()), float((gone**2).sum()), int(cupy.count_nonzero(gone)))
+        )
+        self.alive[:n] = kept
+        table.coefficients[:n] *= kept
+        self.live = count
+
+    def end_step(self) -> None:
+        """Enter the step in the ledger, when its numbers are known."""
+        self.pending.append(("end", self.event, None))
+
+    def in_bits(self, bits: str | None = None) -> complex:
+        """The value in a computational state; None is all 0."""
+        return self.weigh(bits)
+
+    def local_terms(self) -> PauliSum:
+        """The terms, in rising order of their words."""
+        n, cupy = self._settled(), self.cupy
+        chosen = cupy.flatnonzero(self.alive[:n])
+        rows = (cupy.asnumpy(array[chosen]) for array in (self.table.keys, self.table.coefficients))
+        return PauliSum(self.n_qubits, *rows).sorted()
+
+    def weigh(self, state: Any) -> float:
+        """Begin the way back with the value of each word in a state; the value of all terms."""
+        n, cupy, table = self._settled(), self.cupy, self.table
+        self.slopes = cupy.zeros(n, np.float64)
+        if state is None or isinstance(state, str):
+            ones = pack(int((state or "0")[::-1], 2), 0, self.n_qubits)
+            ones = cupy.asarray(np.ascontiguousarray(ones[: len(ones) // 2]))
+            self._launch("weigh", table.keys, self.alive, ones, n, self.slopes)
+        else:
+            rows = PauliSum(self.n_qubits, *map(cupy.asnumpy, (table.keys[:n], table.coefficients[:n])))
+            values = state_values(rows, state)
+            if np.iscomplexobj(values):
+                raise InputError("gradient", "of complex values is computed on the CPU alone", "use the CPU")
+            self.slopes.set(values * (cupy.asnumpy(self.alive[:n]) != 0))
+        total = cupy.zeros(1, np.float64)
+        self._launch("value", self.slopes, table.coefficients, n, total)
+        return float(total.get()[0])
+
+    def back(self) -> Array:
+        """Take the slopes back to before all steps; the derivatives by the angles of rotations, in the order
+        of the steps, float64."""
+        cupy = self.cupy
+        derivatives = cupy.zeros(max(1, sum(isinstance(step, TapedTurn) for step in self.tape)), np.float64)
+        number = 0
+        for step in reversed(self.tape):
+            if isinstance(step, TapedSigns):
+                self._launch("give_signs", self.slopes, step.signs, len(step.signs))
+            elif isinstance(step, TapedGaps):
+                before = cupy.zeros(step.n, np.float64)
+                self._launch("spread", self.slopes, step.kept, len(step.kept), before)
+                self.slopes = before
+            else:
+                block, at, n_entries = step.place
+                if n_entries:
+                    self._launch(
+                        "back", self.slopes, *self.store.on_gpu(block), at, n_entries,
+                        np.float64(step.cosine), np.float64(step.sine), derivatives, number,
+                    )  # fmt: skip
+                number += 1
+        return np.asarray(derivatives.get()[:number])
+
+    def start_values(self, n_terms: int) -> Array:
+        """The slopes of the terms of the start, after the way back."""
+        return np.asarray(self.slopes[:n_terms].get())
+
+    def _begin(self) -> int:
+        """The number of a new event."""
+        if self.event == LOG_EVENTS - 1:
+            self._settled()
+        self.event += 1
+        return self.event
+
+    def _restart(self) -> None:
+        """Begin the log anew; all events are entered."""
+        first = np.zeros(1, COUNT)
+        first["n"] = self.rows
+        self.log.fill(0)
+        self.log[: COUNT.itemsize].set(first.view(np.uint8))
+        self.event = self.entered = 0
+
+    def _settled(self) -> int:
+        """The number of rows, when all events are entered and the log is new; waits."""
+        self._enter(self.event)
+        self._restart()
+        return self.rows
+
+    def _enter(self, last: int, wanted: int | None = None) -> Any:
+        """Wait, enter events up to `last` in ledger and tape; the counts of event `wanted`."""
+        wanted = last if wanted is None else wanted
+        if not self.pending and wanted == self.entered:
+            return None
+        part = self.log[self.entered * COUNT.itemsize : (wanted + 1) * COUNT.itemsize]
+        log = self.cupy.asnumpy(part).view(COUNT)
+        for kind, event, turned in self.pending:
+            own = log[max(0, event - self.entered)]
+            if kind == "turn":
+                before, hits, merged = self.live, int(own["hits"]), int(own["merged"])
+                self.rows += int(own["added"])
+                self.live += int(own["added"] + own["revived"])
+                self.step_counts = (before, self.live, hits, merged)
+                self.ledger.losses.append(Loss(float(own["l1"]), float(own["squares"]), int(own["gone"])))
+                self.tape.append(TapedTurn(self.store.take(int(own["entries"])), *turned))
+            elif kind == "drop":
+                self.live -= int(own["swept"])
+                lost = float(own["swept_l1"]), float(own["swept_squares"])
+                self.ledger.losses.append(Loss(*lost, int(own["gone"])))
+            elif kind == "clifford":
+                self.step_counts = (self.live, self.live, 0, 0)
+            else:
+                before, grown, branched, merged = self.step_counts
+                self.ledger.steps.append((before, grown, self.live, branched, merged))
+        self.pending.clear()
+        self.entered = last
+        return log[-1]
+
+    def _make_room(self, n: int, more: int) -> None:
+        """Have room for so many more than n rows."""
+        table, there = self.table, self.table.capacity
+        if n + more <= there:
+            return
+        capacity = max(n + more, 2 * there)
+        needed = (capacity + there) * (8 * table.words + ROW_BYTES)
+        pool = self.cupy.get_default_memory_pool()
+        if needed > self.cupy.cuda.Device().mem_info[0] + pool.free_bytes():
+            self.store.spill_all()
+        table.grow(n, capacity)
+        for name in ("alive", "hits"):
+            old = getattr(self, name)
+            new = self.cupy.zeros(capacity, old.dtype)
+            new[:there] = old
+            setattr(self, name, new)
+
+    def _close_gaps(self) -> None:
+        """Give terms the first rows, in their order."""
+        n = self._settled()
+        chosen = self.cupy.flatnonzero(self.alive[:n])
+        self.table.keep(chosen)
+        self.alive.fill(0)
+        self.alive[: len(chosen)].fill(1)
+        self.tape.append(TapedGaps(chosen.astype(np.uint32), n))
+        self.rows = self.live
+        self._restart()
+
+    def _launch(self, entry: str, *arguments: Any) -> None:
+        """Launch a kernel of tape.cu once."""
+        blocks = self.table.processors * BLOCKS_A_MULTIPROCESSOR
+        given = self.adapter.typed(arguments)
+        self.adapter.BoundKernel(self._kernel(entry), blocks, THREADS, given, 0, self.table.stream)()

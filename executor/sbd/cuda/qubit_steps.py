@@ -1,0 +1,114 @@
+"""The rows of a qubit Hamiltonian on a GPU; qubit_rows.cu says how they are made.
+
+Knows CuPy and launches, and the tables of a `QubitHamiltonian`. Everything runs on one stream.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.sbd.basis.determinants import OneRank
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
+
+Array = Any
+"""A cupy.ndarray."""
+
+FILE = Path(__file__).parent / "qubit_rows.cu"
+THREADS = 256
+"""Threads of a block; 32 of them make a row."""
+
+
+def qubit_defines(n_words: int, is_complex: bool) -> dict[str, int]:
+    """The definitions of qubit_rows.cu for strings of so many 64-bit words."""
+    return {"WORDS": n_words, "THREADS": THREADS, "COMPLEX": int(is_complex)}
+
+
+class GpuQubits(OneRank):
+    """The rows that a `QubitHamiltonian` holds, on the GPU and the stream that are current at first."""
+
+    symmetric = False
+    sector = None
+
+    def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float) -> None:
+        """`room_bytes` is the memory that elements may take."""
+        h = hamiltonian
+        self.shape, self.rows, self.parities, self.dtype = h.shape, h.rows, h.parities, h.dtype
+        self._defines = qubit_defines(h.strings.words.shape[1], h.is_complex)
+        self._kernels: dict[str, Any] = {}
+        flips, *words = map(self.copy, h.terms.groups)
+        self._diagonal = self.copy(h.diagonal())
+        tables = *map(self.copy, h.strings), flips
+        sizes = h.n_rows, h.rows[0], h.strings.places.size, h.strings.sieve.size, len(flips)
+        self._lookup = (*map(np.int64, sizes), *tables)
+        self._words = *words, self._diagonal
+        self._matrix: tuple[Array, Array, Array] | None = None
+        counts = self.copy(np.zeros(h.n_rows, np.int64))
+        self.launch("count_rows", *self._lookup, counts)
+        start = np.concatenate([[0], np.cumsum(self.get(counts))])
+        self.pairs_contributing = int(start[-1])
+        if h.element_bytes * start[-1] + start.nbytes <= room_bytes:
+            self._store(self.copy(start))
+        kept = () if self._matrix is None else self._matrix
+        self.size_bytes = sum(table.nbytes for table in (*tables, *self._words, *kept))
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the elements are kept."""
+        return self._matrix is not None
+
+    def _store(self, start: Array) -> None:
+        """Keep the elements."""
+        column, value = self.new((self.pairs_contributing,), "int32"), self.empty(self.pairs_contributing)
+        self.launch("fill_rows", *self._lookup, *self._words, start, column, value)
+        self._matrix = start, column, value
+
+    def block(self, first: int, last: int) -> None:
+        """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
+        if (first, last) != (0, self.shape[0]):
+            raise ValueError("a list takes all rows of a state at once")
+
+    def empty(self, *shape: int) -> Array:
+        """An array on the GPU, not set."""
+        return self.new(shape, self.dtype)
+
+    def put(self, array: np.ndarray) -> Array:
+        """A copy on the GPU, in the elements' type."""
+        return self.copy(np.asarray(array, self.dtype))
+
+    def get(self, array: Array) -> np.ndarray:
+        """A copy on the host."""
+        return cupy.asnumpy(array)
+
+    def diagonal(self) -> Array:
+        """The diagonal over the local rows."""
+        return self._diagonal
+
+    def add_rows(self, block: None, x: Array, local: Array, y: Array, half: bool) -> None:
+        """Add the local rows of the product with x, a whole state, to y. Allocates nothing."""
+        if self._matrix is None:
+            self.launch("add_rows", *self._lookup, *self._words, x, y)
+        else:
+            self.launch("add_sparse", self._lookup[0], *self._matrix, x, y)
+
+    def copy(self, array: np.ndarray) -> Array:
+        """A copy on the GPU."""
+        return cupy.asarray(np.ascontiguousarray(array))
+
+    def new(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of a type on the GPU, not set."""
+        return cupy.empty(shape, dtype)
+
+    def launch(self, entry: str, *arguments: Any) -> None:
+        """Run a kernel, 32 threads a row; nothing where there is no row."""
+        blocks = -(-int(arguments[0]) * 32 // THREADS)
+        if not blocks:
+            return
+        kernel = self._kernels.get(entry)
+        if kernel is None:
+            kernel = self._kernels[entry] = load_kernel(FILE, entry, self._defines)
+        kernel((blocks,), (THREADS,), arguments)

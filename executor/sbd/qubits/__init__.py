@@ -1,0 +1,1 @@
+"""Qubit Hamiltonians, sums of Pauli words, in a list of bit strings."""

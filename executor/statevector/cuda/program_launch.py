@@ -1,0 +1,69 @@
+"""The launch of a compiled pass over a state: all of it, a part of its tiles, or on another state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import driver
+
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.statevector.codegen.pass_program import tile_numbers
+from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
+
+PROGRAM_THREADS = 512
+"""Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
+CLUSTER_GROUPS = 8
+"""Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
+
+
+class ProgramLaunch:
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
+
+    def __init__(
+        self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
+    ) -> None:  # fmt: skip
+        """Blocks come `together` as many at a time."""
+        self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
+        self._size_bytes = size_bytes
+        self._threads, self._tables, self._together = threads, tables, together
+        attributes = cupy.cuda.Device().attributes
+        most = max(1, PROGRAM_THREADS // threads)
+        self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
+        """So much that no more blocks fit than have `PROGRAM_THREADS`, also where registers would do for
+        more: else blocks that exchange find no room on multiprocessors that have three of a pass."""
+        kernel.max_dynamic_shared_size_bytes = self._part_bytes
+        whole, part = (
+            driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size)
+            * attributes["MultiProcessorCount"]
+            for size in (size_bytes, self._part_bytes)
+        )
+        self._part_blocks = part
+        self.whole = self._launch((), 0, whole, size_bytes)
+
+    def on(self, amplitudes: Any) -> ProgramLaunch:
+        """The same pass over other amplitudes."""
+        (_, base), after = self._arguments
+        return ProgramLaunch(
+            self._kernel, self._n_bits, self._held, self._threads, self._size_bytes,
+            ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self._together,
+        )  # fmt: skip
+
+    def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
+        """The launch of a part of the tiles, which leaves room for an exchange."""
+        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._threads)
+        left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
+        return self._launch(bits, part, max(1, left), self._part_bytes)
+
+    def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> BoundKernel:
+        tiles = tile_numbers(self._n_bits, self._held, bits, part)
+        before, after = self._arguments
+        blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
+        return BoundKernel(
+            self._kernel, blocks, self._threads,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
+            cupy.cuda.get_current_stream(), self._tables,
+        )  # fmt: skip

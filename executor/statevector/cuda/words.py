@@ -1,0 +1,113 @@
+"""Pauli words between two states on a GPU: words.cu says what is done.
+
+Knows CuPy, groups of words and launches; no circuit. Everything runs on the current stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import driver
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of
+from tnplan.executor.statevector.scheduling.word_tiles import WordGroup, word_groups
+
+Array = Any
+"""A cupy.ndarray."""
+Masks = Sequence[tuple[int, int]]
+"""x and z of words over the bits of an index."""
+
+WORDS_FILE = Path(__file__).parent / "words.cu"
+REALS = {"complex64": "float", "complex128": "double"}
+MOST_THREADS = 512
+LEAST_BITS = 5
+"""A block has a warp or more."""
+ADD_THREADS, ADD_BLOCKS = 256, 132 * 16
+WORD = np.dtype([("x", np.uint32), ("z", np.uint32), ("far", np.int64)])
+"""The struct Word."""
+
+
+def words_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
+    """The definitions of words.cu for tiles of so many bits."""
+    return {"REAL": REALS[dtype], "TILE_BITS": tile_bits, "THREADS": min(MOST_THREADS, 1 << tile_bits)}
+
+
+def tile_bits_of(dtype: str, n_bits: int) -> int:
+    """The bits of a tile of a state of so many."""
+    return min(n_bits, WORD_TILE_BITS[dtype])
+
+
+def between_bytes(dtype: str, tile_bits: int, n_words: int) -> int:
+    """The shared memory of a block of `between`: the sums of its warps, and a tile."""
+    warps = min(MOST_THREADS, 1 << tile_bits) // 32
+    return 16 * n_words * warps + (np.dtype(dtype).itemsize << tile_bits)
+
+
+def between(own: Array, others: Array, words: Masks) -> Callable[[], NDArray[Any]]:
+    """Launch the sums over i of (-1)^|z & i| conj(others[i ^ x]) own[i] for each word.
+
+    Returns what waits for them, complex128 [word].
+    """
+    n_bits, dtype = len(own).bit_length() - 1, own.dtype.name
+    tile_bits = tile_bits_of(dtype, n_bits)
+    groups = word_groups(words, n_bits, tile_bits, min(WORD_RUN_BITS[dtype], tile_bits), MOST_WORDS)
+    launched = [(group, _launch(own, others, words, group)) for group in groups]
+
+    def values() -> NDArray[Any]:
+        found = np.zeros(len(words), np.complex128)
+        for group, parts in launched:
+            found[list(group.words)] = parts.get().sum(axis=0)
+        return found
+
+    return values
+
+
+def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
+    """Launch the sums of a group; the parts of blocks, complex128 [block, word]."""
+    n_bits, dtype, held = len(own).bit_length() - 1, own.dtype.name, np.array(group.held)
+    n_words, tile_bits = len(group.words), len(held)
+    defines, size_bytes = words_defines(dtype, tile_bits), between_bytes(dtype, tile_bits, n_words)
+    kernel, threads = load_kernel(WORDS_FILE, "between", defines), int(defines["THREADS"])
+    kernel.max_dynamic_shared_size_bytes = between_bytes(dtype, tile_bits, MOST_WORDS)
+    fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
+    far = np.array([bit for bit in range(n_bits) if bit not in group.held], np.int32)
+    blocks = max(1, min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], 1 << len(far)))
+    run_bits = int(np.count_nonzero(np.cumprod(held == np.arange(tile_bits))))
+    starts = index_of(np.arange(1 << (tile_bits - run_bits), dtype=np.int64), held[run_bits:])
+    structs = word_structs([words[number] for number in group.words], group.held)
+    out = cupy.empty((blocks, n_words), np.complex128)
+    arguments = (
+        own, others, np.int64(1 << len(far)), cupy.asarray(far), np.int32(len(far)), cupy.asarray(starts),
+        np.int32(run_bits), np.int64(group.far_x), cupy.asarray(structs.view(np.uint8)), np.int32(n_words),
+        out,
+    )  # fmt: skip
+    kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
+    return out
+
+
+def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
+    """The struct Word of words: masks over the bits of a tile, and z outside of it."""
+    inside = sum(1 << bit for bit in held)
+    structs = np.zeros(len(words), WORD)
+    for number, (x, z) in enumerate(words):
+        near = [sum((mask >> bit & 1) << k for k, bit in enumerate(held)) for mask in (x, z)]
+        structs[number] = (*near, z & ~inside)
+    return structs
+
+
+def add_word(out: Array, source: Array, x: int, z: int, factor: complex) -> None:
+    """Add `factor` (-1)^|z & (i ^ x)| source[i ^ x] to out[i] for all i."""
+    dtype = out.dtype.name
+    kernel = load_kernel(WORDS_FILE, "add_word", words_defines(dtype, WORD_TILE_BITS[dtype]))
+    blocks = max(1, min(ADD_BLOCKS, len(out) // ADD_THREADS))
+    kernel(
+        (blocks,), (ADD_THREADS,),
+        (out, source, np.int64(len(out)), np.int64(x), np.int64(z), np.complex128(factor)),
+    )  # fmt: skip
