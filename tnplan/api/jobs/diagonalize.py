@@ -344,7 +344,8 @@ def _grow(
 
 def _hand_over(
     integrals: Integrals, space: Space, asked: _Solve, options: JobOptions,
-    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any], growth: dict[str, Any] | None,
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any],
+    growth: dict[str, Any] | None,
 ) -> Diagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, states = setup.hamiltonian, solution.states
