@@ -179,6 +179,11 @@ def test_a_list_of_determinants_grows() -> None:
     assert len(result.determinants) == len(result.states[0])
 
 
+def test_the_device_of_pennylane() -> None:
+    pytest.importorskip("pennylane")
+    assert run_example("questions.md", 6)["value"] == pytest.approx(1)
+
+
 def test_a_diagonalization() -> None:
     integrals = random_integrals(6, 5, 5, 0)
     found = run_example(

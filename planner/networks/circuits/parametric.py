@@ -10,7 +10,12 @@ from typing import Any
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.libraries import parameter_names, place_of, read_object
+from tnplan.planner.networks.circuits.libraries import (
+    parameter_names,
+    parameter_values,
+    place_of,
+    read_object,
+)
 from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
 from tnplan.planner.networks.circuits.qasm.read import circuit_of, input_names, program_of
 from tnplan.planner.networks.circuits.qasm.source import Source, parse_source
@@ -22,21 +27,23 @@ NO_VALUES: Mapping[str, Any] = {}
 class ParametricCircuit:
     """A circuit that is read once, and gets values for its parameters later.
 
-    `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols. `place`
-    names the circuit in errors; `file` is what it was read from. Raises InputError for a file that cannot be
-    read, or an object of another kind.
+    `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols, trainable
+    numbers of a PennyLane tape. `given` are the values that the circuit has for them itself. `place` names
+    the circuit in errors; `file` is what it was read from. Raises InputError for a file that cannot be read,
+    or an object of another kind.
     """
 
     def __init__(self, source: Any) -> None:
         self._source: Source | GateSequence | CircuitProgram | Any = source
         self.names: tuple[str, ...] = ()
+        self.given: dict[str, Any] = {}
         self.file: Path | None = None
         if isinstance(source, GateSequence | CircuitProgram):
             self.place = "circuit" if isinstance(source, GateSequence) else "program"
             return
         if not isinstance(source, str | os.PathLike):
             self.place = place_of(source)
-            self.names = parameter_names(source)
+            self.names, self.given = parameter_names(source), parameter_values(source)
             return
         self.file = Path(source)
         text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)

@@ -78,6 +78,15 @@ def test_the_search_counts_rows() -> None:
     assert batch.products < len(bits) * batch_plan(single, bits[:1]).products / 4
 
 
+def test_random_strings_of_a_deep_circuit_branch_late() -> None:
+    """Once the state is smaller than the rest of the circuit, its bulk is contracted once for all strings."""
+    chosen, _ = distinct_strings(strings(500, 12))
+    alone = batch_plan(search_batch(lattice(30), 1, BatchSearch(2.0)), chosen[:1])
+    found = batch_plan(search_batch(lattice(30), len(chosen), BatchSearch(2.0)), chosen)
+    assert len(chosen) > 400
+    assert found.products < 2 * alone.products
+
+
 def test_the_search_keeps_its_limit() -> None:
     network, bits = lattice(10), distinct_strings(strings(60, 12))[0]
     plan = batch_plan(search_batch(network, len(bits), BatchSearch(0.5, max_elements=256)), bits)

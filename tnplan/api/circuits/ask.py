@@ -14,13 +14,14 @@ from tnplan.api.circuits.engines.contraction import answer_by_contraction
 from tnplan.api.circuits.engines.outcome import Outcome
 from tnplan.api.circuits.engines.pauli import answer_by_pauli
 from tnplan.api.circuits.engines.statevector import answer_by_state
+from tnplan.api.circuits.engines.task_list import TaskCheckpoint, checkpoint_of
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
 from tnplan.planner.common.files import check_writable, write_text
 
-ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions], Outcome]] = {
+ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
     "contraction": answer_by_contraction,
     "statevector": answer_by_state,
     "pauli": answer_by_pauli,
@@ -43,13 +44,16 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
         return asked, chosen_method(asked, options)
 
     asked, method = told_by_first(prepare)
-    outcome = ENGINES[method](asked, options)
+    kept = checkpoint_of(asked, method, options)
+    outcome = ENGINES[method](asked, options, kept)
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
         perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
     )  # fmt: skip
     if options.output is not None and launched_rank() == 0:
         write_text(options.output, json.dumps(answer.document, indent=1) + "\n")
+        if kept is not None:
+            kept.remove()
     return answer
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tnplan.api.circuits.methods import check_answerable, check_method, is_small, possible_methods
 from tnplan.api.circuits.options import QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit, Sample
+from tnplan.api.circuits.questions import Amplitudes, AskedCircuit, ExpectationValues, OpenAmplitudes, Sample
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
@@ -22,20 +22,33 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     is_alone = launched_size() == 1
     if options.method != "auto":
         check_method(options.method, asked, options)
-        if options.method == "contraction" and not is_alone:
+        if options.method == "contraction" and not is_alone and not _is_shared(asked):
             raise InputError(
-                "mpirun", "started more than one rank, and 'contraction' answers questions on one",
+                "mpirun", f"started more than one rank, and 'contraction' answers {_named(asked)} on one",
                 "start it without mpirun, or use another --method",
             )  # fmt: skip
         return options.method
     check_answerable(asked, options)
-    possible = [one for one in possible_methods(asked, options) if is_alone or one != "contraction"]
+    has_contraction = is_alone or _is_shared(asked)
+    possible = [one for one in possible_methods(asked, options) if has_contraction or one != "contraction"]
     if not possible:
         check_method("contraction", asked, options)
         raise InputError("mpirun", "started more than one rank, and only 'contraction' answers", "start one")
     if len(possible) == 1 or (possible[0] == "statevector" and is_small(asked)):
         return possible[0]
     return _fastest(asked, options, possible)
+
+
+def _is_shared(asked: AskedCircuit) -> bool:
+    """Whether ranks of mpirun share a question in a contraction."""
+    return isinstance(asked.question, Amplitudes | Sample | ExpectationValues) and not asked.has_gradient
+
+
+def _named(asked: AskedCircuit) -> str:
+    """The question, in a refusal."""
+    if asked.has_gradient:
+        return "gradients"
+    return "open qubits" if isinstance(asked.question, OpenAmplitudes) else asked.question.name
 
 
 def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str]) -> str:

@@ -78,16 +78,17 @@ class Circuit(ParametricCircuit):
         self._values: dict[str, Any] = {}
         if isinstance(source, Circuit):
             self._source, self.names = source._source, source.names
-            self.place, self.file = source.place, source.file
+            self.place, self.file, self.given = source.place, source.file, source.given
             self._values.update(source._values)
         else:
             super().__init__(source)
+            self._values.update(self.given)
         for name, value in (parameters or {}).items():
             if name not in self.names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
             self._values[name] = value
-        if not self.names:
+        if self.given.keys() >= set(self.names):
             self.program()  # what is wrong with a circuit is said when it is read
 
     def __repr__(self) -> str:

@@ -32,6 +32,8 @@ class QuestionKeywords(TypedDict, total=False):
     threads: int | None
     memory: float | str | None
     output: str | Path | None
+    checkpoint: bool
+    resume: bool
     progress: Listener | bool | None
     timeout: float
     allow_mixed_builds: bool
@@ -55,8 +57,9 @@ class QuestionOptions:
         Makes samples and trajectories the same in every run.
     precision
         "fp64" or "fp32".
-    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `JobOptions`. `output` is a JSON file.
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `JobOptions`. `output` is a JSON file. Expectation values keep a
+        checkpoint beside it.
     """
 
     method: str = "auto"
@@ -70,6 +73,8 @@ class QuestionOptions:
     threads: int | None = None
     memory: float | str | None = None
     output: str | Path | None = None
+    checkpoint: bool = True
+    resume: bool = False
     progress: Listener | bool | None = None
     timeout: float = TIMEOUT_S
     allow_mixed_builds: bool = False
@@ -91,8 +96,8 @@ class QuestionOptions:
     def job(self) -> JobOptions:
         """The options of the job driver."""
         return JobOptions.given(
-            self.device, self.ranks, self.threads, self.memory, self.output, progress=self.progress,
-            timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
+            self.device, self.ranks, self.threads, self.memory, self.output, self.checkpoint,
+            self.resume, self.progress, timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
         )  # fmt: skip
 
     @property

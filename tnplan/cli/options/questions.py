@@ -49,7 +49,7 @@ def _added(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
 truncation_options = _added(TRUNCATIONS)
 """Add the options of a truncation to a command."""
 
-question_options = _added((
+_COMMON = (
     set_parameters,
     click.option(
         "--method", type=click.Choice(["auto", "contraction", "statevector", "pauli"]), default="auto",
@@ -64,10 +64,15 @@ question_options = _added((
     ),
     click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run."),
     click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64"),
-    job_options("Write the answer as JSON.", without=CHECKPOINTS),
-    click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
-))  # fmt: skip
+)  # fmt: skip
+_ANSWER = "Write the answer as JSON."
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+question_options = _added((*_COMMON, job_options(_ANSWER, without=CHECKPOINTS), _AS_JSON))
 """Add the options of every question to a command."""
+
+resumable_question_options = _added((*_COMMON, job_options(_ANSWER), _AS_JSON))
+"""The same for a question that keeps a checkpoint."""
 
 
 def truncation_of(options: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.questions import (
     answer_question,
-    question_options,
+    resumable_question_options,
     show_rows,
     truncation_of,
     truncation_options,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--file", type=FILE, help="Observables, one a line, or a JSON list.")
 @click.option("--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives.")
 @click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times.")
-@question_options
+@resumable_question_options
 @truncation_options
 def command(
     circuit: Path, observables: tuple[str, ...], file: Path | None, gradient: bool, wrt: tuple[str, ...],

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.cli.options.common import FILE
-from tnplan.cli.options.questions import answer_question, question_options, show_rows
+from tnplan.cli.options.questions import answer_question, question_options, show_rows, value_text
+from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from tnplan.api.circuits.answer import CircuitAnswer
@@ -37,6 +38,8 @@ def command(
     def show(answer: CircuitAnswer) -> None:
         often = sorted(answer.value.items(), key=lambda row: -row[1])
         show_rows("count", [(bits, str(number)) for bits, number in often])
+        if "linear_xeb" in answer.details:
+            say(f"linear XEB {value_text(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}")
 
     how: dict[str, Any] = {"sampling": sampling, "open_qubits": open_qubits, "fidelity": fidelity}
     answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

@@ -37,6 +37,14 @@ def parameter_names(source: object) -> tuple[str, ...]:
     return tuple(_adapter(source, "parameter_names")(source))
 
 
+def parameter_values(source: object) -> dict[str, Any]:
+    """The values that a circuit of another library has for its parameters itself."""
+    if library_of(source) != "pennylane":
+        return {}
+    found: dict[str, Any] = _adapter(source, "parameter_values")(source)
+    return found
+
+
 def place_of(source: object) -> str:
     """What errors call a circuit of another library."""
     return str(_adapter(source, "PLACE"))

@@ -10,6 +10,7 @@ import numpy as np
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, global_phase
 from tnplan.planner.networks.circuits.derivatives.dual_number import DualNumber
+from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
 from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement, Operation, Reset
 
 LARGEST_MATRIX = 3
@@ -24,8 +25,14 @@ class Builder:
         self.operations: list[Operation] = []
         self._touched: set[int] = set()
 
-    def gate(self, name: str, qubits: Sequence[int], matrix: Any, params: Sequence[Any] = ()) -> None:
-        """Add a gate by its matrix, whose first qubit is the most significant."""
+    def gate(
+        self, name: str, qubits: Sequence[int], matrix: Any, params: Sequence[Any] = (),
+        generators: tuple[np.ndarray, ...] = (),
+    ) -> None:  # fmt: skip
+        """Add a gate by its matrix, whose first qubit is the most significant.
+
+        `generators`, where they are known: for each angle the matrix G with dU/dangle = G U.
+        """
         side = 2 ** len(qubits)
         values = np.asarray(matrix, np.complex128).reshape(side, side)
         if not np.isfinite(values).all():
@@ -36,7 +43,10 @@ class Builder:
             one if isinstance(one, DualNumber) else float(one)
             for one in params if isinstance(one, int | float | np.number)
         )  # fmt: skip
-        self.operations.append(Gate(name, tuple(qubits), values, numbers))
+        gate = Gate(name, tuple(qubits), values, numbers)
+        if generators:
+            gate = VariedGate(name, gate.qubits, values, numbers, generators)
+        self.operations.append(gate)
         self._touched.update(qubits)
 
     def phase(self, angle: float) -> None:

@@ -49,25 +49,57 @@ def expectations(
         For sums on another number of qubits, and circuits that depend on measured bits.
     """
     options = options or ContractionOptions()
-    steps = steps_of(circuit, "circuit")
-    for number, one in enumerate(sums):
-        if one.n_qubits != circuit.n_qubits:
-            raise InputError(
-                f"observable {number}", f"is on {one.n_qubits} qubits",
-                f"give one on the {circuit.n_qubits} qubits of the circuit",
-            )  # fmt: skip
-    groups: dict[Support, dict[tuple[int, int], complex]] = {}
-    for one in sums:
-        for x, z, _ in one.masks():
-            groups.setdefault(support_of(x, z), {})[x, z] = 1.0
-    keeps_all = all(keeps_trace(step) for step in steps)
-    for number, (support, words) in enumerate(groups.items()):
-        if support.qubits or not keeps_all:
-            opened = sandwich(steps, support)
-            found = contract_batch(opened, leaves(list(words), support), options)
-            words.update(zip(words, found.tolist(), strict=True))
+    cones = LightCones(circuit, sums)
+    found = []
+    for number in range(len(cones)):
+        found.append(cones.values(number, options))
         if options.progress is not None:
             done = number + 1
-            options.progress(Progress(done, len(groups), f"light cone {done} of {len(groups)}"))
-    values = [sum(value * groups[support_of(x, z)][x, z] for x, z, value in one.masks()) for one in sums]
-    return np.array(values, np.complex128)
+            options.progress(Progress(done, len(cones), f"light cone {done} of {len(cones)}"))
+    return cones.expectations(found)
+
+
+class LightCones:
+    """The light cones of the words of some observables: one for words on the same qubits, with Z on the same.
+
+    Parameters
+    ----------
+    circuit : GateSequence or CircuitProgram
+        As of `expectations`.
+    sums : sequence of PauliSum
+        The observables.
+    """
+
+    def __init__(self, circuit: GateSequence | CircuitProgram, sums: Sequence[PauliSum]) -> None:
+        for number, one in enumerate(sums):
+            if one.n_qubits != circuit.n_qubits:
+                raise InputError(
+                    f"observable {number}", f"is on {one.n_qubits} qubits",
+                    f"give one on the {circuit.n_qubits} qubits of the circuit",
+                )  # fmt: skip
+        self._sums, self._steps = sums, steps_of(circuit, "circuit")
+        self._keeps_trace = all(keeps_trace(step) for step in self._steps)
+        groups: dict[Support, dict[tuple[int, int], None]] = {}
+        for x, z, _ in (word for one in sums for word in one.masks()):
+            groups.setdefault(support_of(x, z), {})[x, z] = None
+        self._groups = [(support, list(words)) for support, words in groups.items()]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def values(self, number: int, options: ContractionOptions) -> Array:
+        """The values of the words of a cone, complex128."""
+        support, words = self._groups[number]
+        if not support.qubits and self._keeps_trace:
+            return np.ones(len(words), np.complex128)
+        opened = sandwich(self._steps, support)
+        return contract_batch(opened, leaves(words, support), options).astype(np.complex128)
+
+    def expectations(self, found: Sequence[Array]) -> Array:
+        """The values of the observables, complex128, from those of all cones."""
+        values: dict[tuple[int, int], complex] = {}
+        for (_, words), row in zip(self._groups, found, strict=True):
+            values.update(zip(words, row.tolist(), strict=True))
+        return np.array(
+            [sum(value * values[x, z] for x, z, value in one.masks()) for one in self._sums], np.complex128
+        )

@@ -105,8 +105,8 @@ def sample(
     check_count("seed", seed, 0)
     generator = np.random.default_rng(seed)
     if how.method == "chain":
-        bits = _chain(steps_of(circuit, "circuit"), circuit.n_qubits, shots, generator, options)
-        return ContractionSamples(bits, INDEPENDENT, exact=True)
+        bits, chances = _chain(steps_of(circuit, "circuit"), circuit.n_qubits, shots, generator, options)
+        return ContractionSamples(bits, INDEPENDENT, exact=True, probabilities=chances)
     gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
     return _by_rejection(gates, shots, generator, options, how)
 
@@ -117,9 +117,10 @@ def _chain(
     shots: int,
     generator: np.random.Generator,
     options: ContractionOptions,
-) -> Array:
-    """Independent strings: each group of qubits given all before it, equal beginnings contracted once."""
-    drawn = np.zeros((shots, n_qubits), np.uint8)
+) -> tuple[Array, Array]:
+    """Independent strings, with their probabilities: each group of qubits given all before it, where equal
+    beginnings are contracted once."""
+    drawn, chances = np.zeros((shots, n_qubits), np.uint8), np.ones(shots)
     for first in range(0, n_qubits, GROUP):
         group = range(first, min(first + GROUP, n_qubits))
         before, inverse = distinct_strings(drawn[:, :first])
@@ -127,14 +128,16 @@ def _chain(
         leaves = [np.eye(2)[before[:, qubit]] for qubit in range(first)]
         joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
         joint = np.maximum(joint, 0).astype(np.float64)
-        below = np.cumsum(joint / joint.sum(axis=1, keepdims=True), axis=1)
+        joint /= joint.sum(axis=1, keepdims=True)
+        below = np.cumsum(joint, axis=1)
         chosen = (generator.random(shots)[:, None] >= below[inverse]).sum(axis=1)
         chosen = np.minimum(chosen, joint.shape[1] - 1)
+        chances *= joint[inverse, chosen]
         for place, qubit in enumerate(group):
             drawn[:, qubit] = chosen >> (len(group) - 1 - place) & 1
         if options.progress is not None:
             options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
-    return drawn
+    return drawn, chances
 
 
 def _by_rejection(
@@ -145,6 +148,7 @@ def _by_rejection(
     n_qubits, n_open = circuit.n_qubits, min(how.open_qubits, circuit.n_qubits)
     values = np.array(list(product((0, 1), repeat=n_open)), np.uint8).reshape(2**n_open, n_open)
     taken: list[Array] = []
+    chances: list[Array] = []
     found = candidates = clipped = 0
     for _ in range(MOST_ROUNDS):
         wanted = min(MOST_CANDIDATES, max(ceil(1.2 * BOUND * (shots - found)) + 8, candidates))
@@ -154,6 +158,7 @@ def _by_rejection(
         scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
         accepted = generator.random(len(strings)) * BOUND < scaled
         taken.append(strings[accepted])
+        chances.append(scaled[accepted] / 2.0**n_qubits)
         found += int(accepted.sum())
         candidates += len(strings)
         clipped += int((scaled > BOUND).sum())
@@ -165,7 +170,10 @@ def _by_rejection(
             chosen = np.concatenate(taken)
             order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
             kind = CORRELATED if n_open else INDEPENDENT
-            return ContractionSamples(chosen[order], kind, False, how.fidelity, clipped / candidates)
+            known = np.concatenate(chances)[order] if how.fidelity == 1 else None
+            return ContractionSamples(
+                chosen[order], kind, False, how.fidelity, clipped / candidates, known
+            )
     raise InputError(
         "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',

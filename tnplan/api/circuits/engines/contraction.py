@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.contraction.samples import INDEPENDENT, ContractionSamples
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
+from tnplan.api.circuits.engines.task_list import TaskCheckpoint
+from tnplan.api.circuits.methods import SMALL
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
     Amplitudes,
@@ -23,14 +26,17 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.measurement import outcomes
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import pauli_word_gates
 
 
-def answer_by_contraction(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
-    """The answer by contraction, in one process."""
+def answer_by_contraction(
+    asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
+) -> Outcome:
+    """The answer by contraction; under mpirun ranks share light cones, strings and shots."""
     job = options.job
     use = ContractionOptions(
         memory=job.memory, precision=options.precision, device=options.device, devices=job.ranks or 1,
@@ -38,11 +44,11 @@ def answer_by_contraction(asked: AskedCircuit, options: QuestionOptions) -> Outc
     )  # fmt: skip
     if isinstance(asked.question, Sample):
         return _sampled(asked, options, use)
-    details = {"device": options.device}
+    details: dict[str, Any] = {"device": options.device, "ranks": launched_size()}
     if asked.has_gradient:
         value, gradient = _with_gradient(asked, use)
         return Outcome(value, 0.0, EXACT, details, gradient)
-    return Outcome(_value(asked, use), 0.0, EXACT, details)
+    return Outcome(_value(asked, options, use, kept), 0.0, EXACT, details)
 
 
 def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, Array]:
@@ -56,14 +62,16 @@ def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, A
     return values[0].item() if question.is_single else values, gradients
 
 
-def _value(asked: AskedCircuit, use: ContractionOptions) -> Any:
+def _value(
+    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+) -> Any:
     """The value of every question but samples; the engine's files are imported when they are needed."""
     question, gates = asked.question, asked.gates
     circuit = asked.program if gates is None else gates
     if isinstance(question, ExpectationValues):
-        from tnplan.api.circuits.contraction.expectation import expectations
+        from tnplan.api.circuits.engines.contraction_ranks import shared_expectations
 
-        values = expectations(circuit, question.sums, use)
+        values = shared_expectations(asked, options, use, kept)
         if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
             values = values.real
         return values[0].item() if question.is_single else values
@@ -79,9 +87,9 @@ def _value(asked: AskedCircuit, use: ContractionOptions) -> Any:
 
         return open_amplitudes(gates, question.fixed, question.open_qubits, use)
     if isinstance(question, Amplitudes):
-        from tnplan.api.circuits.contraction.amplitudes import amplitudes
+        from tnplan.api.circuits.engines.contraction_ranks import shared_amplitudes
 
-        found = amplitudes(gates, question.bits, use)
+        found = shared_amplitudes(asked, options, use)
         return found[0].item() if question.is_single else found
     from tnplan.api.circuits.contraction import overlap
 
@@ -108,21 +116,38 @@ def _trace_of_input(circuit: GateSequence, question: Trace, state: str, use: Con
 
 def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
     """Counts of the classical bits, or of all qubits where none is measured."""
-    from tnplan.api.circuits.contraction.sample import SampleOptions, sample
+    from tnplan.api.circuits.contraction.sample import SampleOptions
+    from tnplan.api.circuits.engines.contraction_ranks import shared_samples
 
     question = asked.question
     assert isinstance(question, Sample)
-    seed = secrets.randbits(63) if options.seed is None else options.seed
     how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
     circuit = asked.program if asked.gates is None else asked.gates
-    drawn = sample(circuit, question.shots, seed, use, how)
+    drawn, seed = shared_samples(circuit, question.shots, how, options, use)
     rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
     texts = ["".join(map(str, row)) for row in rows.tolist()]
     counts: Counter[str] = Counter()
     for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
         counts[text] += number
     details = {
-        "device": options.device, "seed": seed, "shots": question.shots, "samples": drawn.kind,
+        "device": options.device, "ranks": launched_size(), "seed": seed,
+        "shots": question.shots, "samples": drawn.kind,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+        **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
     return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)
+
+
+def _cross_entropy(
+    asked: AskedCircuit, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
+) -> dict[str, Any]:
+    """The linear cross-entropy of samples, where exact probabilities of gates are known or come cheap."""
+    chances = drawn.probabilities
+    if chances is None and asked.n_qubits <= SMALL:
+        from tnplan.api.circuits.engines.contraction_ranks import shared_amplitudes
+
+        strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
+        chances = np.abs(shared_amplitudes(strings, options, use)) ** 2
+    if chances is None or asked.gates is None:
+        return {}
+    return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)

@@ -13,6 +13,7 @@ import numpy as np
 from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
 from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
 from tnplan.api.circuits.engines.pauli_job import check_power_of_two, pauli_needs, program_steps, resources_of
+from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, tasks_together
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
     AskedCircuit,
@@ -28,6 +29,7 @@ from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.units import size_text
 
 
@@ -41,31 +43,36 @@ class _PauliWork:
     keeps_words: bool
 
 
-def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
     if asked.has_gradient:
         return gradients_by_pauli(asked, options)
     truncation = options.truncation or Truncation()
 
-    def work(rank: Rank, planned: _PauliWork) -> Outcome:
+    def work(rank: Rank, given: tuple[_PauliWork, Rows]) -> Outcome:
+        planned, done = given
         use = resources_of(rank, options.precision)
+        last: list[Propagation] = []
+
+        def one(number: int) -> Array:
+            last[:] = [_propagated(rank, planned, number, truncation, use)]
+            return _row(last[0])
+
         with rank.on_stream():
-            found = [
-                _propagated(rank, planned, number, truncation, use) for number in range(len(planned.sums))
-            ]
-        value, error = _finished(asked, found)
+            rows = tasks_together(rank, len(planned.sums), one, done, kept, None)
+        question, table = asked.question, np.array(rows)
+        value, error = _traced(question, last[0]) if isinstance(question, Trace) else _finished(asked, table)
         return Outcome(
             value, error if options.truncation else 0.0, TRUNCATION if options.truncation else EXACT,
             {
                 "device": rank.device.name, "ranks": rank.world.size,
-                "terms": max(one.n_terms for one in found),
-                "largest_terms": max(one.largest for one in found),
+                "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max()),
             },
         )  # fmt: skip
 
     job = Job(
-        prepare=lambda: _planned(asked), work=work,
-        needs=lambda planned, n_ranks, threads: pauli_needs(planned.sums),
+        prepare=lambda: (_planned(asked), {} if kept is None else kept.read()), work=work,
+        needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
@@ -99,15 +106,20 @@ def _words(question: Probabilities | ReducedDensityMatrix) -> list[int]:
     return [word for word in words if not word & has_x]
 
 
-def _finished(asked: AskedCircuit, found: list[Propagation]) -> tuple[Any, Any]:
-    """The value and the bound of its error."""
+def _row(found: Propagation) -> Array:
+    """The numbers of a propagation: its value, the bound of its error, its terms and the most of them."""
+    value = complex(found.value)
+    return np.array([value.real, value.imag, found.dropped.l1, found.n_terms, found.largest])
+
+
+def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
+    """The value and the bound of its error, from the numbers of all propagations."""
     question = asked.question
-    values = np.array([one.value for one in found])
-    bounds = np.array([one.dropped.l1 for one in found])
+    values, bounds = table[:, 0], table[:, 2]
     if isinstance(question, ExpectationValues):
+        if any(np.iscomplexobj(one.coefficients) for one in question.sums):
+            values = values + 1j * table[:, 1]
         return (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
-    if isinstance(question, Trace):
-        return _traced(question, found[0])
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
     m = len(question.qubits)
     matrices = local_words(m)[_words(question)]

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
 from tnplan.api.circuits.engines.statevector_gradient import gradients_by_state
+from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, tasks_together
 from tnplan.api.circuits.methods import possible_methods
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
@@ -48,7 +49,7 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program
+from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
 
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
@@ -77,7 +78,7 @@ class StateWork:
         return self.copies * (np.dtype(dtype).itemsize << self.n_qubits)
 
 
-def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
     """The answer by the state vector; collective under mpirun."""
     if asked.has_gradient:
         return gradients_by_state(asked, options)
@@ -85,18 +86,20 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
-    def prepare() -> int:
+    def prepare() -> tuple[int, Rows]:
+        done = {} if kept is None else kept.read()
         compile_soon([COVERS])
-        return seed
+        return seed, done
 
-    def needs(_: int, n_ranks: int, threads: int) -> Needs:
+    def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
         others = [method for method in possible_methods(asked, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
 
-    def work(rank: Rank, seed: int) -> Outcome:
+    def work(rank: Rank, given: tuple[int, Rows]) -> Outcome:
+        seed, done = given
         if planned is not None:
             _check_host(rank, planned, options.dtype)
         with rank.on_stream():
@@ -106,6 +109,10 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
                 outcome = _sampled(rank, simulator, asked, options.dtype)
             elif asked.is_random:
                 outcome = _mean(rank, simulator, planned, options)
+            elif isinstance(asked.question, ExpectationValues):
+                _run(simulator, planned.programs[0])
+                values = _observed(rank, simulator, asked.question.sums, done, kept)
+                outcome = Outcome(planned.finish([values]), 0.0, EXACT)
             else:
                 outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
         end_state(rank, state)
@@ -137,10 +144,30 @@ def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
     for number, program in enumerate(planned.programs):
         if number:
             simulator.restart()
-        gates = [one for one in program.operations if isinstance(one, Gate)]
-        simulator.run(prepare_program(gates), NO_BITS)
+        _run(simulator, program)
         found.append(planned.read(simulator))
     return found
+
+
+def _run(simulator: Simulator, program: CircuitProgram) -> None:
+    """The gates of a program, without its final measurements."""
+    gates = [one for one in program.operations if isinstance(one, Gate)]
+    simulator.run(prepare_program(gates), NO_BITS)
+
+
+def _observed(
+    rank: Rank, simulator: Simulator, sums: tuple[PauliSum, ...], done: Rows, kept: TaskCheckpoint | None
+) -> Array:
+    """The values of all sums in one state; those that are done are not looked at again."""
+
+    def one(number: int) -> Array:
+        value = complex(simulator.expectation(sums[number]))
+        return np.array([value.real, value.imag])
+
+    table = np.array(tasks_together(rank, len(sums), one, done, kept, "sum"))
+    if not any(np.iscomplexobj(one.coefficients) for one in sums):
+        return table[:, 0]
+    return table[:, 0] + 1j * table[:, 1]
 
 
 def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: QuestionOptions) -> Outcome:
@@ -172,7 +199,23 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
         simulator, asked.program, SampleQuestion(shots),
         lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
     )  # fmt: skip
-    return Outcome(given.counts, None, STATISTICAL, {"shots": shots, "samples": "independent"})
+    assert given.counts is not None
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}
+    return Outcome(given.counts, None, STATISTICAL, details)
+
+
+def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
+    """The linear cross-entropy of outcomes that have all qubits of a circuit of gates. Collective."""
+    measured = final_measurements(asked.program)
+    if measured is None:
+        return {}
+    bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(asked.n_qubits)}
+    if len(bit_of) < asked.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):
+        return {}
+    rows = np.frombuffer("".join(counts).encode(), np.uint8).reshape(len(counts), -1) - ord("0")
+    bits = rows[:, [bit_of[qubit] for qubit in range(asked.n_qubits)]]
+    chances = np.abs(simulator.amplitudes_at(bits)) ** 2
+    return cross_entropy(np.repeat(chances, [*counts.values()]), asked.n_qubits, is_independent=True)
 
 
 def planned_work(asked: AskedCircuit) -> StateWork:

@@ -39,7 +39,7 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S, TENSOR_S = 0.002, 4e-5
+START_S, TENSOR_S = 0.0005, 7e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""

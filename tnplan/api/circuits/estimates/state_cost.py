@@ -33,13 +33,15 @@ from tnplan.executor.statevector.scheduling.word_tiles import word_groups
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
 
-START_S = 0.015
-"""Seconds of a job beside its passes: opening the device, preparing, reading."""
+START_S, GATE_S = 0.02, 3e-5
+"""Seconds of a job beside its passes, and of each of its gates: opening the device, preparing, reading."""
 LONG_PLANNING_S = 0.5
-FLOP_A_ROW = 8
-"""Real operations of an amplitude and an element of a gate's row."""
-DIAGONAL_FLOP = 64
-"""What a diagonal of a pass costs an amplitude on a CPU: as much as so many operations of a product."""
+FLOP_A_PART = 4
+"""Real operations of an amplitude and a real or imaginary part of an element of a gate's row."""
+DIAGONAL_FLOP = 1
+"""What a diagonal of a pass costs an amplitude on a CPU: diagonals of a pass are one table."""
+KERNEL_SHARE = 0.4
+"""The share of the rate of matrix products that gates reach on a CPU."""
 DERIVATIVE_READS = 4
 """Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
 WORD_COPIES = 0.07
@@ -67,7 +69,7 @@ def state_cost(
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
-    rate = profile.rate(dtype, precision) * threads
+    rate = KERNEL_SHARE * profile.rate(dtype, precision) * threads
 
     def passes_s(made: PassPlan) -> float:
         if gpu:
@@ -77,7 +79,7 @@ def state_cost(
             busy_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in made.passes)
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
-    total_s = START_S + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
+    total_s = START_S + GATE_S * len(gates) + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
     n_sums = _n_differentiated(asked)
     if n_sums:
         begin = process_time()
@@ -124,10 +126,16 @@ def _gpu_copies(one: Pass) -> float:
 def _flops(one: Pass) -> float:
     """The real operations of a pass on a CPU, an amplitude."""
     return sum(
-        FLOP_A_ROW * 2 ** len(step.targets)
-        if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
+        FLOP_A_PART * _parts(step) if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
         for step in one.steps
-    )  # fmt: skip
+    )
+
+
+def _parts(gate: MultiplexedGate) -> float:
+    """The real and imaginary parts of a row of a gate that are not zero, on average."""
+    matrices = gate.matrices
+    parts = np.count_nonzero(matrices.real) + np.count_nonzero(matrices.imag)
+    return parts / (matrices.size / matrices.shape[-1])
 
 
 def _word_copies(words: Sequence[tuple[int, int]], n_bits: int, dtype: str, gpu: bool) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector
 from tnplan.api.circuits.contraction.sample import SampleOptions, sample
-from tnplan.api.circuits.contraction.samples import linear_xeb
+from tnplan.api.circuits.engines.outcome import linear_xeb
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
@@ -36,8 +36,26 @@ def chi_square(bits: np.ndarray, chances: np.ndarray) -> tuple[float, int]:
     return float(statistic), int(kept.sum()) - 1
 
 
+def binned(bits: np.ndarray, chances: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Observed and expected counts of values in 256 bins: by halves of the qubits, and by probability."""
+    n_qubits = bits.shape[1]
+    weights = 1 << np.arange(n_qubits - 1, -1, -1)
+    rows = np.arange(2**n_qubits)[:, None] >> np.arange(n_qubits - 1, -1, -1) & 1
+    values, chances = bits @ weights, chances.reshape(-1)
+    halves = [slice(0, 8), slice(n_qubits - 8, None), slice(0, 16, 2)]
+    labels = [rows[:, half] @ (1 << np.arange(7, -1, -1)) for half in halves]
+    order = np.argsort(chances, kind="stable")
+    ranked = np.empty(len(order), np.int64)
+    ranked[order] = np.minimum(np.cumsum(chances[order]) * 256, 255)
+    return [
+        (np.bincount(label[values], minlength=256), len(bits) * np.bincount(label, chances, 256))
+        for label in (*labels, ranked)
+    ]
+
+
 def assert_follows(bits: np.ndarray, chances: np.ndarray) -> None:
     statistic, freedom = chi_square(bits, chances)
+    assert freedom > 0
     assert abs(statistic - freedom) < DEVIATIONS * np.sqrt(2 * freedom)
 
 
@@ -89,6 +107,28 @@ def test_a_share_of_the_slices_has_that_fidelity() -> None:
     value, error = linear_xeb(chances[tuple(found.bitstrings.T)], 12)
     assert found.fidelity == 0.25
     assert abs(value - 0.25 * (2**12 * (chances**2).sum() - 1)) < 0.1 + 5 * error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [SampleOptions(), SampleOptions("rejection")], ids=["chain", "rejection"])
+def test_samples_of_16_qubits_follow_the_distribution(how: SampleOptions) -> None:
+    circuit = lattice_circuit("rectangular", 4, 4, 10, 6)
+    chances = abs(state_vector(circuit)) ** 2
+    shots = 20_000
+    found = sample(circuit, shots, 11, CPU, how)
+    assert found.bitstrings.shape == (shots, 16)
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities, chances[tuple(found.bitstrings.T)], rtol=1e-8)
+    for observed, expected in binned(found.bitstrings, chances):
+        assert expected.min() > 5
+        statistic = ((observed - expected) ** 2 / expected).sum()
+        deviation = abs(statistic - 255) / np.sqrt(2 * 255)
+        assert deviation < DEVIATIONS
+    uniform = np.full_like(chances, 2.0**-16)
+    assert any(
+        ((observed - expected) ** 2 / np.maximum(expected, 1)).sum() > 2 * 255
+        for observed, expected in binned(found.bitstrings, uniform)
+    )
 
 
 def test_what_does_not_go_together_is_refused() -> None:

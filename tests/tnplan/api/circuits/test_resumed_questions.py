@@ -1,0 +1,109 @@
+"""Expectation values that are interrupted and resumed: what is done is kept and not done again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tnplan
+from tests.support.circuits import random_circuit
+from tnplan.api.circuits.engines import task_list
+from tnplan.planner.common.errors import InputError
+
+N = 6
+WORDS = [f"Z{q}" for q in range(N)] + [f"X{q} Y{(q + 1) % N}" for q in range(N)]
+
+
+class _InterruptedError(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _write_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_list, "MEETING_S", 0.0)
+
+
+def asked(output: Path, method: str, *, seed: int = 3, **options: Any) -> tnplan.CircuitAnswer:
+    circuit = tnplan.Circuit(random_circuit(N, 40, seed))
+    return circuit.expectation(WORDS, method=method, device="cpu", threads=1, output=output, **options)
+
+
+def interrupted_after(tasks: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The checkpoint is written so many times, then the job breaks; the function restores it, and says how
+    many tasks there are in the file."""
+    write, count = task_list.TaskCheckpoint.write, 0
+
+    def written(self: task_list.TaskCheckpoint, done: Any) -> None:
+        nonlocal count
+        write(self, done)
+        count += 1
+        if count == tasks:
+            raise _InterruptedError
+
+    monkeypatch.setattr(task_list.TaskCheckpoint, "write", written)
+    return lambda: monkeypatch.setattr(task_list.TaskCheckpoint, "write", write) or count
+
+
+@pytest.mark.parametrize("method", ["contraction", "statevector", "pauli"])
+def test_a_resumed_question_goes_on_where_it_was(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, kept = tmp_path / "out.json", tmp_path / "out.json.ckpt"
+    expected = asked(tmp_path / "whole.json", method).value
+    restore = interrupted_after(3, monkeypatch)
+    with pytest.raises(_InterruptedError):
+        asked(output, method)
+    restore()
+    document = json.loads(kept.read_text())
+    assert len(document["tasks"]) == 3
+    assert not output.exists()
+
+    with pytest.raises(InputError, match="is the checkpoint of an interrupted job; continue it with"):
+        asked(output, method)
+    with pytest.raises(InputError, match="belongs to another circuit, question or method"):
+        asked(output, method, seed=4, resume=True)
+    with pytest.raises(InputError, match="belongs to another circuit"):
+        asked(output, method, precision="fp32", resume=True)
+
+    marked = {**document, "tasks": {task: [7.0, *row[1:]] for task, row in document["tasks"].items()}}
+    kept.write_text(json.dumps(marked))  # a value that no propagation gives: it is taken as it is
+    found = asked(output, method, resume=True).value
+    assert not kept.exists()
+    assert json.loads(output.read_text())["value"] == found.tolist()
+    changed = [k for k in range(len(WORDS)) if abs(found[k] - expected[k]) > 1e-9]
+    assert len(changed) == 3
+    assert asked(output, method, resume=True).value == pytest.approx(expected, abs=1e-12)
+
+
+def test_damaged_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, kept = tmp_path / "out.json", tmp_path / "out.json.ckpt"
+    restore = interrupted_after(2, monkeypatch)
+    with pytest.raises(_InterruptedError):
+        asked(output, "contraction")
+    restore()
+    good = json.loads(kept.read_text())
+    for bad, line in (
+        ({**good, "tasks": [1, 2]}, "is a damaged checkpoint; delete the file"),
+        ({**good, "tasks": {"a": [1.0]}}, "is a damaged checkpoint"),
+        ({**good, "tasks": {"0": "x"}}, "is a damaged checkpoint"),
+        ({**good, "format": "tnplan.answer"}, "format"),
+        ({**good, "version": 99}, "version"),
+    ):
+        kept.write_text(json.dumps(bad))
+        with pytest.raises(InputError, match=line):
+            asked(output, "contraction", resume=True)
+
+
+def test_what_keeps_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
+    circuit = tnplan.Circuit(random_circuit(3, 10, 1))
+    options: Any = {"output": tmp_path / "o.json", "resume": True, "device": "cpu"}
+    with pytest.raises(InputError, match="--resume: is for expectation values without gradients"):
+        circuit.sample(10, **options)
+    with pytest.raises(InputError, match="--resume: has no checkpoint; give the --output"):
+        circuit.expectation("Z0", resume=True)
+    circuit.expectation(["Z0", "Z1"], output=tmp_path / "o.json", checkpoint=False, device="cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["o.json"]

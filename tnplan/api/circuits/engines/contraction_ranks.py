@@ -1,0 +1,123 @@
+"""Questions that ranks of mpirun share in a contraction: light cones, parts of a list of strings, shots.
+
+Each rank contracts what is its own on its device; one contraction is not distributed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from tnplan.api.circuits.contraction.amplitudes import amplitudes
+from tnplan.api.circuits.contraction.expectation import LightCones
+from tnplan.api.circuits.contraction.sample import SampleOptions, sample
+from tnplan.api.circuits.contraction.samples import ContractionSamples
+from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, shared_tasks
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import Amplitudes, AskedCircuit, ExpectationValues
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.jobs.job import Job, Rank, Request, Result, run_job
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.program import CircuitProgram
+from tnplan.planner.sparse_state.rows import distinct_strings
+
+
+def shared_expectations(
+    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+) -> Array:
+    """Expectation values, complex128; ranks share the light cones. Collective under mpirun."""
+    question = asked.question
+    assert isinstance(question, ExpectationValues)
+    cones = LightCones(asked.program if asked.gates is None else asked.gates, question.sums)
+
+    def work(rank: Rank, done: Rows) -> Array:
+        here = _on_rank(rank, use)
+        rows = shared_tasks(
+            rank, len(cones), lambda number: cones.values(number, here).view(np.float64), done, kept,
+            "light cone",
+        )  # fmt: skip
+        return cones.expectations([row.view(np.complex128) for row in rows])
+
+    return _run(options, work, lambda: {} if kept is None else kept.read())
+
+
+def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:
+    """The amplitudes of given strings; each rank has a part of the rising list. Collective under mpirun."""
+    question, gates = asked.question, asked.gates
+    assert isinstance(question, Amplitudes)
+    assert gates is not None
+    distinct, inverse = distinct_strings(question.bits)
+    parts = np.array_split(distinct, min(launched_size(), len(distinct)))
+
+    def work(rank: Rank, done: Rows) -> Array:
+        here = _on_rank(rank, use)
+
+        def one(number: int) -> Array:
+            found = amplitudes(gates, parts[number], here)
+            return found.astype(np.complex128).view(np.float64)
+
+        rows = shared_tasks(rank, len(parts), one, done, None, "part")
+        return np.concatenate(rows).view(np.complex128)[inverse].astype(options.dtype)
+
+    return _run(options, work, dict)
+
+
+def shared_samples(
+    circuit: GateSequence | CircuitProgram, shots: int, how: SampleOptions, options: QuestionOptions,
+    use: ContractionOptions,
+) -> tuple[ContractionSamples, int]:  # fmt: skip
+    """Samples and their seed; each rank draws a part of the shots with random numbers of its own.
+
+    Collective under mpirun.
+    """
+    parts = [len(part) for part in np.array_split(np.arange(shots), min(launched_size(), shots))]
+
+    def work(rank: Rank, seed: int) -> tuple[ContractionSamples, int]:
+        here = _on_rank(rank, use)
+        kinds: list[ContractionSamples] = []
+
+        def one(number: int) -> Array:
+            own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
+            drawn = sample(circuit, parts[number], own, here, how)
+            kinds.append(drawn)
+            known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
+            return np.concatenate([[drawn.clipped], drawn.bitstrings.ravel(), known])
+
+        rows = shared_tasks(rank, len(parts), one, {}, None, "part")
+        ends = [1 + part * circuit.n_qubits for part in parts]
+        bits = np.concatenate([row[1:end] for row, end in zip(rows, ends, strict=True)])
+        known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
+        first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
+        drawn = replace(
+            first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),
+            probabilities=known if known.size else None, clipped=float(np.mean([row[0] for row in rows])),
+        )  # fmt: skip
+        return drawn, seed
+
+    return _run(options, work, lambda: secrets.randbits(63) if options.seed is None else options.seed)
+
+
+def _run(
+    options: QuestionOptions, work: Callable[[Rank, Request], Result], prepare: Callable[[], Request]
+) -> Result:
+    """The job, whose ranks are those of mpirun. In one process `ranks` share each contraction instead, which
+    takes the device that it needs itself."""
+    job = replace(options.job, ranks=None)
+    if launched_size() == 1:
+        job = replace(job, device="cpu", memory=None)
+    return run_job(Job(prepare=prepare, work=work), job)
+
+
+def _on_rank(rank: Rank, use: ContractionOptions) -> ContractionOptions:
+    """The options of the contractions of one rank: alone as they were given, else on the device it got."""
+    if rank.world.size == 1:
+        return use
+    here = replace(use, devices=1, threads=rank.threads, memory=rank.memory_bytes, progress=None)
+    if rank.device.name == "cpu":
+        return replace(here, device="cpu")
+    return replace(here, device="gpu", gpu=rank.device.device_id)  # type: ignore[attr-defined]

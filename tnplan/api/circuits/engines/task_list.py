@@ -1,0 +1,172 @@
+"""The tasks of a question, each with a row of numbers: ranks share them or do each together.
+
+What is done is kept in a checkpoint beside the output, so that an interrupted job goes on from there.
+
+Changelog of `tnplan.answer.checkpoint`:
+1 (2026-11-26): first version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.circuits.options import QuestionOptions
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
+from tnplan.api.jobs.job import Rank
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import check_writable, read_json, write_text
+
+FORMAT = "tnplan.answer.checkpoint"
+VERSION = 1
+MEETING_S = 2.0
+"""Seconds after which ranks meet, tell what they have done, and share what is left anew."""
+
+Rows = dict[int, Array]
+"""The numbers of each task that is done, float64."""
+
+
+class TaskCheckpoint:
+    """The tasks that are done, in a file beside the output. Rank 0 alone reads and writes it."""
+
+    def __init__(self, path: Path, identity: str, resume: bool) -> None:
+        self._path, self._identity, self._resume = path, identity, resume
+
+    def read(self) -> Rows:
+        """Those of an interrupted job; none where there is no file. Refuses the file of another job."""
+        check_writable(self._path)
+        if not self._path.exists():
+            return {}
+        if not self._resume:
+            raise InputError(
+                str(self._path), "is the checkpoint of an interrupted job",
+                "continue it with --resume, or delete the file to start again",
+            )  # fmt: skip
+        document = read_json(self._path, FORMAT, VERSION, "delete the file")
+        if document.get("identity") != self._identity:
+            raise InputError(
+                str(self._path), "belongs to another circuit, question or method",
+                "resume with those of that job, or delete the file to start again",
+            )  # fmt: skip
+        try:
+            return {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise InputError(
+                str(self._path), "is a damaged checkpoint", "delete the file to start again"
+            ) from None
+
+    def write(self, done: Mapping[int, Array]) -> None:
+        """Replace the file."""
+        content = {
+            "format": FORMAT, "version": VERSION, "identity": self._identity,
+            "tasks": {str(task): row.tolist() for task, row in done.items()},
+        }  # fmt: skip
+        write_text(self._path, json.dumps(content) + "\n")
+
+    def remove(self) -> None:
+        """Delete the file, if there is one."""
+        self._path.unlink(missing_ok=True)
+
+
+def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
+    """The checkpoint of a question; None where none is kept. Refuses to resume what has none."""
+    question = asked.question
+    has_tasks = isinstance(question, ExpectationValues) and not question.names
+    if not has_tasks or (method == "statevector" and asked.is_random):
+        if options.resume:
+            raise InputError(
+                "--resume", "is for expectation values without gradients and trajectories", "leave it out"
+            )
+        return None
+    job = options.job
+    if job.output is None or not job.checkpoint:
+        return None
+    truncation = None if options.truncation is None else asdict(options.truncation)
+    identity = identity_of_values(asked.program, question, method, options.precision, truncation)
+    return TaskCheckpoint(job.output.with_name(f"{job.output.name}.ckpt"), identity, job.resume)
+
+
+def identity_of_values(*values: Any) -> str:
+    """The SHA-256 of plain values, arrays and dataclasses of them."""
+    digest = hashlib.sha256()
+    for value in values:
+        _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value):
+        digest.update(type(value).__name__.encode())
+        for item in fields(value):
+            _add(digest, getattr(value, item.name))
+    elif isinstance(value, list | tuple):
+        digest.update(f"({len(value)}".encode())
+        for one in value:
+            _add(digest, one)
+    else:
+        digest.update(f"{value!r};".encode())
+
+
+def shared_tasks(
+    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    name: str,
+) -> list[Array]:  # fmt: skip
+    """The numbers of all tasks, each of which one rank does. Collective."""
+    world, done = rank.world, dict(done)
+    rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
+    while left := [task for task in range(n_tasks) if task not in done]:
+        own = left[world.rank :: world.size]
+        for found in world.gather_objects(agree(world, partial(_for_a_while, own, one))):
+            done |= found
+        _tell(rank, done, n_tasks, kept, name)
+    return [done[task] for task in range(n_tasks)]
+
+
+def _for_a_while(tasks: Sequence[int], one: Callable[[int], Array]) -> Rows:
+    """The first tasks, until it is time to meet."""
+    begin, found = perf_counter(), {}
+    for task in tasks:
+        found[task] = one(task)
+        if perf_counter() - begin > MEETING_S:
+            break
+    return found
+
+
+def tasks_together(
+    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    name: str | None,
+) -> list[Array]:  # fmt: skip
+    """The numbers of all tasks, each of which all ranks do together; `name` None: tasks say how far they are.
+
+    Collective.
+    """
+    done, last = dict(done), perf_counter()
+    for task in range(n_tasks):
+        if task in done:
+            continue
+        done[task] = one(task)
+        if rank.is_first and perf_counter() - last > MEETING_S:
+            _tell(rank, done, n_tasks, kept, name)
+            last = perf_counter()
+    return [done[task] for task in range(n_tasks)]
+
+
+def _tell(rank: Rank, done: Rows, n_tasks: int, kept: TaskCheckpoint | None, name: str | None) -> None:
+    """Keep what is done, and say how far the job is."""
+    if rank.is_first and kept is not None:
+        kept.write(done)
+    if name is not None:
+        rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
