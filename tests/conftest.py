@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, plots without a display, files that lie beside a checkout."""
+"""What all tests share: Hypothesis profiles, devices, files that lie beside a checkout."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kernels.compress_devices import has_compiler, make_device
+from tests.support.kernels.compress_devices import make_device
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.root import ROOT
-
-os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ["TNPLAN_PATH_CACHE"] = "0"  # no test reads or writes the paths of its user
-
 
 settings.register_profile("local", max_examples=50, deadline=None)
 settings.register_profile(
@@ -32,13 +29,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.en
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
+        pytest.param("emulated", marks=needs_compiler),
         pytest.param("gpu", marks=needs_gpus(1)),
     ],
 )
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def device(request: pytest.FixtureRequest) -> Any:
     """Where the codec's kernels run; some files have a device of their own."""
-    return make_device(request.param, tmp_path_factory.mktemp("codec"))
+    return make_device(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,7 @@ from tnplan.executor.sbd.basis.orbitals import NaturalOrbitals as NaturalOrbital
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals as natural_orbitals
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals as rotate_orbitals
 from tnplan.executor.sbd.basis.strings import StringSet as StringSet
+from tnplan.executor.sbd.selected_ci.growth import Growth as Growth
 from tnplan.executor.sbd.solver.davidson import Criteria as Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty
 from tnplan.planner.common.errors import InputError as InputError

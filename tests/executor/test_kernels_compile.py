@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.fused import random_chain
+from tests.support.effort import is_thorough
 from tests.support.root import ROOT
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
@@ -245,9 +246,13 @@ def test_a_kernel_compiles_at_both_ends_of_its_definitions(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "arch"), COMPILED)
 def test_kernels_compile(file: str, arch: str) -> None:
+    """All definitions: in thorough runs for every architecture, else each for one of them, drawn by lot."""
     from tnplan.executor.device.cuda.runtime.kernel_cache import compile_cubin
 
-    for defines in distinct_defines(file):
+    every, architectures = distinct_defines(file), OWN_INSTRUCTIONS.get(file, ARCHITECTURES)
+    random.Random(1).shuffle(every)
+    first, step = (0, 1) if is_thorough() else (architectures.index(arch), len(architectures))
+    for defines in every[first::step] or every:
         assert compile_cubin(EXECUTOR / file, defines, arch, strict=True).startswith(ELF)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.engines.sbd import every_string, random_integrals
+from tests.support.engines.sbd import every_string, fcidump_text, random_integrals
+from tests.support.engines.sbd_growth import chain
 from tests.support.root import ROOT
 from tnplan import diagonalize
 from tnplan.executor.contraction.run import result
@@ -165,6 +166,17 @@ def test_primitives_of_qiskit() -> None:
     names = run_example("questions.md", 5)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == {"00", "11"}
+
+
+def test_a_list_of_determinants_grows() -> None:
+    integrals = chain(6)
+    Path("n2.fcidump").write_text(fcidump_text(integrals))
+    result = run_example("selected-ci.md", 0)["result"]
+    exact = diagonalize(integrals, every_string(6, 3)).energies[0]
+    fit = result.report["growth"]["extrapolation"][0]
+    assert exact < result.energies[0] < exact + 0.02
+    assert abs(fit["energy_hartree"] - exact) < min(1e-3, 2 * fit["uncertainty_hartree"])
+    assert len(result.determinants) == len(result.states[0])
 
 
 def test_the_device_of_pennylane() -> None:

@@ -139,6 +139,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "ExecutionResult": lambda: tnplan.execute(tnplan.plan(matrices()), [np.ones((64, 64))] * 2, device="cpu"),
     "Expectation": lambda: tnplan.propagate(circuit(), "Z0", device="cpu"),
     "Gate": flip,
+    "Growth": lambda: tnplan.Growth(tuple(1 / k for k in range(1, 1000))),
     "InputError": lambda: tnplan.InputError("place", "problem", "remedy"),
     "Integrals": integrals,
     "Measurement": lambda: tnplan.Measurement(0, 0),

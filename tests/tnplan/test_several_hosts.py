@@ -101,7 +101,7 @@ def test_hosts_of_other_builds_are_refused_or_recorded(folder: Path, hosts: Clus
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(repeats(2, 6) * len(FAULTS)))
+@pytest.mark.parametrize("number", range(repeats(1, 6) * len(FAULTS)))
 def test_a_fault_ends_the_job_and_it_goes_on_equal(folder: Path, number: int) -> None:
     outcome = trial(number, folder, make_problem(folder))
     assert outcome.wrong(FAULTS[number % len(FAULTS)]) == "", outcome

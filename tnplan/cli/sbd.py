@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options.common import FILE
+from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say
+
+if TYPE_CHECKING:
+    from tnplan.executor.sbd.selected_ci.growth import Growth
 
 
 @click.command()
@@ -18,6 +21,18 @@ from tnplan.cli.terminal import say
 @click.option("--alpha", type=FILE, help="Alpha strings, one a line.")
 @click.option("--beta", type=FILE, help="Beta strings [default: those of alpha].")
 @click.option("--determinants", type=FILE, help="A list of determinants instead, one a line.")
+@click.option(
+    "--grow", is_flag=True, help="Select determinants: from --determinants, or from one of least energy."
+)
+@click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does.")
+@click.option(
+    "--epsilon", type=THRESHOLDS,
+    help="Falling thresholds of |H c| in Ha for --grow [default: 0.01 and its halves, down to 6.25e-4]."
+)
+@click.option(
+    "--epsilon-pt2", type=float, help="Smallest |H c| of the second-order correction [default: 1e-7]."
+)
+@click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow.")
 @click.option("--roots", type=click.IntRange(1), default=1, help="States to find.")
 @click.option("--residual", type=float, default=1e-6, help="Residual norm to reach.")
 @click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
@@ -64,16 +79,22 @@ def command(
     output: Path | None,
     checkpoint: bool,
     as_json: bool,
+    grow: bool,
+    grow_to: int | None,
+    epsilon: tuple[float, ...] | None,
+    epsilon_pt2: float | None,
+    pt2: bool,
     **options: Any,
 ) -> int:
     """Diagonalize a Hamiltonian among selected determinants.
 
     FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
-    determinants; docs/explanation/sbd.md has the formats. mpirun -n P tnplan sbd spreads the states over P
+    determinants, or a list that --grow selects. docs/explanation/sbd.md has the formats,
+    docs/how-to/selected-ci.md explains --grow. mpirun -n P tnplan sbd spreads the states over P
     ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
     checkpoint stays.
     """
-    from tnplan.api.jobs.diagonalization_result import CarryOver
+    from tnplan.api.jobs.diagonalization_result import CarryOver, determinants_file
     from tnplan.api.jobs.diagonalize import diagonalize
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
@@ -81,14 +102,17 @@ def command(
 
     _check(residual, carryover, carryover_ratio, carryover_missing)
     penalty = SpinPenalty(spin or 0.0, spin_weight)
+    growth = _growth(grow or grow_to is not None, grow_to, epsilon, epsilon_pt2, pt2)
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
         fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty, start=start or (), carry=carry, natural=natural,
-        output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True), **options,
+        penalty=None if spin is None else penalty, grow=growth, start=start or (), carry=carry,
+        natural=natural, output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True),
+        **options,
     )  # fmt: skip
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
+        written += [] if output is None or growth is None else [determinants_file(output)]
         written += [] if natural is None else [natural, natural.with_suffix(".npz")]
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
@@ -112,6 +136,25 @@ def _check(residual: float, carryover: Path | None, ratio: float | None, missing
         raise InputError("--carryover", "is missing", "name the prefix of the files of strings")
 
 
+def _growth(
+    grows: bool, most: int | None, epsilons: tuple[float, ...] | None, epsilon_pt2: float | None, pt2: bool
+) -> Growth | None:
+    """What --grow is asked for; None without it."""
+    from tnplan.executor.sbd.selected_ci.growth import EPSILON_PT2, Growth
+    from tnplan.planner.common.errors import InputError
+
+    if not pt2 and epsilon_pt2 is not None:
+        raise InputError("--epsilon-pt2", "does not go with --no-pt2", "leave one of them out")
+    if not grows:
+        given = {"--epsilon": epsilons is None, "--epsilon-pt2": epsilon_pt2 is None, "--no-pt2": pt2}
+        for name, is_missing in given.items():
+            if not is_missing:
+                raise InputError(name, "is given without --grow", "add --grow, or leave it out")
+        return None
+    threshold = EPSILON_PT2 if epsilon_pt2 is None else epsilon_pt2
+    return Growth(epsilons or (), most, threshold if pt2 else None)
+
+
 def _remedy(output: Path | None, checkpoint: bool) -> str:
     """What to do where a solve has not converged."""
     if output is None:
@@ -132,9 +175,30 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     for number, (energy, residual, square, irrep) in enumerate(rows):
         shown = "unknown" if square is None else f"{square:.5f}"
         say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip())
+    if "growth" in report:
+        _show_growth(report["growth"])
     say(
         f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     for path in written:
         say(f"written: {path}")
+
+
+def _show_growth(growth: dict[str, Any]) -> None:
+    """The lists that were corrected, and what they extrapolate to."""
+    ended = {"epsilon": "stable at the last epsilon"}
+    say(f"the list ended: {ended.get(growth['ended'], 'limit of ' + growth['ended'])}")
+    if growth["points"]:
+        say(f"{'epsilon':>10}{'determinants':>14}{'energy (Ha)':>20}{'second order':>15}{'together':>16}")
+    for point in growth["points"]:
+        energy, correction = point["energies_hartree"][0], point["corrections_hartree"][0]
+        say(
+            f"{point['epsilon']:>10.3g}{point['determinants']:>14}{energy:>20.10f}{correction:>15.8f}"
+            f"{energy + correction:>16.8f}"
+        )
+    for root, fit in enumerate(growth["extrapolation"]):
+        if fit is not None:
+            error = fit["uncertainty_hartree"]
+            sure = "by how much is known from three thresholds on" if error is None else f"by {error:.1e}"
+            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, uncertain {sure}")

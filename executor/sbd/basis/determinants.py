@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.strings import StringSet, check_distinct, from_occupied, read_bits
+from tnplan.executor.sbd.basis.strings import StringSet, check_distinct, from_occupied, read_bits, text_lines
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -66,6 +66,13 @@ class DeterminantList:
         return DeterminantList(
             self.alpha_strings, self.beta_strings, self.alpha[chosen], self.beta[chosen], self.given[chosen]
         )
+
+    def lines(self) -> str:
+        """The text of a file of these determinants."""
+        bits = np.empty((len(self), 2 * self.alpha_strings.n_orbitals), bool)
+        bits[:, ::2] = self.alpha_strings.occupied[self.alpha]
+        bits[:, 1::2] = self.beta_strings.occupied[self.beta]
+        return text_lines(bits)
 
     def embed(self, x: Array) -> Array:
         """A state [determinant] as a matrix [alpha string, beta string], zero elsewhere."""

@@ -69,8 +69,14 @@ class StringSet:
 
     def lines(self) -> str:
         """The text of a file of these strings."""
-        characters = np.where(self.occupied[:, ::-1], ord("1"), ord("0")).astype(np.uint8)
-        return "".join(row.tobytes().decode() + "\n" for row in characters)
+        return text_lines(self.occupied)
+
+
+def text_lines(bits: Array) -> str:
+    """Rows of booleans as lines of text, the first one on the right."""
+    characters = np.full((len(bits), bits.shape[1] + 1), ord("\n"), np.uint8)
+    characters[:, :-1] = np.where(bits[:, ::-1], ord("1"), ord("0"))
+    return characters.tobytes().decode()
 
 
 def from_occupied(occupied: Array) -> StringSet:

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.effort import in_turn
 from tests.support.kernels.compress_arrays import DTYPES, bits, make_array, parts
-from tests.support.kernels.compress_devices import source
-from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed
+from tests.support.kernels.compress_streams import CODERS, mutated, payloads_of, sealed, stream_of, written
+from tests.support.kernels.emulator import source
+from tests.support.slow import slow_but
 from tnplan.compress import (
     CodecError,
     StreamError,
     decompress,
-    worst_size_bytes,
 )
 from tnplan.compress.cpu import rans
 from tnplan.compress.cpu.codec import flat_values
-from tnplan.compress.cpu.frame import encode_frame, quantize
+from tnplan.compress.cpu.frame import quantize
 from tnplan.compress.format import choice
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import error_limit, extent, quantizer
@@ -37,7 +38,6 @@ from tnplan.compress.format.stream import (
 from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import frames, launches
 from tnplan.compress.gpu.decode import decode
-from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.look import extents
 from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, overlap_sums, squares, survey
 
@@ -73,28 +73,6 @@ def header_of(
     return Header(
         array.dtype.name, array.shape, mode, bound, coder, reflection, lossy, axes, frame_log2
     ), limits
-
-
-def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
-    """The stream that the twins write, frames without loss raw."""
-    n, values = header.components, flat_values(array)
-    payloads = []
-    for first, count in header.frames():
-        own = values[n * first : n * (first + count)]
-        payload = encode_frame(own, header, limits)
-        if payload[0] == 1:
-            payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
-        payloads.append(payload)
-    return sealed(header, payloads)
-
-
-def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
-    """The stream that the kernels write."""
-    room = worst_size_bytes(array.shape, array.dtype.name, header.frame_log2)
-    out = device.empty(room + -room % 8, "uint8")
-    used = encode(device, device.upload(flat_values(array)), header, limits, out)
-    data: bytes = device.download(out[:used]).tobytes()
-    return data
 
 
 def restored(device: Any, data: bytes, like: np.ndarray) -> np.ndarray:
@@ -364,12 +342,13 @@ def counted(array: np.ndarray, header: Header, limits: tuple[float, ...], n_axes
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler")
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", slow_but(ARCHITECTURES[-1:], ARCHITECTURES))
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file: str, arch: str) -> None:
     from cupy_backends.cuda.libs import nvrtc
 
-    for dtype in ("float64", "complex64"):
+    number = FILES.index(file) + ARCHITECTURES.index(arch)
+    for dtype in in_turn(("float64", "complex64"), number):
         program = nvrtc.createProgram(source(launches.FOLDER / file), file, (), ())
         options = ["--std=c++17", f"--gpu-architecture={arch}"]
         nvrtc.compileProgram(program, options + [f"-D{n}={v}" for n, v in launches.defines(dtype).items()])

@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.compress_arrays import DTYPES, bits, parts
-from tests.support.kernels.compress_streams import payloads_of, restored, sealed
+from tests.support.kernels.compress_streams import payloads_of, restored, stream_of, written
 from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
-from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
+from tnplan.compress import StreamError, compress, decompress
 from tnplan.compress.cpu.codec import flat_values
-from tnplan.compress.cpu.frame import encode_frame
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
 from tnplan.compress.format.box import PREDICTORS, Predictor
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
-from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.survey import survey
 
 
@@ -46,27 +44,6 @@ def header_of(
         VERSION,
     )
     return header, tuple(error_limit(one, bound, mode) for one in reaches)
-
-
-def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
-    """The stream that the twins write, frames without loss raw."""
-    n, values, payloads = header.components, flat_values(array), []
-    for first, count in header.frames():
-        own = values[n * first : n * (first + count)]
-        payload = encode_frame(own, header, limits)
-        if payload[0] == 1:
-            payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
-        payloads.append(payload)
-    return sealed(header, payloads)
-
-
-def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
-    """The stream that the kernels write."""
-    room = worst_size_bytes(array.shape, array.dtype.name, header.frame_log2)
-    out = device.empty(room + -room % 8, "uint8")
-    used = encode(device, device.upload(flat_values(array)), header, limits, out)
-    data: bytes = device.download(out[:used]).tobytes()
-    return data
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.oracles.derivatives import gradients_by_einsum
+from tests.support.effort import repeats
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import TOLERANCE, eager_profile, exact, random_arrays, random_path, window
 from tnplan.api.contraction.gradients import GradientCalls
@@ -22,7 +23,7 @@ from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
 
-QUICK, ALL = 30, 300
+QUICK, ALL = 30, repeats(160, 300)
 BY_BATCH = 10
 HOISTED = (20, 48, 56, 105, 116, 369, 550)
 """Random networks of which several slices in a row share steps."""

@@ -8,15 +8,16 @@ from math import inf
 import pytest
 
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.slow import slow_after
 from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 
-BATCHES = 20
+BATCHES, QUICK = 20, 5
 PER_BATCH = 30
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", slow_after(QUICK, range(BATCHES)))
 def test_random_networks_agree_with_einsum(batch: int) -> None:
     states: Counter[str] = Counter()
     limited = 0

@@ -136,7 +136,7 @@ def test_the_mean_of_repetitions_is_the_dense_value() -> None:
 
 @pytest.mark.slow
 def test_the_mean_of_repetitions_is_the_dense_value_of_many_circuits() -> None:
-    count = repeats(24, 200)
+    count = repeats(12, 200)
     found = [pull(1000 + seed, 5 + seed % 10, 48) for seed in range(count)]
     pulls = [one for one in found if one is not None]
     assert len(pulls) >= count // 2

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.sigma import batched as batched_module
@@ -263,14 +262,14 @@ def test_what_a_gpu_cannot_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         cupy_batch.check_gpu(1)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@needs_compiler
 @pytest.mark.parametrize("size", [1, 3])
-def test_opposite_excitations_of_the_kernel(size: int, tmp_path: Path) -> None:
+def test_opposite_excitations_of_the_kernel(size: int) -> None:
     pytest.importorskip("cupy", reason="needs CuPy")
-    from tests.support.kernels.list_emulator import FOLDER, EmulatedKernels
+    from tests.support.kernels.list_emulator import EmulatedFile
     from tnplan.executor.sbd.cuda.steps import THREADS, excite_defines
 
-    kernels = EmulatedKernels(FOLDER / "excite.cu", excite_defines("float64"), tmp_path)
+    kernels = EmulatedFile("excite.cu", excite_defines("float64"))
 
     class Steps(NumpyBatch):
         """NumPy's steps, with this one by the kernel."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,9 @@ import pytest
 
 from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit
+from tests.support.effort import repeats
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
@@ -25,12 +25,12 @@ from tnplan.planner.networks.circuits.gates import gate
 
 N_BITS = 12
 Run = Callable[..., None]
-"""Does a pass on a state in place: its program, its tile, a folder, bits whose values are done in turn."""
+"""Does a pass on a state in place: its program, its tile, bits whose values are done in turn."""
 
 
 def emulated(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, folder: Path, bits: Sequence[int] = ()
-) -> None:  # fmt: skip
+    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
+) -> None:
     real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
     defines: dict[str, Any] = {
         "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
@@ -38,12 +38,12 @@ def emulated(
         "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
     }  # fmt: skip
-    emulate(state, made, item.held, defines, 0, folder, bits)
+    emulate(state, made, item.held, defines, 0, bits)
 
 
 def on_gpu(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, folder: Path, bits: Sequence[int] = ()
-) -> None:  # fmt: skip
+    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
+) -> None:
     from tnplan.executor.statevector.cuda.state import CupyState
 
     there = CupyState(_bits_of(state), state.dtype.name, tile=tile, programs_from=0)
@@ -60,9 +60,7 @@ def _bits_of(state: np.ndarray) -> int:
 
 
 RUNS = [
-    pytest.param(
-        emulated, id="emulated", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-    ),
+    pytest.param(emulated, id="emulated", marks=needs_compiler),
     pytest.param(on_gpu, id="gpu", marks=needs_gpus(1)),
 ]
 WALK = GateSequence(N_BITS, tuple(
@@ -97,7 +95,7 @@ CIRCUITS = {
     ],
 )
 @pytest.mark.parametrize("name", CIRCUITS)
-def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tmp_path: Path) -> None:
+def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str) -> None:
     generator = np.random.default_rng(3)
     state = generator.normal(size=2**N_BITS) + 1j * generator.normal(size=2**N_BITS)
     state = (state / np.linalg.norm(state)).astype(dtype)
@@ -106,10 +104,10 @@ def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tm
         made = make_program(item, N_BITS, tile.register_bits, state.itemsize)
         expected = state.astype(np.complex128)
         apply_pass(expected, item)
-        if made is None or len(item.steps) < 3 or done == 3:
+        if made is None or len(item.steps) < 3 or done == repeats(2, 3):
             state[:] = expected
             continue
-        run(state, item, made, tile, tmp_path)
+        run(state, item, made, tile)
         np.testing.assert_allclose(state, expected, rtol=0, atol=TOLERANCE[dtype] / 10)
         done += 1
     assert done or name == "unitaries"
@@ -117,7 +115,7 @@ def test_programs_equal_the_twin(run: Run, dtype: str, tile: Tile, name: str, tm
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("bits", [(9,), (6, 10), (3, 9, 10)])
-def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...], tmp_path: Path) -> None:
+def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...]) -> None:
     """Bit for bit, whichever bits number the parts."""
     generator = np.random.default_rng(4)
     held = tuple(bit for bit in range(N_BITS) if bit not in (3, 6, 9, 10))
@@ -130,14 +128,14 @@ def test_parts_of_a_pass_are_the_whole(run: Run, bits: tuple[int, ...], tmp_path
     assert made is not None
     assert made.n_tile_phases
     whole = state.copy()
-    run(whole, item, made, Tile(8, 2, 1, 3, True), tmp_path)
+    run(whole, item, made, Tile(8, 2, 1, 3, True))
     assert not np.array_equal(whole, state)
-    run(state, item, made, Tile(8, 2, 1, 3, True), tmp_path, bits)
+    run(state, item, made, Tile(8, 2, 1, 3, True), bits)
     np.testing.assert_array_equal(state, whole)
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
+def test_diagonals_of_every_form(run: Run) -> None:
     """Phases of many pairs near and far, a table that is no sum of pairs, one that is not of modulus 1."""
     generator = np.random.default_rng(8)
     tile = Tile(9, 2, 1, 3)
@@ -162,7 +160,7 @@ def test_diagonals_of_every_form(run: Run, tmp_path: Path) -> None:
     assert made.n_tile_phases == 1
     assert made.has_far_pairs
     assert all(word in made.steps for word in ("FACTORS", "TABLE", "FAR", "THREAD"))
-    run(state, item, made, tile, tmp_path)
+    run(state, item, made, tile)
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
 
 
@@ -179,14 +177,14 @@ def wide_pass(n_bits: int, tile: Tile, dtype: str) -> tuple[Pass, np.ndarray, np
     return item, state, expected
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@needs_compiler
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_wide_tiles_equal_the_twin(dtype: str, tmp_path: Path) -> None:
+def test_wide_tiles_equal_the_twin(dtype: str) -> None:
     tile = pytest.importorskip("tnplan.executor.statevector.cuda.state").PROGRAM_TILES[dtype]
     item, state, expected = wide_pass(16, tile, dtype)
     made = make_program(item, 16, tile.register_bits, state.itemsize)
     assert made is not None
-    emulated(state, item, made, tile.wide, tmp_path)
+    emulated(state, item, made, tile.wide)
     np.testing.assert_allclose(state, expected, rtol=0, atol=TOLERANCE[dtype] / 10)
 
 
@@ -245,7 +243,7 @@ def test_tiles_with_short_runs_have_neighbours() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_cz_signs_the_gates_after_it(run: Run, tmp_path: Path) -> None:
+def test_a_cz_signs_the_gates_after_it(run: Run) -> None:
     """No CZ is done but by signs: of gates on its bits after it, and of all amplitudes at the end."""
     generator = np.random.default_rng(9)
     held = (0, 1, 2, 3, 5, 6, 7, 9, 11)
@@ -263,14 +261,14 @@ def test_a_cz_signs_the_gates_after_it(run: Run, tmp_path: Path) -> None:
     made = make_program(item, N_BITS, 3, 16)
     assert made is not None
     assert {"SIGNED", "PARITY", "SIGNS"} <= set(re.findall(r"\w+(?=\()", made.steps))
-    run(state, item, made, Tile(9, 2, 1, 3, True), tmp_path)
+    run(state, item, made, Tile(9, 2, 1, 3, True))
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("pairs", [((0, 9),), ((1, 8), (11, 2)), ((0, 4), (1, 9))])
 def test_exchanges_at_the_end_are_a_way_to_store(
-    run: Run, pairs: tuple[tuple[int, int], ...], tmp_path: Path
+    run: Run, pairs: tuple[tuple[int, int], ...]
 ) -> None:
     held = (0, 1, 2, 3, 4, 6, 8, 9, 11)
     steps = [from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
@@ -281,7 +279,7 @@ def test_exchanges_at_the_end_are_a_way_to_store(
     made = make_program(item, N_BITS, 3, 16)
     assert made is not None
     assert "TWO(" not in made.steps
-    run(state, item, made, Tile(9, 2, 1, 3, True), tmp_path)
+    run(state, item, made, Tile(9, 2, 1, 3, True))
     np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
 
 
@@ -335,11 +333,11 @@ def test_threads_meet_all_whose_amplitudes_they_take(tile: Tile, seed: int) -> N
     assert kinds == {-1, 0, 1}
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@needs_compiler
 @pytest.mark.parametrize(
     ("dtype", "inside"), [("complex64", (4,)), ("complex64", (0, 3)), ("complex128", (2, 5))]
 )
-def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...], tmp_path: Path) -> None:
+def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...]) -> None:
     """Every pair of ranks swaps a half of its places each; a rank has its peers one after the other."""
     swap = pytest.importorskip("tnplan.executor.statevector.cuda.bit_swap")
     n, k = 7, len(inside)
@@ -357,7 +355,7 @@ def test_swaps_in_mapped_memory_are_exchanges(dtype: str, inside: tuple[int, ...
         addresses = [[parts[r].ctypes.data for r in ranks] for ranks in ([rank] * len(peers), peers)]
         values, halves = [(peer, rank) for peer in peers], [rank < peer for peer in peers]
         sides = swap.swap_sides(*addresses, values, halves, parts.itemsize, inside, 0, count)
-        emulate_swap(sides, defines, tmp_path)
+        emulate_swap(sides, defines)
     np.testing.assert_array_equal(parts, expected)
 
 

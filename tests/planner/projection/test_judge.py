@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from math import inf
 
 import pytest
@@ -14,13 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.contraction.fused import fusing_profile, stem_path
+from tests.support.contraction.shipped_paths import shipped_workloads
 from tests.support.networks import eager_profile, random_path
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.planner.common.errors import InputError, OverLimitError
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile, load_profile
-from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes import pipeline
@@ -147,20 +146,10 @@ def test_what_surely_does_not_fit_is_refused_at_once(monkeypatch: pytest.MonkeyP
     assert not planner.fits(8)
 
 
-@cache
-def workloads() -> dict[str, list[ContractionPath]]:
-    """The shipped paths of each network, by the first of their names."""
-    found: dict[str, list[ContractionPath]] = {}
-    for source in sorted((ROOT / "paths").glob("*.json")):
-        path = replace(load_path(source), name=source.stem)
-        found.setdefault(structure_key(path.network), []).append(path)
-    return {group[0].name: group for group in found.values()}
-
-
-@pytest.mark.parametrize("workload", slow_but(QUICK, workloads()))
+@pytest.mark.parametrize("workload", slow_but(QUICK, shipped_workloads()))
 def test_a_report_has_the_best_of_all_plans_of_shipped_paths(workload: str) -> None:
     """On one device, and mostly on two, where some have larger steps than memory."""
-    paths, profile = workloads()[workload], load_profile("dgx-h100")
+    paths, profile = shipped_workloads()[workload], load_profile("dgx-h100")
     counts = (1,) if workload.startswith(ON_ONE_DEVICE) else (1, 2)
     plans = all_plans(paths, counts, lambda path, **how: plan(path, profile, **how))
     if not plans:

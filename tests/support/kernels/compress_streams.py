@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.compress import worst_size_bytes
 from tnplan.compress.cpu.codec import flat_values
+from tnplan.compress.cpu.frame import encode_frame
 from tnplan.compress.format.stream import (
     Header,
     frame_seed,
@@ -19,6 +21,7 @@ from tnplan.compress.format.stream import (
     read_header,
 )
 from tnplan.compress.gpu.decode import decode
+from tnplan.compress.gpu.encode import encode
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -53,10 +56,31 @@ def sealed(header: Header, payloads: list[bytes]) -> bytes:
     return b"".join([pack_header(header), *(pack_frame(one, k, seed) for k, one in enumerate(payloads))])
 
 
+def stream_of(array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the twins write, frames without loss raw."""
+    n, values, payloads = header.components, flat_values(array), []
+    for first, count in header.frames():
+        own = values[n * first : n * (first + count)]
+        payload = encode_frame(own, header, limits)
+        if payload[0] == 1:
+            payload = bytes(8) + own.tobytes() + bytes(-own.nbytes % 8)
+        payloads.append(payload)
+    return sealed(header, payloads)
+
+
 def payloads_of(data: bytes) -> list[bytes]:
     source = io.BytesIO(data)
     header = read_header(source)
     return [read_frame(source, n, frame_seed(header), 1 << 30) for n, _ in enumerate(header.frames())]
+
+
+def written(device: Any, array: np.ndarray, header: Header, limits: tuple[float, ...]) -> bytes:
+    """The stream that the device writes."""
+    room = worst_size_bytes(array.shape, array.dtype.name, header.frame_log2)
+    out = device.empty(room + -room % 8, "uint8")
+    used = encode(device, device.upload(flat_values(array)), header, limits, out)
+    data: bytes = device.download(out[:used]).tobytes()
+    return data
 
 
 def restored(device: Any, data: bytes, like: np.ndarray, header: Header | None) -> np.ndarray:

@@ -12,7 +12,7 @@ from tests.support.effort import repeats
 from tests.support.robustness.mutated_files import FORMATS, LIMIT_S, trials
 from tests.support.root import ROOT
 
-QUICK, SLOW = 12, repeats(500, 2000)
+QUICK, SLOW = 12, repeats(300, 2000)
 SEED = 11
 
 

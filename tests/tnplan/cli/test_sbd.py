@@ -26,7 +26,7 @@ from tests.support.engines.sbd import (
 )
 from tests.support.kernels.gpus import count_gpus
 from tnplan.api.jobs import diagonalize as diagonalization
-from tnplan.api.jobs.diagonalization_result import CarryOver
+from tnplan.api.jobs.diagonalization_result import FORMAT, VERSION, CarryOver
 from tnplan.cli.main import run
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
@@ -108,7 +108,7 @@ def test_a_solve_from_files_to_files(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr()
     report = json.loads(shown.out)
     assert report == json.loads(Path("out.json").read_text())
-    assert (report["format"], report["version"]) == (diagonalization.FORMAT, diagonalization.VERSION)
+    assert (report["format"], report["version"]) == (FORMAT, VERSION)
     steps = [line for line in shown.err.splitlines() if line.startswith("step ")]
     assert len(steps) == report["measured"]["steps"]
     assert all("s a multiplication" in line and "residual" in line for line in steps)

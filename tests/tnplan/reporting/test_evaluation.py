@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 import tnplan
 from tests.support.contraction.executor import no_early_sums
 from tests.support.contraction.schedules import made_schedule
+from tests.support.contraction.shipped_paths import shipped_workloads
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
@@ -44,22 +44,12 @@ from tnplan.reporting.tables import NOTHING
 
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")
 DEVICES = (1, 2, 4, 8, 16)
-QUICK = ("peps", "regular", "sycamore_n53_m10", "sycamore_n53_m14", "zuchongzhi_n60")
+QUICK = ("peps", "regular", "sycamore_n53_m10", "sycamore_n53_m14")
 PAPER = ROOT / "benchmarks" / "published" / "arxiv_2606_01852.json"
 
 
 Array = NDArray[np.generic]
 Arrays = list[Array]
-
-
-@cache
-def shipped() -> dict[str, list[ContractionPath]]:
-    """The paths of each shipped workload, by the shortest of their file names."""
-    found: dict[str, list[tuple[str, ContractionPath]]] = {}
-    for source in sorted((ROOT / "paths").glob("*.json")):
-        path = load_path(source)
-        found.setdefault(structure_key(path.network), []).append((source.stem, path))
-    return {min(name for name, _ in group): [path for _, path in group] for group in found.values()}
 
 
 def extremes(paths: list[ContractionPath]) -> list[ContractionPath]:
@@ -74,9 +64,9 @@ def least_bytes(path: ContractionPath) -> float:
 
 
 @pytest.mark.parametrize("hardware", PROFILES)
-@pytest.mark.parametrize("workload", slow_but(QUICK, shipped()))
+@pytest.mark.parametrize("workload", slow_but(QUICK, shipped_workloads()))
 def test_speedup_never_falls_and_plateaus_have_causes(workload: str, hardware: str) -> None:
-    paths = extremes(shipped()[workload])
+    paths = extremes(shipped_workloads()[workload])
     limit = Planner(paths[0], load_profile(hardware)).limit_bytes * DEVICES[-1]
     if min(least_bytes(path) for path in paths) > limit:
         with pytest.raises(InputError, match="no path fits"):

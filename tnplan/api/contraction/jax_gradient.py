@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tnplan.api.contraction.differentiable import Differentiable
 from tnplan.planner.common.errors import InputError
 
-if TYPE_CHECKING:
-    from tnplan.api.contraction.compiled import CompiledContraction
 
-
-def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
+def jax_function(contraction: Differentiable) -> Callable[..., Any]:
     """The contraction as a function of JAX arrays; see `CompiledContraction.as_jax`."""
     dtype = np.dtype(contraction.schedule.dtype)
     if jnp.zeros((), dtype).dtype != dtype:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-if TYPE_CHECKING:
-    from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.differentiable import Differentiable
 
 
-def differentiable_call(contraction: CompiledContraction, arrays: Sequence[Any]) -> Any:
+def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
     """The result of a call that autograd can go back through, to the tensors that require gradients."""
     return _Contract.apply(contraction, *arrays)
 
@@ -22,7 +21,7 @@ class _Contract(torch.autograd.Function):
     x is dL/dRe(x) + i dL/dIm(x)."""
 
     @staticmethod
-    def forward(ctx: Any, contraction: CompiledContraction, *arrays: Any) -> Any:
+    def forward(ctx: Any, contraction: Differentiable, *arrays: Any) -> Any:
         """A number with its derivatives, which the way back scales; of other results the arrays are saved."""
         ctx.contraction = contraction
         plain = [array.detach() if isinstance(array, torch.Tensor) else array for array in arrays]

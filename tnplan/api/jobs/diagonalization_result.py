@@ -1,4 +1,8 @@
-"""What a diagonalization gives and writes: states, density matrices, strings for the next basis."""
+"""What a diagonalization gives and writes: states, density matrices, strings for the next basis.
+
+Changelog of `tnplan.sbd`, the JSON beside a result:
+1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26).
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,23 @@ from numpy.typing import NDArray
 
 from tnplan.api.jobs.job import JobOptions
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
+from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
+from tnplan.executor.sbd.basis.space import Space
 from tnplan.executor.sbd.properties.measure import (
     FermionHamiltonian,
     densities,
+    occupations,
     string_sets,
     string_weights,
 )
 from tnplan.executor.sbd.properties.reduced_density import Densities
+from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
+from tnplan.executor.sbd.solver.setup import SolveSetup
 from tnplan.planner.common.array_file import open_archive, read_array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
@@ -33,6 +43,8 @@ from tnplan.planner.common.release import release
 
 Array = NDArray[Any]
 
+FORMAT = "tnplan.sbd"
+VERSION = 1
 SHOWN_ENERGIES = 4
 CONSISTENT = 1e-7
 """How far the energy that density matrices give may be from that of the state, in Hartree."""
@@ -92,6 +104,8 @@ class Diagonalization:
         The reduced density matrices of each state, where they were asked for.
     report : dict
         What the JSON file says (docs/explanation/sbd.md).
+    determinants : DeterminantList or None
+        The list that has grown, where one has: its order is that of the states.
 
     Examples
     --------
@@ -104,6 +118,7 @@ class Diagonalization:
     order: Array | None
     densities: tuple[Densities, ...]
     report: dict[str, Any]
+    determinants: DeterminantList | None = None
 
     def __repr__(self) -> str:
         energies = ", ".join(f"{energy:.6f}" for energy in self.energies[:SHOWN_ENERGIES])
@@ -120,6 +135,38 @@ class Diagonalization:
     def states(self) -> list[Array]:
         """The normalized states."""
         return self.solution.states
+
+
+def solve_report(
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, space: Space, integrals: Integrals,
+    measured: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """What the JSON beside a result holds."""
+    hamiltonian, states, irreps = setup.hamiltonian, solution.states, space.irreps
+    counts = [occupations(hamiltonian, state) for state in states]
+    return {
+        "format": FORMAT, "version": VERSION, "converged": solution.converged,
+        "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
+        "spin_square": [spin_square(hamiltonian, state) for state in states],
+        "symmetry": [None if irreps is None else state_irrep(state, irreps) for state in states],
+        "occupations": {
+            "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
+        },
+        "space": {
+            "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
+            "electrons": [integrals.n_alpha, integrals.n_beta],
+            "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
+            "pairs_contributing": setup.pairs_contributing, "left_out": space.left_out,
+        },
+        "measured": {
+            "steps": solution.steps, "multiplications": solution.multiplications,
+            "early_multiplications": solution.early_multiplications, **measured,
+            "orthogonality": solution.orthogonality,
+        },
+        "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
+        "device": setup.device, "gathers": setup.gathers,
+        "environment": environment(),
+    }  # fmt: skip
 
 
 def checkpoint_of(options: JobOptions) -> Path | None:
@@ -195,6 +242,11 @@ def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densiti
     write_fcidump(target, rotate_orbitals(integrals, found.matrix))
 
 
+def determinants_file(target: Path) -> Path:
+    """The file of the determinants that a list has grown to, beside a result."""
+    return target.with_suffix(".determinants.txt")
+
+
 def write_result(target: Path, result: Diagonalization) -> None:
     """Write energies, states and density matrices, and the report beside them."""
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
@@ -207,4 +259,6 @@ def write_result(target: Path, result: Diagonalization) -> None:
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
     write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
+    if result.determinants is not None:
+        write_text(determinants_file(target), result.determinants.lines())
     write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")

@@ -1,9 +1,6 @@
 """Selected-basis diagonalization from files or arrays to a result: `tnplan sbd` and `tnplan.diagonalize`.
 
 Reads inputs, chooses the space, solves, measures and writes; the arithmetic is in executor/sbd.
-
-Changelog of `tnplan.sbd`, the JSON beside a result:
-1 (2026-11-21): first version.
 """
 
 from __future__ import annotations
@@ -23,9 +20,10 @@ from tnplan.api.jobs.diagonalization_result import (
     Diagonalization,
     checkpoint_of,
     consistent_densities,
-    environment,
+    determinants_file,
     natural_files,
     read_rotation,
+    solve_report,
     step_text,
     write_carry_over,
     write_natural,
@@ -33,17 +31,21 @@ from tnplan.api.jobs.diagonalization_result import (
 )
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
+from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
-from tnplan.executor.sbd.basis.irreps import state_irrep
+from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, choose_space
-from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities, occupations
-from tnplan.executor.sbd.properties.spin_square import spin_square
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
+from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
+from tnplan.executor.sbd.selected_ci.growth import Growth
+from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
+from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
@@ -64,17 +66,18 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-FORMAT = "tnplan.sbd"
-VERSION = 1
 PRECISIONS = ("fp64", "mixed")
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with."""
+    """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with.
+
+    `space` is None where a list is to grow from one determinant.
+    """
 
     integrals: Integrals
-    space: Space
+    space: Space | None
     start: list[Array]
 
 
@@ -97,6 +100,7 @@ class _Solve:
     spin_orbitals: bool | None
     rotation: Any
     natural: Path | None
+    grow: Growth | None
     begin_s: float
 
 
@@ -106,6 +110,7 @@ def diagonalize(
     beta: Strings | None = None,
     *,
     determinants: DeterminantList | str | Path | None = None,
+    grow: Growth | None = None,
     roots: int = 1,
     criteria: Criteria | None = None,
     penalty: SpinPenalty | None = None,
@@ -140,6 +145,9 @@ def diagonalize(
         The half-strings; bit p of an integer is orbital p. Default of `beta`: those of `alpha`.
     determinants : DeterminantList or path, optional
         A list of determinants instead of products.
+    grow : Growth, optional
+        Select determinants by the Hamiltonian's elements, from `determinants` or from one of least energy
+        (selected configuration interaction). The result has the list.
     roots : int
         How many states to find.
     criteria : Criteria, optional
@@ -193,17 +201,17 @@ def diagonalize(
     check_choice("--precision", precision, PRECISIONS)
     if symmetry is not None:
         check_count("--symmetry", symmetry, 0)
-    _check_values(criteria, penalty, carry)
+    _check_values(criteria, penalty, carry, grow)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
         precision == "mixed", symmetry, spin_orbitals, rotation,
         None if natural is None else file_path(natural),
-        begin_s,
+        grow, begin_s,
     )  # fmt: skip
     job = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
-        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request)),
+        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request.integrals)),
     )
     with listening() if options.output is not None and options.checkpoint else nullcontext():
         return run_job(job, options)
@@ -217,27 +225,35 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
     if asked.rotation is not None:
         known = rotate_orbitals(known, read_rotation(asked.rotation))
+    if asked.grow is not None:
+        space = None
+        _check_growth(asked)
+        check_count("roots", asked.roots)
+        wanted_irrep(known, asked.symmetry)
+        if asked.determinants is not None:
+            space = choose_space(known, None, None, asked.determinants, asked.symmetry)
+        return _Request(known, space, [])
     space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
     check_roots(asked.roots, space.size)
     if asked.penalty is not None:
         check_spin(asked.penalty, known)
     request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
-    kind = _fp64_only(request, asked)
+    kind = _fp64_only(known, space, asked)
     if asked.is_mixed and kind:
         raise InputError("--precision", f"mixed is not there for {kind}", "leave it out")
     return request
 
 
-def _cpu_only(request: _Request) -> str:
+def _cpu_only(integrals: Integrals) -> str:
     """What of a solve only CPUs can do; empty where there is nothing."""
-    return "complex integrals" if request.integrals.is_complex else ""
+    return "complex integrals" if integrals.is_complex else ""
 
 
-def _fp64_only(request: _Request, asked: _Solve) -> str:
+def _fp64_only(integrals: Integrals, space: Space, asked: _Solve) -> str:
     """What of a solve is in fp64 alone; empty where there is nothing."""
-    if isinstance(request.space.basis, DeterminantList):
+    if isinstance(space.basis, DeterminantList):
         return "lists of determinants"
-    return _cpu_only(request) if asked.penalty is None else "solves with a spin penalty"
+    return _cpu_only(integrals) if asked.penalty is None else "solves with a spin penalty"
 
 
 def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
@@ -247,77 +263,100 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
     chosen = ChosenDevice(
         rank.chosen.line, rank.connected() or rank.world, free_bytes, rank.on_stream, rank.chosen.close
     )
-
-    def heard(step: DavidsonStep) -> None:
-        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
-
-    share = -(-prod(request.space.shape) // rank.world.size) * numbers_of(request.integrals)
-    penalty = 0 if asked.penalty is None else penalty_bytes(share)
+    growth = None
     with rank.on_stream():
-        setup = set_up_solve(
-            request.integrals, request.space.basis, chosen, rank.world, asked.roots, asked.criteria,
-            max(rank.memory_bytes - penalty, 1), rank.threads,
-        )  # fmt: skip
-        setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
-        keep_symmetry(setup, request.space)
-        rank.say(0, 0, _described(setup, request.space))
-        setup_s = perf_counter() - asked.begin_s
-        solution = solve(
-            setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
-            penalty=asked.penalty, start=request.start if rank.is_first else [],
-            checkpoint=checkpoint_of(options), resume=options.resume, progress=heard, backend=setup.backend,
-            mixed_precision=asked.is_mixed,
-        )  # fmt: skip
+        if asked.grow is not None:
+            grown = _grow(rank, request, asked, options, chosen)
+            setup, solution, space, growth = grown.setup, grown.solution, grown.space, grown.report
+            setup_s = 0.0
+        else:
+            assert request.space is not None
+            space = request.space
+            setup = _set_up(rank, request.integrals, space, asked, chosen)
+            setup_s = perf_counter() - asked.begin_s
+            solution = _solved(rank, request, asked, options, setup)
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - asked.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return Diagonalization(solution, None, (), {})
-    return agree(rank.world, lambda: _hand_over(request, asked, options, setup, solution, measured))
+    return agree(rank.world, lambda: _hand_over(
+        request.integrals, space, asked, options, setup, solution, measured, growth
+    ))  # fmt: skip
+
+
+def _set_up(
+    rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
+) -> SolveSetup[FermionHamiltonian]:
+    """The tables of a solve; a line says how large it is."""
+    share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
+    penalty = 0 if asked.penalty is None else penalty_bytes(share)
+    setup = set_up_solve(
+        integrals, space.basis, chosen, rank.world, asked.roots, asked.criteria,
+        max(rank.memory_bytes - penalty, 1), rank.threads,
+    )  # fmt: skip
+    setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
+    keep_symmetry(setup, space)
+    rank.say(0, 0, _described(setup, space))
+    return setup
+
+
+def _solved(
+    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, setup: SolveSetup[FermionHamiltonian]
+) -> Solution:
+    """The states of a space."""
+
+    def heard(step: DavidsonStep) -> None:
+        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
+
+    return solve(
+        setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
+        penalty=asked.penalty, start=request.start if rank.is_first else [],
+        checkpoint=checkpoint_of(options), resume=options.resume, progress=heard, backend=setup.backend,
+        mixed_precision=asked.is_mixed,
+    )  # fmt: skip
+
+
+def _grow(
+    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, chosen: ChosenDevice
+) -> Grown:
+    """A list that grows, and its states. Solves and selections get half of the memory each."""
+    assert asked.grow is not None
+    start = None
+    if request.space is not None:
+        assert isinstance(request.space.basis, DeterminantList)
+        start = request.space.basis
+    problem = GrowthProblem(
+        request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start
+    )
+    solve_bytes = select_bytes = rank.memory_bytes / 2
+    if rank.device.name == "gpu":
+        solve_bytes = rank.memory_bytes
+        select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))
+    growing = GrowingList(
+        problem, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
+    )
+    path = checkpoint_of(options)
+    store = None if path is None else GrowthCheckpoint(path, problem.identity)
+    return growing.grow(store, options.resume)
 
 
 def _hand_over(
-    request: _Request,
-    asked: _Solve,
-    options: JobOptions,
-    setup: SolveSetup[FermionHamiltonian],
-    solution: Solution,
-    measured: dict[str, Any],
-) -> Diagonalization:
+    integrals: Integrals, space: Space, asked: _Solve, options: JobOptions,
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any],
+    growth: dict[str, Any] | None,
+) -> Diagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
-    hamiltonian, integrals = setup.hamiltonian, request.integrals
-    states = solution.states
+    hamiltonian, states = setup.hamiltonian, solution.states
     matrices = consistent_densities(hamiltonian, integrals, states, solution) if asked.rdm else ()
-    counts = [occupations(hamiltonian, state) for state in states]
-    irreps = request.space.irreps
-    report = {
-        "format": FORMAT, "version": VERSION, "converged": solution.converged,
-        "energies_hartree": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
-        "spin_square": [spin_square(hamiltonian, state) for state in states],
-        "symmetry": [None if irreps is None else state_irrep(state, irreps) for state in states],
-        "occupations": {
-            "alpha": [pair[0].tolist() for pair in counts], "beta": [pair[1].tolist() for pair in counts],
-        },
-        "space": {
-            "shape": list(hamiltonian.shape), "orbitals": integrals.n_orbitals,
-            "electrons": [integrals.n_alpha, integrals.n_beta],
-            "orbitals_shared": integrals.has_common_orbitals, "kind": integrals.kind,
-            "pairs_contributing": setup.pairs_contributing,
-            "left_out": request.space.left_out,
-        },
-        "measured": {
-            "steps": solution.steps, "multiplications": solution.multiplications,
-            "early_multiplications": solution.early_multiplications, **measured,
-            "orthogonality": solution.orthogonality,
-        },
-        "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
-        "device": setup.device, "gathers": setup.gathers,
-        "environment": environment(),
-    }  # fmt: skip
-    basis = request.space.basis
-    order = basis.given if isinstance(basis, DeterminantList) else None
-    result = Diagonalization(solution, order, matrices, report)
+    report = solve_report(setup, solution, space, integrals, measured)
+    if growth is not None:
+        report["growth"] = growth
+    basis = space.basis
+    listed = basis if isinstance(basis, DeterminantList) else None
+    order = None if listed is None else listed.given
+    result = Diagonalization(solution, order, matrices, report, None if growth is None else listed)
     if asked.natural is not None:
         write_natural(asked.natural, integrals, matrices or tuple(densities(hamiltonian, x) for x in states))
     if asked.carry is not None:
@@ -330,11 +369,27 @@ def _hand_over(
     return result
 
 
-def _check_values(criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None) -> None:
-    given = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
-    for name, value, kind in given:
+def _check_values(
+    criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None, grow: Growth | None
+) -> None:
+    named = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
+    for name, value, kind in (*named, ("grow", grow, Growth)):
         if value is not None and not isinstance(value, kind):
             raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
+
+
+def _check_growth(asked: _Solve) -> None:
+    """Refuse what does not go with a list that grows."""
+    refused = (
+        ("--alpha", asked.alpha is not None or asked.beta is not None, "start from --determinants"),
+        ("--spin", asked.penalty is not None, "choose a spin by MS2 of the FCIDUMP"),
+        ("--start", len(str(asked.start) if isinstance(asked.start, Path) else asked.start) > 0,
+         "start from --determinants"),
+        ("--precision", asked.is_mixed, "leave it out, since lists have fp64 alone"),
+    )  # fmt: skip
+    for name, is_there, remedy in refused:
+        if is_there:
+            raise InputError(name, "does not go with --grow", remedy)
 
 
 def _check_outputs(asked: _Solve, target: Path | None) -> None:
@@ -349,6 +404,7 @@ def _check_outputs(asked: _Solve, target: Path | None) -> None:
         if target.suffix != ".npz":
             raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
         outputs += [target, target.with_suffix(".json")]
+        outputs += [] if asked.grow is None else [determinants_file(target)]
     for output in outputs:
         check_writable(output, *inputs)
 

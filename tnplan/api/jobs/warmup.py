@@ -158,6 +158,19 @@ def _diagonalize(precision: str, device: str) -> None:
     diagonalize(integrals, [0b0011, 0b0101, 0b1001, 0b0110], rdm=True, precision=precision, device=device)
 
 
+def _grow() -> None:
+    from tnplan.api.jobs.diagonalize import diagonalize
+    from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.selected_ci.growth import Growth
+
+    random = np.random.default_rng(0)
+    one, two = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))
+    for phase in (1, 1j):
+        half = phase * np.triu(one, 1)
+        integrals = from_arrays(half + half.conj().T, two, 2, 2)
+        diagonalize(integrals, grow=Growth((1e-3,)), device="cpu")
+
+
 def _diagonalize_qubits(device: str) -> None:
     from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits
 
@@ -197,6 +210,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
+    parts["selection of determinants"] = _grow
     parts["qubit Hamiltonians"] = partial(_diagonalize_qubits, "cpu")
     for label, module, function in (
         ("annealing of paths", MOVES, "of_moves"),

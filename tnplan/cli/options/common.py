@@ -84,6 +84,23 @@ class QubitsType(click.ParamType):
         return tuple(map(int, str(value).split(",")))
 
 
+class ThresholdsType(click.ParamType):
+    """Numbers, separated by commas: `1e-3,5e-4`."""
+
+    name = "E,E,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """The numbers, in the order given."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(map(float, str(value).split(",")))
+        except ValueError:
+            self.fail(f"{value!r} holds no numbers; write them with commas, such as 1e-3,5e-4")
+
+
 class SettingType(click.ParamType):
     """The value of a parameter: `theta=0.3` or `theta=pi/4`."""
 
@@ -119,6 +136,7 @@ SIZE = SizeType(unlimited=True)
 SECONDS = SecondsType(0, 1e9)
 COUNT = CountType()
 QUBITS = QubitsType()
+THRESHOLDS = ThresholdsType()
 set_parameters = click.option(
     "--set", "parameters", type=SettingType(), multiple=True, callback=_settings,
     help="The value of an input of an OpenQASM 3 file, such as theta=0.3 or theta=pi/4."

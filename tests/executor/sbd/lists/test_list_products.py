@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from tests.oracles.spin_orbitals import matrix_of_spins
 from tests.support.engines.sbd import every_string, reference_matrix
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.engines.sbd_lists import SPREAD, as_list, random_list, spread
+from tests.support.kernels.emulator import has_compiler, needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -36,31 +35,23 @@ CASES = {
 }
 
 
-def emulated(n_orbitals: int, folder: Path, **changed: int) -> Any:
+def emulated(n_orbitals: int, **changed: int) -> Any:
     pytest.importorskip("cupy", reason="needs CuPy")
     from tests.support.kernels.list_emulator import EmulatedList
 
-    return EmulatedList(n_orbitals, folder, **changed)
+    return EmulatedList(n_orbitals, **changed)
 
 
-def on_gpu(n_orbitals: int, folder: Path, **changed: int) -> Any:
+def on_gpu(n_orbitals: int, **changed: int) -> Any:
     from tnplan.executor.sbd.cuda.list_steps import CupyList
 
     return CupyList(n_orbitals)
 
 
 STEPS = [
-    pytest.param(
-        emulated, id="emulated", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-    ),
+    pytest.param(emulated, id="emulated", marks=needs_compiler),
     pytest.param(on_gpu, id="gpu", marks=needs_gpus(1)),
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where emulated kernels are compiled, once for all tests."""
-    return tmp_path_factory.mktemp("lists")
 
 
 @pytest.fixture(params=CASES)
@@ -135,11 +126,11 @@ def test_each_array_is_put_once_and_none_in_place_of_another() -> None:
 @pytest.mark.parametrize("make", STEPS)
 @pytest.mark.parametrize(("chunk", "rows"), [(1024, 64), (32, 3)])
 def test_kernels_equal_the_reference(
-    make: Any, chunk: int, rows: int, case: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+    make: Any, chunk: int, rows: int, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks_module, "ROWS", rows)
     integrals, basis, matrix = case
-    steps = make(integrals.n_orbitals, folder, CHUNK=chunk, ROWS=rows)
+    steps = make(integrals.n_orbitals, CHUNK=chunk, ROWS=rows)
     h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0)
     made = BatchedList(h, steps)
     x = np.random.default_rng(0).standard_normal(len(basis))
@@ -155,7 +146,7 @@ def test_kernels_equal_the_reference(
 
 
 @pytest.mark.parametrize(("kind", "orbitals"), [*product(KINDS, ORBITALS)])
-def test_integrals_of_every_kind(kind: str, orbitals: str, folder: Path) -> None:
+def test_integrals_of_every_kind(kind: str, orbitals: str) -> None:
     bodies = random_bodies(kind, orbitals, 4, 11)
     integrals = integrals_of(bodies, kind, (2, 2))
     every = [*product(every_string(4, 2), every_string(4, 2))]
@@ -178,14 +169,14 @@ def test_integrals_of_every_kind(kind: str, orbitals: str, folder: Path) -> None
     if integrals.is_complex:
         with pytest.raises(ValueError, match="on CPUs alone"):
             BatchedList(again, NO_STEPS)
-    elif shutil.which("g++") is not None:
+    elif has_compiler():
         y = np.zeros(25)
-        BatchedList(again, emulated(4, folder)).add_rows(None, x, x, y, False)
+        BatchedList(again, emulated(4)).add_rows(None, x, x, y, False)
         np.testing.assert_allclose(y, matrix @ x, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", STEPS)
-def test_orbitals_at_both_ends_of_words(make: Any, folder: Path) -> None:
+def test_orbitals_at_both_ends_of_words(make: Any) -> None:
     integrals, determinants = random_list(9, (4, 3), (40, 40), 300)
     small = ListHamiltonian(integrals, as_list(determinants, 9))
     many = spread(integrals, SPREAD)
@@ -197,7 +188,7 @@ def test_orbitals_at_both_ends_of_words(make: Any, folder: Path) -> None:
     np.testing.assert_allclose(
         large.apply_spin_square(x[order]), small.apply_spin_square(x)[order], atol=1e-12
     )
-    steps = make(many.n_orbitals, folder)
+    steps = make(many.n_orbitals)
     made, y, spins = BatchedList(large, steps), steps.put(np.zeros(300)), steps.put(np.zeros(300))
     state = steps.put(x[order])
     made.add_rows(None, state, state, y, False)
@@ -209,21 +200,19 @@ def test_orbitals_at_both_ends_of_words(make: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("way", ["kept", "again", "emulated"])
-def test_ranks_give_the_product(size: int, way: str, folder: Path) -> None:
+@pytest.mark.parametrize("way", ["kept", "again", pytest.param("emulated", marks=needs_compiler)])
+def test_ranks_give_the_product(size: int, way: str) -> None:
     integrals, determinants = random_list(7, (3, 3), (30, 20), 120)
     basis = as_list(determinants, 7)
     whole = ListHamiltonian(integrals, basis, threads=1)
     x = np.random.default_rng(0).standard_normal(120)
     room_bytes = np.inf if way == "kept" else 0
-    if way == "emulated" and shutil.which("g++") is None:
-        pytest.skip("needs g++")
 
     def work(ranks: Communicator) -> Any:
         h = ListHamiltonian(
             integrals, basis, threads=1, room_bytes=room_bytes, rank_of=(ranks.rank, ranks.size)
         )
-        rows: Any = BatchedList(h, emulated(7, folder)) if way == "emulated" else h
+        rows: Any = BatchedList(h, emulated(7)) if way == "emulated" else h
         operator = DistributedHamiltonian(rows, h.partition, ranks)
         part = x[slice(*h.rows)].copy()
         return operator.apply(part, 0), operator.apply_spin_square(part), h.pairs_contributing

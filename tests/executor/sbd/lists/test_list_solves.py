@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.support.engines.sbd import (
     string_set,
 )
 from tests.support.engines.sbd_lists import as_list, random_list
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.executor.device.comm.threads import run_ranks
@@ -115,8 +115,8 @@ def test_ranks_find_the_states(size: int, spin: float | None) -> None:
     np.testing.assert_allclose(again.energies, found.energies, atol=1e-9)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_emulated_kernels_find_a_state_of_a_spin(tmp_path: Path) -> None:
+@needs_compiler
+def test_emulated_kernels_find_a_state_of_a_spin() -> None:
     pytest.importorskip("cupy", reason="needs CuPy")
     from tests.support.kernels.list_emulator import EmulatedList
 
@@ -127,7 +127,7 @@ def test_emulated_kernels_find_a_state_of_a_spin(tmp_path: Path) -> None:
 
     def work(ranks: Communicator) -> Any:
         h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0, rank_of=(ranks.rank, ranks.size))
-        rows = BatchedList(h, EmulatedList(4, tmp_path))
+        rows = BatchedList(h, EmulatedList(4))
         backend = DistributedVectors(h, ranks, lambda dtype: rows)
         return solve(h, integrals, criteria=loose, penalty=SpinPenalty(1, 3.0), backend=backend)
 

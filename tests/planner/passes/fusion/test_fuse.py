@@ -15,9 +15,10 @@ import pytest
 from tests.support.contraction.executor import contract_pairwise, lattice
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
+from tests.support.effort import in_turn
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
-from tests.support.slow import slow_but
+from tests.support.slow import slow_after, slow_but
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -36,9 +37,9 @@ from tnplan.planner.schedule.schedule import VERSION, Contract, Fused, Schedule
 from tnplan.reporting import json_documents as documents
 from tnplan.reporting import tables
 
-PATHS = ROOT / "paths"
+CIRCUITS = sorted((ROOT / "paths").glob("*_n*.json"))
 QUICK = ("sycamore_n53_m10_b2", "sycamore_n53_m14_b32", "zuchongzhi_n60_m24_b32_time")
-BATCHES = 10
+BATCHES, QUICK_BATCHES = 10, 5
 PER_BATCH = 12
 CAPACITY = 4096
 
@@ -106,7 +107,7 @@ def test_a_chain_without_a_tile_is_refused() -> None:
         NumpyDevice().bind_fused(shape, np.zeros(9), [np.zeros(3)], np.zeros(3), 4096)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", slow_after(QUICK_BATCHES, range(BATCHES)))
 def test_fused_schedules_agree_with_einsum(batch: int) -> None:
     lengths: Counter[int] = Counter()
     spread = 0
@@ -202,12 +203,12 @@ def test_a_stem_is_fused_and_takes_less_time_and_memory() -> None:
         assert chain.steps == tuple(range(chain.steps[0], chain.steps[-1] + 1))
 
 
-@pytest.mark.parametrize("source", slow_but(QUICK, sorted(PATHS.glob("*_n*.json"))))
+@pytest.mark.parametrize("source", slow_but(QUICK, CIRCUITS))
 def test_real_paths_with_chains_do_the_predicted_work(source: Path) -> None:
     path = read_any(source)[0]
     profile = replace(load_profile("h200-nvlink"), exchange_bytes=1 << 62)  # petabytes in few rounds
     planner = Planner(path, profile, inf)
-    for ranks in (1, 4, 64):
+    for ranks in in_turn((1, 4, 64), CIRCUITS.index(source)):
         schedule = planner.plan(ranks)
         fused, total = (
             sum(step.predicted_s for step in schedule.steps if wanted(step))

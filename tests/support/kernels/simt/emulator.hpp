@@ -3,11 +3,13 @@
 // Blocks run one after another in the order of their numbers; the threads of a block take turns and meet at
 // barriers and warp operations, all of which need every thread of the warp. Arithmetic is that of the CPU.
 
+#undef _FORTIFY_SOURCE  // its longjmp refuses to go to another stack
+
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <ucontext.h>
 #include <vector>
 
@@ -16,9 +18,10 @@
 #define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-struct Index {
+struct uint3 {
     unsigned x, y, z;
 };
 
@@ -26,25 +29,63 @@ struct __align__(16) uint4 {
     unsigned x, y, z, w;
 };
 
+struct __align__(8) float2 {
+    float x, y;
+};
+
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
+
+struct __align__(16) double2 {
+    double x, y;
+};
+
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static void __stwb(uint4* into, uint4 value) { *into = value; }
 
-static Index threadIdx, blockIdx, blockDim, gridDim;
+static uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-static const unsigned STACK_BYTES = 1 << 16;
-static ucontext_t scheduler;
-static std::vector<ucontext_t> fibers;
-static std::vector<bool> ended;
-static std::function<void()> body;
+// A fiber is made once and runs one thread after another; it goes to others by longjmp, which calls no kernel
+// of the operating system as swapcontext does.
+struct Fiber {
+    static const unsigned STACK_BYTES = 1 << 16;
+    char* stack;
+    jmp_buf place;
+    bool ended;
+};
+
+struct Lanes {
+    uint64_t values[32];
+};
+
+static jmp_buf caller;
+static std::vector<Fiber> fibers;
+static void (*body)();
+static unsigned threads_left;
 static std::vector<uint64_t> warp_arrivals, warp_turns, block_turns;
 static uint64_t block_arrivals;
 static uint64_t said[2];
-static std::vector<std::vector<uint64_t>> deposits[2];
+static std::vector<Lanes> deposits[2];
+
+static void go_to(unsigned thread)
+{
+    threadIdx.x = thread;
+    _longjmp(fibers[thread].place, 1);
+}
+
+// Goes to the next thread that has not ended.
+static void go_on()
+{
+    unsigned thread = threadIdx.x;
+    do thread = thread + 1 < blockDim.x ? thread + 1 : 0;
+    while (fibers[thread].ended);
+    go_to(thread);
+}
 
 static void wait_in_turn()
 {
-    const unsigned thread = threadIdx.x;
-    swapcontext(&fibers[thread], &scheduler);
+    if (!_setjmp(fibers[threadIdx.x].place)) go_on();
 }
 
 static void __syncthreads()
@@ -64,11 +105,11 @@ static int __syncthreads_or(int value)
 }
 
 // Every lane gives a value and gets those of all; they stay until the next operation but one.
-static const std::vector<uint64_t>& exchange(uint64_t value)
+static const Lanes& exchange(uint64_t value)
 {
     const unsigned thread = threadIdx.x, warp = thread / 32;
     const uint64_t turn = warp_turns[thread]++;
-    deposits[turn & 1][warp][thread % 32] = value;
+    deposits[turn & 1][warp].values[thread % 32] = value;
     ++warp_arrivals[warp];
     while (warp_arrivals[warp] < 32 * (turn + 1)) wait_in_turn();
     return deposits[turn & 1][warp];
@@ -81,51 +122,51 @@ static void __threadfence_system() {}
 static unsigned __ballot_sync(unsigned, bool value)
 {
     unsigned word = 0;
-    const auto& all = exchange(value);
-    for (unsigned lane = 0; lane < 32; ++lane) word |= (unsigned)all[lane] << lane;
+    const Lanes& all = exchange(value);
+    for (unsigned lane = 0; lane < 32; ++lane) word |= (unsigned)all.values[lane] << lane;
     return word;
 }
 
 static bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
 
-template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value)[lane % 32]; }
+template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { return (T)exchange(value).values[lane % 32]; }
 
 template <typename T> static T __shfl_xor_sync(unsigned, T value, unsigned bits)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane ^ bits];
+    return (T)exchange(value).values[lane ^ bits];
 }
 
 template <typename T> static T __shfl_up_sync(unsigned, T value, unsigned step)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane >= step ? lane - step : lane];
+    return (T)exchange(value).values[lane >= step ? lane - step : lane];
 }
 
 template <typename T> static T __shfl_down_sync(unsigned, T value, unsigned step)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value)[lane + step < 32 ? lane + step : lane];
+    return (T)exchange(value).values[lane + step < 32 ? lane + step : lane];
 }
 
 static unsigned __reduce_or_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all |= (unsigned)one;
+    for (uint64_t one : exchange(value).values) all |= (unsigned)one;
     return all;
 }
 
 static unsigned __reduce_add_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all += (unsigned)one;
+    for (uint64_t one : exchange(value).values) all += (unsigned)one;
     return all;
 }
 
 static unsigned __reduce_max_sync(unsigned, unsigned value)
 {
     unsigned all = 0;
-    for (uint64_t one : exchange(value)) all = one > all ? (unsigned)one : all;
+    for (uint64_t one : exchange(value).values) all = one > all ? (unsigned)one : all;
     return all;
 }
 
@@ -145,6 +186,9 @@ template <typename T> static T atomicMax(T* place, T value)
 
 
 static int __popc(unsigned word) { return __builtin_popcount(word); }
+static int __popcll(unsigned long long word) { return __builtin_popcountll(word); }
+static int __ffs(int word) { return __builtin_ffs(word); }
+static int __ffsll(long long word) { return __builtin_ffsll(word); }
 static int __clz(unsigned word) { return word ? __builtin_clz(word) : 32; }
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned count)
@@ -184,44 +228,57 @@ static unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 static float __uint_as_float(unsigned bits) { return same_bits<float>(bits); }
 static long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 static double __longlong_as_double(long long bits) { return same_bits<double>(bits); }
-
-static void enter()
+static int __double2hiint(double x) { return (int)(same_bits<uint64_t>(x) >> 32); }
+static int __double2loint(double x) { return (int)same_bits<uint64_t>(x); }
+static double __hiloint2double(int high, int low)
 {
-    const unsigned thread = threadIdx.x;
-    body();
-    ended[thread] = true;
-    swapcontext(&fibers[thread], &scheduler);
+    return same_bits<double>((uint64_t)(unsigned)high << 32 | (unsigned)low);
 }
 
-static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, std::function<void()> kernel)
+template <typename T> static T __ldcg(const T* from) { return *from; }
+template <typename T> static T __ldg(const T* from) { return *from; }
+template <typename T> static void __stcg(T* to, T value) { *to = value; }
+
+// What a fiber does: a thread of a block, and again one of the next block.
+static void live()
 {
-    body = kernel;
+    for (;;) {
+        if (!_setjmp(fibers[threadIdx.x].place)) threads_left ? go_on() : _longjmp(caller, 1);
+        body();
+        fibers[threadIdx.x].ended = true;
+        --threads_left;
+    }
+}
+
+static void make_fiber()
+{
+    threadIdx = {(unsigned)fibers.size(), 0, 0};
+    fibers.push_back({(char*)malloc(Fiber::STACK_BYTES)});
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fibers.back().stack;
+    context.uc_stack.ss_size = Fiber::STACK_BYTES;
+    makecontext(&context, live, 0);
+    if (!_setjmp(caller)) setcontext(&context);
+}
+
+template <typename Kernel> static void run(unsigned blocks_x, unsigned blocks_y, unsigned threads, Kernel kernel)
+{
+    static Kernel* current;
+    current = &kernel;
+    body = [] { (*current)(); };
     gridDim = {blocks_x, blocks_y, 1};
     blockDim = {threads, 1, 1};
-    std::vector<char> stacks((size_t)threads * STACK_BYTES);
-    for (auto& half : deposits) half.assign(threads / 32, std::vector<uint64_t>(32));
+    while (fibers.size() < threads) make_fiber();
+    for (auto& half : deposits) half.resize(threads / 32);
     for (unsigned block = 0; block < blocks_x * blocks_y; ++block) {
         blockIdx = {block % blocks_x, block / blocks_x, 0};
-        fibers.assign(threads, {});
-        ended.assign(threads, false);
         warp_arrivals.assign(threads / 32, 0);
         warp_turns.assign(threads, 0);
         block_turns.assign(threads, 0);
         block_arrivals = said[0] = said[1] = 0;
-        for (unsigned thread = 0; thread < threads; ++thread) {
-            getcontext(&fibers[thread]);
-            fibers[thread].uc_stack.ss_sp = stacks.data() + (size_t)thread * STACK_BYTES;
-            fibers[thread].uc_stack.ss_size = STACK_BYTES;
-            makecontext(&fibers[thread], enter, 0);
-        }
-        for (unsigned left = threads; left;) {
-            left = 0;
-            for (unsigned thread = 0; thread < threads; ++thread) {
-                if (ended[thread]) continue;
-                threadIdx = {thread, 0, 0};
-                swapcontext(&scheduler, &fibers[thread]);
-                left += !ended[thread];
-            }
-        }
+        for (unsigned thread = 0; thread < threads; ++thread) fibers[thread].ended = false;
+        threads_left = threads;
+        if (!_setjmp(caller)) go_to(0);
     }
 }

@@ -1,0 +1,1 @@
+"""Selected configuration interaction: a list of determinants that grows by the Hamiltonian's elements."""

@@ -1,0 +1,129 @@
+"""What a list of determinants couples to: determinants to select, and the energy that the others add.
+
+Knows keys of determinants, tables of excitations and parts; nothing of solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+
+from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
+from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
+from tnplan.executor.sbd.selected_ci.parts import Visit, Workers, by_parts, known_table
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Determinants outside of a list: keys [determinant, word], alpha's words before beta's, rising.
+
+    `sizes` are the largest |H_ai c_i| of each.
+    """
+
+    keys: Array
+    sizes: Array
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def of_irrep(self, irrep: int, labels: Sequence[int]) -> Candidates:
+        """Those of an irreducible representation, from 1; `labels` are those of orbitals."""
+        bits = unpacked_keys(self.keys, len(labels))
+        labels_of = np.where(bits, np.array(labels) - 1, 0)
+        fits = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
+        return Candidates(self.keys[fits], self.sizes[fits])
+
+    def largest(self, count: int) -> Candidates:
+        """The `count` of largest sizes; of equal ones those whose keys come first."""
+        chosen = np.sort(np.argsort(-self.sizes, kind="stable")[:count])
+        return Candidates(self.keys[chosen], self.sizes[chosen])
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A second-order correction in Hartree, and of how many determinants outside the list it is."""
+
+    energy: float
+    determinants: int
+
+
+def member_keys(basis: DeterminantList) -> Array:
+    """The keys of a list: uint64 [determinant, word]."""
+    words = basis.alpha_strings.words[basis.alpha], basis.beta_strings.words[basis.beta]
+    return np.ascontiguousarray(np.concatenate(words, 1))
+
+
+def unpacked_keys(keys: Array, n_orbitals: int) -> Array:
+    """What determinants fill: bool [determinant, spin, orbital]."""
+    bits = np.unpackbits(np.ascontiguousarray(keys, "<u8").view(np.uint8), axis=1, bitorder="little")
+    return bits.reshape(len(keys), 2, 32 * keys.shape[1])[:, :, :n_orbitals].astype(bool)
+
+
+def from_keys(keys: Array, n_orbitals: int) -> DeterminantList:
+    """The list of distinct determinants; `given` are their numbers in `keys`."""
+    bits = unpacked_keys(keys, n_orbitals)
+    return from_bits(bits[:, 0], bits[:, 1])
+
+
+def with_keys(basis: DeterminantList, keys: Array) -> DeterminantList:
+    """The list with more determinants; `given` numbers those of the list first."""
+    return from_keys(np.concatenate([member_keys(basis), keys]), basis.alpha_strings.n_orbitals)
+
+
+def select(
+    basis: DeterminantList, weights: Array, epsilon: float, tables: ExcitationTables, workers: Workers
+) -> Candidates:
+    """All determinants a outside the list with |H_ai weights[i]| > epsilon for some i in it; collective.
+
+    Equation 4 of Holmes, Tubman and Umrigar (2016). `weights` are real, largest over the states.
+    """
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    members = member_keys(basis)
+    known = known_table(members, tables)
+
+    def chosen(keys: Array, values: Array, count: int) -> tuple[Array, Array]:
+        slots = np.empty(count, np.int64)
+        slots = slots[: kernel.outside(keys, known, tables.words, slots)]
+        return keys[slots], np.abs(values[slots])
+
+    found = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), workers, chosen)
+    keys, sizes = (np.concatenate([part[side] for part in found]) for side in (0, 1))
+    order = np.lexsort(keys.T)
+    return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
+
+
+def second_order(
+    basis: DeterminantList, state: Array, energy: float, epsilon: float, tables: ExcitationTables,
+    workers: Workers,
+) -> Correction:  # fmt: skip
+    """Epstein and Nesbet's second-order correction of a state of a list, from outside it; collective.
+
+    The sum over a of (sum over i of H_ai c_i)^2 / (E - H_aa), the inner one over terms above epsilon alone
+    (equation 9 of Holmes, Tubman and Umrigar, 2016). `energy` is E without the core's.
+    """
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    members = member_keys(basis)
+    known = known_table(members, tables)
+
+    def scratch() -> kernel.SourceDeterminant:
+        return kernel.empty_source(tables.words.shape[1], members.shape[1])
+
+    def summed(keys: Array, values: Array, count: int) -> tuple[float, int]:
+        total, outside = kernel.correction(keys, values, known, float(energy), tables, scratch())
+        return float(total), int(outside)
+
+    found = by_parts(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
+    total = fsum(part[0] for part in found)
+    if not np.isfinite(total):
+        raise InputError(
+            "second-order correction", "is not finite: a determinant outside the list has the state's energy",
+            "select more determinants, with a smaller epsilon",
+        )  # fmt: skip
+    return Correction(total, sum(part[1] for part in found))

@@ -1,0 +1,315 @@
+"""The numba kernels that visit what a list of determinants couples to, and keep it in a hash table.
+
+Imported lazily (numba loads slowly). A key is a determinant's alpha words, then its beta words. A table of
+2^k slots holds keys [slot, word], all zero where the slot is free, and a value of each. A determinant's first
+slot is its hash modulo 2^k; the slots after it follow. The highest bits of the hash say which part of all
+determinants it belongs to, so that parts are made one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
+
+SUM, LARGEST = 0, 1
+"""What is kept of the terms H_ai c_i of a determinant: their sum, or the one of largest magnitude."""
+FULLEST = 0.6
+"""The share of a table's slots that are filled at most."""
+
+
+class SourceDeterminant(NamedTuple):
+    """A determinant that excitations lead from: its key, and by spin what it fills.
+
+    filled [spin, orbital]; orbitals [spin, number] are counts[spin] filled ones; below [spin, orbital] counts
+    those below an orbital.
+    """
+
+    key: Any
+    filled: Any
+    orbitals: Any
+    counts: Any
+    below: Any
+
+
+def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
+    """Scratch for one thread."""
+    return SourceDeterminant(
+        np.zeros(n_key_words, np.uint64), np.zeros((2, n_orbitals), np.bool_),
+        np.zeros((2, n_orbitals), np.int64), np.zeros(2, np.int64), np.zeros((2, n_orbitals), np.int64),
+    )  # fmt: skip
+
+
+@jit
+def hash_of(key: Any, words: Any) -> Any:
+    """The hash of a determinant."""
+    found, n_words = np.uint64(0), key.size // 2
+    for spin in range(2):
+        for w in range(n_words):
+            word = key[spin * n_words + w]
+            while word:
+                low = word & (~word + ONE)
+                found ^= words[spin, w * 64 + count_bits(low - ONE)]
+                word ^= low
+    return found
+
+
+@inline
+def is_free(keys: Any, slot: int) -> bool:
+    """Whether a slot holds no determinant."""
+    found = np.uint64(0)
+    for w in range(keys.shape[1]):
+        found |= keys[slot, w]
+    return found == 0
+
+
+@jit
+def find(keys: Any, key: Any, found: Any) -> Any:
+    """The slot of a key of that hash; where it is missing, -1 minus the free slot that it would take."""
+    mask = np.uint64(len(keys) - 1)
+    slot = np.int64(found & mask)
+    while True:
+        any_bits, other_bits = np.uint64(0), np.uint64(0)
+        for w in range(key.size):
+            any_bits |= keys[slot, w]
+            other_bits |= keys[slot, w] ^ key[w]
+        if other_bits == 0:
+            return slot
+        if any_bits == 0:
+            return -1 - slot
+        slot = np.int64(np.uint64(slot + 1) & mask)
+
+
+@inline
+def turn(key: Any, first: int, p: int) -> None:
+    """Fill or free orbital p of the spin whose words begin at `first`."""
+    key[first + p // 64] ^= ONE << np.uint64(p % 64)
+
+
+@inline
+def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
+    """The sign of moving an electron of a spin past those between the two orbitals: +1 or -1."""
+    low, high = min(create, destroy), max(create, destroy)
+    return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
+
+
+@jit
+def put(keys: Any, values: Any, key: Any, found: Any, term: Any, mode: int) -> int:
+    """Take in a term; 1 where its determinant is new."""
+    slot = find(keys, key, found)
+    if slot < 0:
+        slot = -1 - slot
+        for w in range(key.size):
+            keys[slot, w] = key[w]
+        values[slot] = term
+        return 1
+    if mode == SUM:
+        values[slot] += term
+    elif abs(term) > abs(values[slot]):
+        values[slot] = term
+    return 0
+
+
+@jit
+def move_all(keys: Any, values: Any, words: Any, larger: Any, moved: Any) -> None:
+    """Put all of a table into a larger one, which is empty."""
+    for slot in range(len(keys)):
+        if not is_free(keys, slot):
+            to = -1 - find(larger, keys[slot], hash_of(keys[slot], words))
+            for w in range(keys.shape[1]):
+                larger[to, w] = keys[slot, w]
+            moved[to] = values[slot]
+
+
+@jit
+def set_source(source: Any, member: Any) -> None:
+    """Write down what a determinant fills."""
+    n_words = member.size // 2
+    for w in range(member.size):
+        source.key[w] = member[w]
+    for spin in range(2):
+        count = 0
+        for p in range(source.filled.shape[1]):
+            source.below[spin, p] = count
+            here = (member[spin * n_words + p // 64] >> np.uint64(p % 64)) & ONE != 0
+            source.filled[spin, p] = here
+            if here:
+                source.orbitals[spin, count] = p
+                count += 1
+        source.counts[spin] = count
+
+
+@jit
+def add_singles(
+    source: Any, spin: int, k: int, weight: Any, own_hash: Any, wanted: Any, excitations: Any, words: Any,
+    keys: Any, values: Any,
+) -> int:  # fmt: skip
+    """Take in the single excitations of the k-th electron of a spin whose terms are above the threshold.
+
+    How many determinants are new. `wanted` is that of `collect`.
+    """
+    part, shift, mode, limit = wanted
+    key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0
+    q = source.orbitals[spin, k]
+    for p in range(n):
+        found = own_hash ^ words[spin, q] ^ words[spin, p]
+        if source.filled[spin, p] or found >> shift != part:
+            continue
+        element = excitations.one[p, q]
+        for j in range(source.counts[spin]):
+            element += excitations.same[p, q, source.orbitals[spin, j]]
+        for j in range(source.counts[1 - spin]):
+            element += excitations.other[p, q, source.orbitals[1 - spin, j]]
+        if abs(element) > limit:
+            turn(key, first, q)
+            turn(key, first, p)
+            term = element * (weight * move_sign(source, spin, p, q))
+            count += put(keys, values, key, found, term, mode)
+            turn(key, first, q)
+            turn(key, first, p)
+    return count
+
+
+@jit
+def add_doubles(
+    source: Any, spin1: int, spin2: int, q1: int, q2: int, weight: Any, own_hash: Any, wanted: Any,
+    doubles: Any, words: Any, keys: Any, values: Any,
+) -> int:  # fmt: skip
+    """Take in the double excitations from q1 and q2 whose terms are above the threshold.
+
+    Elements below it are not visited. How many determinants are new.
+    """
+    part, shift, mode, limit = wanted
+    key, n, n_words, count = source.key, words.shape[1], source.key.size // 2, 0
+    first, second = spin1 * n_words, spin2 * n_words
+    base = own_hash ^ words[spin1, q1] ^ words[spin2, q2]
+    for e in range(doubles.start[q1 * n + q2], doubles.start[q1 * n + q2 + 1]):
+        element = doubles.value[e]
+        if not abs(element) > limit:
+            break
+        p1, p2 = np.int64(doubles.create[e, 0]), np.int64(doubles.create[e, 1])
+        found = base ^ words[spin1, p1] ^ words[spin2, p2]
+        if found >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
+            continue
+        sign = move_sign(source, spin1, p1, q1) * move_sign(source, spin2, p2, q2)
+        if spin1 == spin2:
+            # The first electron's move changes how many the second one passes.
+            crossed = ((p1 > p2) != (p1 > q2)) != ((q1 > p2) != (q1 > q2))
+            sign *= 1 - 2 * crossed
+        turn(key, first, q1)
+        turn(key, first, p1)
+        turn(key, second, q2)
+        turn(key, second, p2)
+        count += put(keys, values, key, found, element * (weight * sign), mode)
+        turn(key, first, q1)
+        turn(key, first, p1)
+        turn(key, second, q2)
+        turn(key, second, p2)
+    return count
+
+
+@jit
+def collect(
+    part: int, bits: int, mode: int, epsilon: float, members: Any, weights: Any, tables: Any, keys: Any,
+    values: Any, count: int, cursor: Any, source: Any,
+) -> int:  # fmt: skip
+    """Determinants of one of 2^bits parts that couple to members i by |H_ai weights[i]| > epsilon.
+
+    They go into a table that holds `count` of them; how many it holds then. The members are not left out.
+    Goes on at `cursor`: a member, and how many of its steps are done, each the singles of an electron or the
+    doubles of two. Where the table has no room for a step, it ends with the cursor there. `source` is
+    scratch.
+    """
+    words, most = tables.words, np.int64(FULLEST * len(keys))
+    n = words.shape[1]
+    for i in range(cursor[0], len(members)):
+        weight, step = weights[i], 0
+        if abs(weight) == 0.0:
+            continue
+        set_source(source, members[i])
+        own_hash = hash_of(members[i], words)
+        wanted = np.uint64(part), np.uint64(64 - bits), mode, epsilon / abs(weight)
+        for spin in range(2):
+            excitations = tables.alpha if spin == 0 else tables.beta
+            for k in range(source.counts[spin]):
+                step += 1
+                if step > cursor[1]:
+                    if count + n > most:
+                        cursor[0], cursor[1] = i, step - 1
+                        return count
+                    count += add_singles(
+                        source, spin, k, weight, own_hash, wanted, excitations, words, keys, values
+                    )
+            for other in range(spin, 2):
+                doubles = excitations.doubles if spin == other else tables.opposite
+                for k in range(source.counts[spin]):
+                    q1 = source.orbitals[spin, k]
+                    for j in range(k + 1 if spin == other else 0, source.counts[other]):
+                        q2 = source.orbitals[other, j]
+                        step += 1
+                        if step <= cursor[1]:
+                            continue
+                        if count + doubles.start[q1 * n + q2 + 1] - doubles.start[q1 * n + q2] > most:
+                            cursor[0], cursor[1] = i, step - 1
+                            return count
+                        count += add_doubles(
+                            source, spin, other, q1, q2, weight, own_hash, wanted, doubles, words, keys,
+                            values,
+                        )  # fmt: skip
+        cursor[1] = 0
+    cursor[0] = len(members)
+    return count
+
+
+@jit
+def energy_of(source: Any, energies: Any) -> float:
+    """The energy of a determinant, without the core's."""
+    total = 0.0
+    n_alpha, n_beta = source.counts[0], source.counts[1]
+    for k in range(n_alpha):
+        p = source.orbitals[0, k]
+        total += energies.one_alpha[p]
+        for j in range(k):
+            total += energies.within_alpha[p, source.orbitals[0, j]]
+        for j in range(n_beta):
+            total += energies.between[p, source.orbitals[1, j]]
+    for k in range(n_beta):
+        p = source.orbitals[1, k]
+        total += energies.one_beta[p]
+        for j in range(k):
+            total += energies.within_beta[p, source.orbitals[1, j]]
+    return total
+
+
+@jit
+def fill_table(members: Any, words: Any, keys: Any) -> None:
+    """Put distinct members into an empty table that has room for them."""
+    for i in range(len(members)):
+        keys[-1 - find(keys, members[i], hash_of(members[i], words))] = members[i]
+
+
+@jit
+def outside(keys: Any, known: Any, words: Any, chosen: Any) -> int:
+    """The slots of a table whose determinants are not in the known table; how many there are."""
+    count = 0
+    for slot in range(len(keys)):
+        if not is_free(keys, slot) and find(known, keys[slot], hash_of(keys[slot], words)) < 0:
+            chosen[count] = slot
+            count += 1
+    return count
+
+
+@jit
+def correction(keys: Any, values: Any, known: Any, energy: float, tables: Any, source: Any) -> Any:
+    """The sum of |values|^2 / (energy - H_aa) over what is not in the known table, and how many those are."""
+    total, count = 0.0, 0
+    for slot in range(len(keys)):
+        if is_free(keys, slot) or find(known, keys[slot], hash_of(keys[slot], tables.words)) >= 0:
+            continue
+        set_source(source, keys[slot])
+        size = abs(values[slot])
+        total += size * size / (energy - energy_of(source, tables.energies))
+        count += 1
+    return total, count

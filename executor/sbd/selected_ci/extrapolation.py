@@ -1,0 +1,90 @@
+"""The energy of all determinants from those of growing lists: E against the second-order correction, to zero.
+
+Knows numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+LEAST_POINTS = 2
+LINE_POINTS = 3
+"""Points of smallest corrections that the line is laid through: over more of them curves bend."""
+PARABOLA_POINTS = 5
+"""The same for the parabola."""
+QUADRATIC_POINTS = 4
+"""Points that a parabola needs: one more than it has numbers."""
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """Energies at no correction, in Hartree.
+
+    Parameters
+    ----------
+    energy
+        By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
+    uncertainty
+        The largest of the standard error of that energy, its distance from `quadratic`, and its distance
+        from E + E2 of the smallest correction. None with two points, which tell nothing of it.
+    quadratic
+        By a parabola over the five smallest corrections with the same weights; None with fewer than four.
+    slope
+        Of the line; -1 where the correction is exact.
+    points
+        How many points the line has.
+    """
+
+    energy: float
+    uncertainty: float | None
+    quadratic: float | None
+    slope: float
+    points: int
+
+    def report(self) -> dict[str, Any]:
+        """The same as JSON holds it."""
+        names = {"energy": "energy_hartree", "uncertainty": "uncertainty_hartree"}
+        names["quadratic"] = "quadratic_hartree"
+        return {names.get(name, name): value for name, value in asdict(self).items()}
+
+
+def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
+    """The fits of the points of smallest corrections; None with fewer than two corrections that differ.
+
+    A correction of zero says that nothing is missing.
+    """
+    if len(corrections) and corrections[-1] == 0:
+        return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
+    order = np.argsort(-np.abs(corrections), kind="stable")
+    x, y = (np.array(values, float)[order] for values in (corrections, energies))
+    if len(set(x.tolist())) < LEAST_POINTS:
+        return None
+    # Differences keep their digits; the sums of large energies do not.
+    origin = y[-1]
+    line, error = _fit(x[-LINE_POINTS:], y[-LINE_POINTS:] - origin, 1)
+    distances = [error, abs(line[0] - x[-1])]
+    quadratic = None
+    if len(set(x[-PARABOLA_POINTS:].tolist())) >= QUADRATIC_POINTS:
+        quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])
+        distances.append(abs(line[0] - quadratic))
+    return Extrapolation(
+        float(origin + line[0]), float(max(distances)) if len(x) >= LINE_POINTS else None,
+        None if quadratic is None else float(origin + quadratic), float(line[1]), min(len(x), LINE_POINTS),
+    )  # fmt: skip
+
+
+def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
+    """Coefficients of a polynomial with weights 1 / x^2, the constant first, and its standard error."""
+    scale = np.abs(x).max()
+    roots = np.abs(x).min() / np.abs(x)
+    matrix = np.vander(x / scale, degree + 1, increasing=True) * roots[:, None]
+    found = np.linalg.lstsq(matrix, y * roots, rcond=None)[0]
+    error, free = 0.0, len(x) - degree - 1
+    if free > 0:
+        variance = np.sum((matrix @ found - y * roots) ** 2) / free
+        error = float(np.sqrt(variance * np.linalg.pinv(matrix.T @ matrix)[0, 0]))
+    return found / scale ** np.arange(degree + 1), error

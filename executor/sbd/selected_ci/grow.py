@@ -1,0 +1,277 @@
+"""Selected configuration interaction: select and diagonalize until the list is stable at every threshold.
+
+Heat-bath configuration interaction (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)),
+with a second-order correction of every list, and the extrapolation to none. Puts the parts together; reads
+and writes no file but the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
+from tnplan.executor.sbd.basis.determinants import DeterminantList
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import wanted_irrep
+from tnplan.executor.sbd.basis.space import Space, choose_space
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian
+from tnplan.executor.sbd.selected_ci.connections import (
+    Candidates,
+    from_keys,
+    member_keys,
+    second_order,
+    select,
+    with_keys,
+)
+from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
+from tnplan.executor.sbd.selected_ci.extrapolation import extrapolate
+from tnplan.executor.sbd.selected_ci.growth import Growth
+from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint, GrowthState
+from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.selected_ci.reference import reference_determinant
+from tnplan.executor.sbd.solver.davidson import Criteria, Solution
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
+from tnplan.executor.sbd.solver.solve import check_roots, solve
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import identity_of
+
+SETTLED = 1000
+"""From so many determinants on, the memory of one tells that of a longer list."""
+LONGER = 1.3
+"""How much more memory than now a determinant of a longer list takes, at most."""
+EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
+"""What ends a growth."""
+
+
+@dataclass(frozen=True)
+class GrowthProblem:
+    """What is asked for. `start` is the list to grow from, None for one determinant of least energy."""
+
+    integrals: Integrals
+    growth: Growth
+    criteria: Criteria
+    n_roots: int = 1
+    symmetry: int | None = None
+    start: DeterminantList | None = None
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint belongs to."""
+        start = None if self.start is None else sha256(member_keys(self.start).tobytes()).hexdigest()
+        asked_for = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
+        return identity_of([self.integrals.identity, *asked_for])
+
+
+@dataclass(frozen=True)
+class Grown:
+    """The last list with its solve, and the report of all."""
+
+    setup: SolveSetup[FermionHamiltonian]
+    solution: Solution
+    space: Space
+    report: dict[str, Any]
+
+
+class GrowingList:
+    """A list that grows, as one rank sees it; all calls are collective.
+
+    `chosen` and `memory_bytes` are those of the solves, `workers` those of the selection.
+    """
+
+    def __init__(
+        self, problem: GrowthProblem, chosen: ChosenDevice, memory_bytes: float, workers: Workers,
+        say: Callable[[int, int, str, Any], None] = lambda *step: None,
+    ) -> None:  # fmt: skip
+        self._problem, self._chosen, self._memory_bytes, self._workers = (
+            problem, chosen, memory_bytes, workers
+        )  # fmt: skip
+        self._ranks, self._say, self._series = workers.ranks, say, problem.growth.series
+        self._irrep = wanted_irrep(problem.integrals, problem.symmetry)
+        self._tables = agree(
+            self._ranks,
+            lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
+        )
+        tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
+        self._workers = replace(workers, memory_bytes=workers.memory_bytes - tables_bytes)
+        self._solved: tuple[SolveSetup[FermionHamiltonian], Solution, Space] | None = None
+
+    def grow(self, checkpoint: GrowthCheckpoint | None = None, resume: bool = False) -> Grown:
+        """Grow from the start, or from where the checkpoint is, to the end."""
+        first = self._ranks.rank == 0
+
+        def opened() -> GrowthState | None:
+            return checkpoint.read(self._problem.integrals, resume) if checkpoint and first else None
+
+        state: GrowthState | None = self._ranks.broadcast_object(agree(self._ranks, opened), 0)
+        if state is None:
+            state = GrowthState(agree(self._ranks, self._start))
+            self._solve(state, state.basis)
+        while state.place < len(self._series):
+            epsilon = self._series[state.place]
+            self._keep(state, checkpoint)
+            found = self._select(state, epsilon)
+            if len(found) > self._problem.growth.stable * len(state.basis):
+                state.ended = self._extend(state, found, epsilon)
+                if not state.ended:
+                    continue
+            self._cut(state, epsilon)
+            self._correct(state, epsilon)
+            state.place = len(self._series) if state.ended else state.place + 1
+        self._keep(state, checkpoint)
+        check_roots(self._problem.n_roots, len(state.basis), "determinants that were selected")
+        if self._solved is None:
+            self._solve(state, state.basis)
+        assert self._solved is not None
+        return Grown(*self._solved, self._report(state))
+
+    def _start(self) -> DeterminantList:
+        """The list given, or one determinant."""
+        problem = self._problem
+        if problem.start is not None:
+            return problem.start
+        return reference_determinant(problem.integrals, self._tables.energies, self._irrep)
+
+    def _keep(self, state: GrowthState, checkpoint: GrowthCheckpoint | None) -> None:
+        """Write the checkpoint on rank 0; StoppedRunError where a signal asks to stop."""
+        if checkpoint is None:
+            return
+        agree(self._ranks, lambda: checkpoint.write(state) if self._ranks.rank == 0 else None)
+        stop = max(self._ranks.gather_objects(asked()))
+        if stop:
+            raise StoppedRunError(stop)
+
+    def _select(self, state: GrowthState, epsilon: float) -> Candidates:
+        """The determinants to add at a threshold."""
+        found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+        if self._irrep is None:
+            return found
+        return found.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
+
+    def _extend(self, state: GrowthState, found: Candidates, epsilon: float) -> str:
+        """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
+        most, limit = self._most(state)
+        room = most - len(state.basis)
+        if room <= 0:
+            return limit
+        try:
+            self._iterate(state, with_keys(state.basis, found.largest(room).keys), epsilon)
+        except InputError as error:
+            if error.place != MEMORY:
+                raise
+            return MEMORY
+        return limit if len(found) > room else ""
+
+    def _cut(self, state: GrowthState, epsilon: float) -> None:
+        """At the end, keep the determinants of largest coefficients, as many as are asked for."""
+        most, is_last = self._problem.growth.determinants, state.place + 1 == len(self._series)
+        if most is None or len(state.basis) <= most or not (state.ended or is_last):
+            return
+        chosen = np.sort(np.argsort(-state.weights, kind="stable")[:most])
+        state.states = [x[chosen] for x in state.states]
+        state.ended = DETERMINANTS
+        keys = member_keys(state.basis)[chosen]
+        self._iterate(state, from_keys(keys, self._problem.integrals.n_orbitals), epsilon)
+
+    def _iterate(self, state: GrowthState, basis: DeterminantList, epsilon: float) -> None:
+        """Solve in another list, and say so."""
+        begin_s, before = perf_counter(), len(state.basis)
+        self._solve(state, basis)
+        assert self._solved is not None
+        solution, n = self._solved[1], len(state.basis)
+        state.iterations.append({
+            "epsilon": epsilon, "determinants": n, "added": n - before, "energies_hartree": state.energies,
+            "converged": solution.converged, "multiplications": solution.multiplications,
+            "time_s": perf_counter() - begin_s,
+        })  # fmt: skip
+        cut = "cut to " if n < before else ""
+        self._tell(state, f"epsilon {epsilon:.3g}: {cut}{n} determinants, energy {state.energies[0]:.10f} Ha")
+
+    def _most(self, state: GrowthState) -> tuple[int, str]:
+        """Determinants at most, and what limits them."""
+        asked_for = self._problem.growth.most
+        most, limit = (2**62, DETERMINANTS) if asked_for is None else (asked_for, DETERMINANTS)
+        n = len(state.basis)
+        if self._solved is not None and n >= SETTLED:
+            setup = self._solved[0]
+            assert isinstance(setup.hamiltonian, ListHamiltonian)
+            needed = max(self._ranks.gather_objects(setup.predicted_bytes - setup.hamiltonian.elements_bytes))
+            fitting = int(n * self._memory_bytes / (LONGER * needed))
+            if fitting < most:
+                most, limit = fitting, MEMORY
+        return most, limit
+
+    def _solve(self, state: GrowthState, basis: DeterminantList) -> None:
+        """The lowest states of a list, which holds that of the state first."""
+        problem, ranks = self._problem, self._ranks
+        self._solved = None
+        space = choose_space(problem.integrals, None, None, basis, problem.symmetry)
+        listed = space.basis
+        assert isinstance(listed, DeterminantList)
+        n_roots = min(problem.n_roots, space.size)
+        start = []
+        # Of several roots one may be of another symmetry than all states of the shorter list.
+        for old in state.states if n_roots == 1 else ():
+            longer = np.zeros(len(basis), old.dtype)
+            longer[: len(old)] = old
+            start.append(longer[listed.given])
+        setup = set_up_solve(
+            problem.integrals, listed, self._chosen, ranks, n_roots, problem.criteria, self._memory_bytes,
+            self._workers.threads,
+        )  # fmt: skip
+        solution = solve(
+            setup.hamiltonian, problem.integrals, n_roots, criteria=setup.criteria,
+            start=start if ranks.rank == 0 else [], backend=setup.backend,
+        )  # fmt: skip
+        state.states = ranks.broadcast_object(solution.states if ranks.rank == 0 else None, 0)
+        state.energies = [float(energy) for energy in solution.energies]
+        state.basis = replace(listed, given=np.arange(len(listed)))
+        self._solved = setup, solution, replace(space, basis=state.basis)
+
+    def _correct(self, state: GrowthState, epsilon: float) -> None:
+        """The second-order corrections of a list, unless it has them already."""
+        problem, n = self._problem, len(state.basis)
+        least = problem.growth.epsilon_pt2
+        if least is None or (state.points and state.points[-1]["determinants"] == n):
+            return
+        begin_s, core = perf_counter(), problem.integrals.core
+        found = [
+            second_order(state.basis, x, energy - core, least, self._tables, self._workers)
+            for x, energy in zip(state.states, state.energies, strict=True)
+        ]
+        state.points.append({
+            "epsilon": epsilon, "determinants": n, "energies_hartree": state.energies,
+            "corrections_hartree": [one.energy for one in found],
+            "outside_determinants": [one.determinants for one in found], "time_s": perf_counter() - begin_s,
+        })  # fmt: skip
+        energy, correction = state.energies[0], found[0].energy
+        self._tell(
+            state, f"epsilon {epsilon:.3g}: stable, second-order correction {correction:.3e} Ha, "
+            f"together {energy + correction:.8f} Ha",
+        )  # fmt: skip
+
+    def _tell(self, state: GrowthState, text: str) -> None:
+        detail = state.iterations[-1] if state.iterations else {}
+        self._say(state.place + 1, len(self._series), text, detail)
+
+    def _report(self, state: GrowthState) -> dict[str, Any]:
+        """What the report of a solve says of its list."""
+        growth, n_roots = self._problem.growth, len(state.energies)
+        points = [point for point in state.points if len(point["energies_hartree"]) == n_roots]
+        fits = []
+        for root in range(n_roots):
+            names = ("energies_hartree", "corrections_hartree")
+            fit = extrapolate(*([point[name][root] for point in points] for name in names))
+            fits.append(None if fit is None else fit.report())
+        return {
+            "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
+            "ended": state.ended or EPSILON, "iterations": state.iterations, "points": state.points,
+            "extrapolation": fits,
+        }  # fmt: skip

@@ -1,0 +1,119 @@
+"""How far a growing list is, and its checkpoint on disk after every solve.
+
+Changelog of `tnplan.sbd.growth`:
+1 (2026-11-26): first version.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.sbd.basis.determinants import DeterminantList
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, unpacked_keys
+from tnplan.planner.common.array_file import open_archive
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import write_file
+
+FORMAT = "tnplan.sbd.growth"
+VERSION = 1
+LENGTH_ERROR = 1e-2
+"""How far from 1 the length of a checkpoint's state may be."""
+
+
+@dataclass
+class GrowthState:
+    """A list, the states in it with their energies in Hartree, and what led there.
+
+    `place` counts the thresholds that are done. `ended` says what limit ended the growth, empty before.
+    `iterations` and `points` are those of the report.
+    """
+
+    basis: DeterminantList
+    states: list[Array] = field(default_factory=list)
+    energies: list[float] = field(default_factory=list)
+    place: int = 0
+    ended: str = ""
+    iterations: list[dict[str, Any]] = field(default_factory=list)
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def weights(self) -> Array:
+        """The largest magnitude that each determinant has in a state."""
+        return np.asarray(np.max(np.abs(self.states), axis=0))
+
+
+class GrowthCheckpoint:
+    """The checkpoint file of one growth, which `identity` tells from others."""
+
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self._identity = path, identity
+
+    def write(self, state: GrowthState) -> None:
+        """Replace the file."""
+        document = {
+            "format": FORMAT, "version": VERSION, "identity": self._identity, "energies": state.energies,
+            "place": state.place, "ended": state.ended, "iterations": state.iterations,
+            "points": state.points,
+        }  # fmt: skip
+        content: dict[str, Any] = {"keys": member_keys(state.basis), "states": np.array(state.states)}
+        write_file(self.path, lambda stream: np.savez(stream, document=json.dumps(document), **content))
+
+    def read(self, integrals: Integrals, resume: bool) -> GrowthState | None:
+        """The state to go on from; None where no checkpoint stands. Refuses one of another growth."""
+        if not self.path.exists():
+            return None
+        if not resume:
+            raise self._refusal("is the checkpoint of an interrupted job", "continue it with --resume, or ")
+        damaged = self._refusal("is no checkpoint of --grow, or damaged")
+        try:
+            with open_archive(self.path, "") as archive:
+                document = json.loads(str(archive.read("document")))
+                keys, states = archive.read("keys"), archive.read("states")
+            form, version, owner = (document[name] for name in ("format", "version", "identity"))
+        except (KeyError, ValueError, TypeError):
+            raise damaged from None
+        if (form, version) != (FORMAT, VERSION):
+            raise self._refusal(f"is {form} {version}, not {FORMAT} {VERSION}")
+        if owner != self._identity:
+            problem = "belongs to a job of other integrals, determinants or options"
+            raise self._refusal(problem, "resume with those of that job, or ")
+        try:
+            return _state(document, keys, states, integrals)
+        except (KeyError, ValueError, TypeError, IndexError):
+            raise damaged from None
+
+    def _refusal(self, problem: str, else_: str = "") -> InputError:
+        """What the file is, and what to do unless `else_` to start again."""
+        return InputError(str(self.path), problem, f"{else_}delete the file to start again")
+
+
+def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Integrals) -> GrowthState:
+    """What a checkpoint holds; ValueError where parts do not fit each other."""
+    n, dtype = integrals.n_orbitals, np.complex128 if integrals.is_complex else np.float64
+    n_words = 2 * max(1, -(-n // 64))
+    if keys.dtype != np.uint64 or keys.shape != (len(keys), n_words) or not len(keys):
+        raise ValueError
+    bits = unpacked_keys(keys, n)
+    counts = bits.sum(2)
+    if (counts != [integrals.n_alpha, integrals.n_beta]).any() or len(np.unique(keys, axis=0)) != len(keys):
+        raise ValueError
+    if states.dtype != dtype or states.shape != (len(states), len(keys)) or not len(states):
+        raise ValueError
+    if not (np.abs(np.linalg.norm(states, axis=1) - 1) < LENGTH_ERROR).all():
+        raise ValueError
+    basis = from_keys(keys, n)
+    state = GrowthState(
+        basis, list(states[:, basis.given]), [float(energy) for energy in document["energies"]],
+        int(document["place"]), str(document["ended"]), list(document["iterations"]),
+        list(document["points"]),
+    )  # fmt: skip
+    if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all():
+        raise ValueError
+    return state

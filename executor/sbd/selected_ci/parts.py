@@ -1,0 +1,146 @@
+"""What a list couples to, part by part: each part is a hash table of one thread.
+
+Determinants outside the list are split into parts by their hashes. Threads and ranks take whole parts, so
+that no sum is shared. Parts are made smaller until the tables at work fit the memory.
+
+Work for N determinants of c couplings above the threshold: N c entries visited for every part, about ten
+operations each, and N c insertions in all, which are random accesses to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.device.cpu.parallel_rows import over_rows
+from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_text
+
+PARTS_A_THREAD = 4
+"""Parts of a thread at least, so that none waits long for the last one."""
+MOST_BITS = 24
+"""Of a part's number."""
+BESIDE = 1.5
+"""Memory of a table that grows, in that of the larger one: the smaller one stands beside it."""
+Reduce = Callable[[Array, Array, int], Any]
+"""What is made of a part's keys [slot, word], values [slot] and number of determinants."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The ranks of a job, the threads of each, and the bytes that each may take."""
+
+    ranks: Communicator
+    threads: int
+    memory_bytes: float
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Which couplings are visited: |H_ai weights[i]| > epsilon for members i, by their keys.
+
+    `mode` says what is kept of them (`connections_kernel`).
+    """
+
+    members: Array
+    weights: Array
+    mode: int
+    epsilon: float
+    tables: ExcitationTables
+
+    @property
+    def slot_bytes(self) -> int:
+        """What a slot of a table takes."""
+        return 8 * self.members.shape[1] + self._dtype.itemsize
+
+    @property
+    def first_slots(self) -> int:
+        """Slots of a table at first: couplings of one pair of orbitals have to fit."""
+        from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+        return power_of_two(2 * self.tables.words.shape[1] ** 2 / kernel.FULLEST)
+
+    @property
+    def _dtype(self) -> Any:
+        return np.result_type(self.weights, self.tables.opposite.value)
+
+    def _empty(self, slots: int) -> tuple[Array, Array]:
+        """Keys and values of a table that holds nothing."""
+        return np.zeros((slots, self.members.shape[1]), np.uint64), np.zeros(slots, self._dtype)
+
+    def part(self, number: int, bits: int, most: int) -> tuple[Array, Array, int] | None:
+        """The table of one of 2^bits parts, and how many determinants are in it; None beyond `most` slots."""
+        from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+        keys, values = self._empty(self.first_slots)
+        cursor, count = np.zeros(2, np.int64), 0
+        source = kernel.empty_source(self.tables.words.shape[1], self.members.shape[1])
+        while True:
+            count = int(kernel.collect(
+                number, bits, self.mode, float(self.epsilon), self.members, self.weights, self.tables, keys,
+                values, count, cursor, source,
+            ))  # fmt: skip
+            if cursor[0] == len(self.members):
+                return keys, values, count
+            if 2 * len(keys) > most:
+                return None
+            larger = self._empty(2 * len(keys))
+            kernel.move_all(keys, values, self.tables.words, *larger)
+            keys, values = larger
+
+
+def by_parts(visit: Visit, workers: Workers, reduce: Reduce) -> list[Any]:
+    """What `reduce` makes of every part, in the order of parts, on every rank; collective."""
+    ranks = workers.ranks
+    most = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
+    if visit.first_slots > most:
+        raise InputError(
+            "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
+            "give more memory or fewer threads",
+        )  # fmt: skip
+    first_bits = power_of_two(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
+    for bits in range(first_bits, MOST_BITS):
+        gathered = ranks.gather_objects(_of_rank(visit, bits, most, workers, reduce))
+        if all(parts is not None for parts in gathered):
+            found = {number: made for parts in gathered for number, made in parts.items()}
+            return [found[number] for number in range(1 << bits)]
+    raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
+
+
+def _of_rank(visit: Visit, bits: int, most: int, workers: Workers, reduce: Reduce) -> dict[int, Any] | None:
+    """This rank's parts by their numbers; None where one of them needs more than `most` slots."""
+    mine = range(workers.ranks.rank, 1 << bits, workers.ranks.size)
+    done: dict[int, Any] = {}
+    is_short = Event()
+
+    def work(first: int, last: int) -> None:
+        for number in mine[first:last]:
+            made = None if is_short.is_set() else visit.part(number, bits, most)
+            if made is None:
+                is_short.set()
+                return
+            done[number] = reduce(*made)
+
+    over_rows(len(mine), workers.threads, work, 1)
+    return None if is_short.is_set() else done
+
+
+def known_table(members: Array, tables: ExcitationTables) -> Array:
+    """The keys of a table of all members."""
+    from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
+
+    keys = np.zeros((power_of_two(len(members) / kernel.FULLEST), members.shape[1]), np.uint64)
+    kernel.fill_table(members, tables.words, keys)
+    return keys
+
+
+def power_of_two(count: float) -> int:
+    """The smallest power of two that is at least `count`, and 2."""
+    return 1 << max(1, int(np.ceil(np.log2(max(count, 2)))))

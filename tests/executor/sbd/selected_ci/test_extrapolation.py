@@ -1,0 +1,94 @@
+"""Extrapolations to no correction: exact on lines and parabolas, and no surer than the points allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tnplan.executor.sbd.selected_ci.extrapolation import extrapolate
+
+CORRECTIONS = np.array([-0.03, -0.02, -0.012, -0.007, -0.003])
+EXACT = -109.25
+
+
+def test_a_line_is_found_exactly() -> None:
+    found = extrapolate(EXACT - 0.9 * CORRECTIONS, CORRECTIONS)
+    assert found is not None
+    assert found.quadratic is not None
+    np.testing.assert_allclose([found.energy, found.quadratic], EXACT, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.slope, -0.9, atol=1e-9)
+    # The distance from the last energy with its correction.
+    np.testing.assert_allclose(found.uncertainty, 0.1 * 0.003, rtol=1e-6)
+    assert found.points == 3
+
+
+def test_a_parabola_is_found_by_the_second_figure() -> None:
+    found = extrapolate(EXACT - CORRECTIONS + 9 * CORRECTIONS**2, CORRECTIONS)
+    assert found is not None
+    assert found.quadratic is not None
+    np.testing.assert_allclose(found.quadratic, EXACT, rtol=0, atol=1e-11)
+    assert found.uncertainty is not None
+    assert 1e-5 < abs(found.energy - EXACT) <= found.uncertainty
+
+
+def test_the_standard_error_is_that_of_polyfit() -> None:
+    noise = 1e-3 * np.array([1, -2, 2, -1, 1.5])
+    energies = EXACT - CORRECTIONS + noise
+    last = slice(-3, None)
+    coefficients, covariance = np.polyfit(
+        CORRECTIONS[last], (energies - EXACT)[last], 1, w=1 / np.abs(CORRECTIONS[last]), cov=True
+    )
+    found = extrapolate(energies, CORRECTIONS)
+    assert found is not None
+    assert found.quadratic is not None
+    np.testing.assert_allclose([found.slope, found.energy - EXACT], coefficients, rtol=1e-7)
+    error = np.sqrt(covariance[1, 1])
+    others = abs(found.energy - found.quadratic), abs(energies[-1] + CORRECTIONS[-1] - found.energy)
+    np.testing.assert_allclose(found.uncertainty, max(error, *others), rtol=1e-6)
+
+
+def test_the_largest_of_three_figures_counts() -> None:
+    """Noise of one in three points makes the standard error the largest."""
+    energies = EXACT - CORRECTIONS + np.array([0, 0, 0, 1e-3, 0])
+    points = slice(-3, None)
+    _, covariance = np.polyfit(
+        CORRECTIONS[points], (energies - EXACT)[points], 1, w=1 / np.abs(CORRECTIONS[points]), cov=True
+    )
+    found = extrapolate(energies[points], CORRECTIONS[points])
+    assert found is not None
+    np.testing.assert_allclose(found.uncertainty, np.sqrt(covariance[1, 1]), rtol=1e-6)
+
+
+def test_the_parabola_weighs_small_corrections_most() -> None:
+    noise = 1e-3 * np.array([1, -2, 2, -1, 1.5])
+    energies = EXACT - CORRECTIONS + noise
+    found = extrapolate(energies, CORRECTIONS)
+    assert found is not None
+    expected = np.polyfit(CORRECTIONS, energies - EXACT, 2, w=1 / np.abs(CORRECTIONS))[-1] + EXACT
+    np.testing.assert_allclose(found.quadratic, expected, rtol=0, atol=1e-11)
+
+
+def test_the_five_smallest_corrections_are_used() -> None:
+    more = np.concatenate([[-0.5, -0.3], CORRECTIONS])
+    energies = np.concatenate([[0.0, 1.0], EXACT - CORRECTIONS])
+    assert extrapolate(energies, more) == extrapolate(EXACT - CORRECTIONS, CORRECTIONS)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_few_points_give_nothing(count: int) -> None:
+    assert extrapolate([EXACT] * count, [-0.1] * count) is None
+
+
+def test_two_equal_corrections_give_nothing_and_two_others_a_line() -> None:
+    assert extrapolate([EXACT, EXACT], [-0.1, -0.1]) is None
+    found = extrapolate([EXACT + 0.2, EXACT + 0.1], [-0.2, -0.1])
+    assert found is not None
+    assert found.quadratic is None
+    assert found.uncertainty is None
+    np.testing.assert_allclose(found.energy, EXACT)
+
+
+def test_a_list_that_lacks_nothing_is_exact() -> None:
+    found = extrapolate([EXACT + 0.1, EXACT], [-0.1, 0.0])
+    assert found is not None
+    assert (found.energy, found.uncertainty) == (EXACT, 0.0)

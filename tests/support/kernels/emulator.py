@@ -1,0 +1,86 @@
+"""Kernels of .cu files on a CPU: g++ compiles them, CUDA's threads are fibers (simt/emulator.hpp).
+
+A compiled library is kept by its text, so that each is compiled once for all workers and runs of the tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.root import ROOT
+
+HEADER = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
+OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+KEPT = ROOT / ".pytest_cache" / "emulated"
+ENTRY = re.compile(
+    r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\((.*?)\)\s*\{',
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def has_compiler() -> bool:
+    """Whether g++ is here."""
+    return shutil.which("g++") is not None
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs g++")
+
+
+def source(file: Path) -> str:
+    """A kernel file with the files that it includes."""
+    text = file.read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: source(file.parent / line[1]), text, flags=re.MULTILINE)
+
+
+def compiled(text: str, defines: Mapping[str, Any]) -> ctypes.CDLL:
+    """A library of a text of CUDA and C++ behind the emulator's own, with some definitions."""
+    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    whole = f"{HEADER.read_text(encoding='utf-8')}{lines}{text}"
+    library = KEPT / f"{hashlib.sha256(f'{OPTIONS}{whole}'.encode()).hexdigest()[:32]}.so"
+    if not library.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=KEPT) as folder:  # other processes may compile the same
+            made = Path(folder) / "kernels.cpp"
+            made.write_text(whole)
+            subprocess.run(["g++", *OPTIONS, str(made), "-o", str(made.with_suffix(".so"))], check=True)
+            os.replace(made.with_suffix(".so"), library)
+    return ctypes.CDLL(str(library))
+
+
+class EmulatedKernels:
+    """The kernels of a text with some definitions."""
+
+    def __init__(self, text: str, defines: Mapping[str, Any]) -> None:
+        self._library = compiled(text + "".join(map(_call, ENTRY.findall(text))), defines)
+
+    def __call__(self, entry: str, blocks: tuple[int, int], threads: int, *arguments: Any) -> None:
+        """Run a kernel; arrays are changed in place."""
+        values = [np.asarray(one) for one in arguments]
+        assert all(one.flags.c_contiguous for one in values)
+        pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+        getattr(self._library, f"emulated_{entry}")(*blocks, threads, pointers)
+
+
+def _call(kernel: tuple[str, str]) -> str:
+    """A C function that takes pointers to the arguments: of scalars to the value, of arrays to the data."""
+    entry, parameters = kernel
+    given = []
+    for number, parameter in enumerate(parameters.replace("__restrict__", "").split(",")):
+        kind = re.sub(r"\w+$", "", parameter.strip())
+        given.append(f"({kind})a[{number}]" if "*" in kind else f"*({kind}*)a[{number}]")
+    return (
+        f'extern "C" void emulated_{entry}(unsigned x, unsigned y, unsigned threads, void** a)\n'
+        f"{{ run(x, y, threads, [=] {{ {entry}({', '.join(given)}); }}); }}\n"
+    )
