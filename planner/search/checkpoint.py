@@ -3,7 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
-5 (2026-11-26): trees of a ladder without the limit; origins of rounds that descend apart.
+5 (2026-11-26): a ladder has two pools, one without the limit.
 4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
 2 (2026-11-23): scores count sides of the waist apart.
@@ -23,7 +23,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
 from tnplan.planner.search.annealing import Task
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import ElitePool
+from tnplan.planner.search.round_policy import Ladder
 
 FORMAT = "tnplan.search"
 VERSION = 5
@@ -56,7 +56,7 @@ class SearchCheckpoint:
                     f"resume with the network and the options of that search, or {FRESH}",
                 )  # fmt: skip
 
-    def restore(self) -> tuple[ElitePool, float] | None:
+    def restore(self) -> tuple[Ladder, float] | None:
         """The ladder and the seconds used, where there is a file."""
         if not self.path.exists():
             return None
@@ -64,11 +64,11 @@ class SearchCheckpoint:
 
         document = read_json(self.path, FORMAT, VERSION, FRESH)
         try:
-            return converted((document["ladder"], document["used_s"]), tuple[ElitePool, float])
+            return converted((document["ladder"], document["used_s"]), tuple[Ladder, float])
         except (KeyError, msgspec.ValidationError):
             raise InputError(str(self.path), "is damaged", FRESH) from None
 
-    def write(self, ladder: ElitePool, used_s: float) -> None:
+    def write(self, ladder: Ladder, used_s: float) -> None:
         """Keep the ladder."""
         document = {
             "format": FORMAT, "version": VERSION, "search": self.search, "used_s": used_s,

@@ -24,7 +24,7 @@ from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Round, warm_heat
+from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Ladder, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 
 NOMINAL_MOVES_PER_S = 7e6
@@ -41,9 +41,8 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
-FREE_SHARE, FREE_ODDS = 0.5, 2 / 3
-"""Of the moves of a round that descends, those without the limit, and how often all are: then the tree is
-sliced at once, which costs little where few of its tensors are over the limit."""
+FREE_TREES = 0.25
+"""First trees without the limit take so much of the time of those with it."""
 Result = TypeVar("Result")
 
 
@@ -52,8 +51,8 @@ class SearchOutcome:
     """What a round found, if anything within the limit, and what it took."""
 
     found: Found | None
-    wide: Found | None
-    """The tree without the limit of a round that descends."""
+    sliced: Found | None
+    """Of a round without the limit, what its tree was sliced to."""
     moves: int
     anneal_s: float
     rank_s: float
@@ -84,16 +83,27 @@ def search_joint(
     else:
         ladder, used_s = kept
     told(ladder.best)
-    task = replace(task, sizes=roots(task.sizes, ladder.power))
+    task = replace(task, sizes=roots(task.sizes, ladder.pool.power))
     if len(task.inputs) > 2:
         _climb(task, ladder, clock - used_s, n_workers, target, checkpoint, told)
-    if target is not None and ladder.fastest is None:
-        ladder.fastest = target.fastest((ladder.best, ladder.first))
-        told(ladder.best)
+    pool = ladder.pool
+    if target is not None and pool.fastest is None:
+        pool.fastest = target.fastest((pool.best, pool.first))
+        told(pool.best)
     return ladder.best
 
 
-def _ladder(task: Task, target: Target | None) -> ElitePool:
+def _ladder(task: Task, target: Target | None) -> Ladder:
+    """The pools that a search begins with."""
+    pool = _pool(task, target)
+    if task.limit is None or len(task.inputs) <= 2:
+        return Ladder(pool)
+    effort = replace(task.effort, time_s=FREE_TREES * task.effort.time_s)
+    starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
+    return Ladder(pool, _pool(replace(task, limit=None, starts=starts, effort=effort), None))
+
+
+def _pool(task: Task, target: Target | None) -> ElitePool:
     """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
     where their predicted time is asked for, else the cheapest; the others are in the pool."""
     trees = [_given(task, start) for start in task.starts] or first_trees(task)
@@ -101,22 +111,14 @@ def _ladder(task: Task, target: Target | None) -> ElitePool:
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
-    wide = [] if task.limit is None else _wide(task, trees)
-    fastest, first = None, pool[0]
-    if target is not None and len(task.starts) > 1:
+    if target is None:
+        return ElitePool(task.seed, pool[0], pool, limited=task.limit is not None, power=power)
+    fastest = None
+    if len(task.starts) > 1:
         fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
         fastest = min(fits, key=lambda one: one.time_s or inf, default=None)
-    if target is not None:
-        first = fastest or min(givens, key=lambda one: one.score)
-    return ElitePool(
-        task.seed, first, pool, fastest, wide=wide, wide_first=wide[0] if wide else None, power=power
-    )  # fmt: skip
-
-
-def _wide(task: Task, trees: Sequence[Found]) -> list[Found]:
-    """The trees without slices, cheapest first, each with its score."""
-    whole = [replace(tree, score=tree_bits(task, tree), sliced=()) for tree in trees]
-    return sorted(whole, key=lambda one: one.score)[:POOL]
+    first = fastest or min(givens, key=lambda one: one.score)
+    return ElitePool(task.seed, first, pool, fastest, limited=task.limit is not None, power=power)
 
 
 def _given(task: Task, start: Start) -> Found:
@@ -151,7 +153,7 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
 
 def _climb(
     task: Task,
-    ladder: ElitePool,
+    ladder: Ladder,
     began: float,
     n_workers: int,
     target: Target | None,
@@ -162,7 +164,7 @@ def _climb(
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
-    tree_s = greedy_s(len(task.inputs), ladder.best.score / ladder.power)
+    tree_s = greedy_s(len(task.inputs), ladder.best.score / ladder.pool.power)
     greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * full
     planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
     if target is not None:
@@ -177,7 +179,7 @@ def _climb(
 
     def hear(found: Found) -> None:
         nonlocal heard
-        if ladder.fastest is None and found.score < heard:
+        if ladder.pool.fastest is None and found.score < heard:
             heard = found.score
             tell(found)
 
@@ -203,8 +205,8 @@ def _climb(
                 if outcome.moves:
                     pace_s = outcome.anneal_s / outcome.moves
                 rank_s = max(rank_s, outcome.rank_s)
-                if ladder.take(given, outcome.found, outcome.wide):
-                    (tell if ladder.fastest else hear)(ladder.best)
+                if ladder.take(given, outcome.found, outcome.sliced):
+                    (tell if ladder.pool.fastest else hear)(ladder.best)
                 keep()
 
 
@@ -239,19 +241,28 @@ def _end_with_parent() -> None:
 def carry_out(
     task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell | None = None
 ) -> SearchOutcome:
-    """One round of about so many moves, or fewer when time is up."""
+    """One round of about so many moves, or fewer when time is up; a free one's tree is then sliced."""
     before = time.monotonic()
+    if given.free:
+        free = replace(task, limit=None, sizes=roots(task.sizes, given.power))
+        outcome = carry_out(free, replace(given, free=False), moves, ends, None)
+        sliced = _begun(task, outcome.found)[1] if outcome.found else None
+        return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)
     found: Found | None = given.source
-    wide, done = None, 0
+    done = 0
     if given.anneals:
         weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
         source = _source(task, given)
-        if given.descends:
-            found, wide, done = _descent(weighted, given, source, moves, ends)
-        elif is_large(task):
+        if is_large(task):
             large = LargeTree(weighted, source)
-            done = large.improve(given.heat, moves, ends, _region_draw(task, given))
+            draw = random.Random(f"{task.seed} {given.number} region")
+            done = large.improve(given.heat, moves, ends, draw)
             found = large.found() if large.fits else None
+        elif given.kind == "descent" and task.limit is not None:
+            annealing = Annealed(replace(weighted, limit=None), source, given.number)
+            heats = given.heat, warm_heat(task.seed, given.number)
+            done = annealing.descend(task.limit, heats, moves, ends)
+            found = annealing.best_found()
         else:
             annealing = Annealed(weighted, source, given.number)
             done = annealing.run(given.heat, moves, ends, tell)
@@ -259,44 +270,15 @@ def carry_out(
     annealed = time.monotonic()
     if found is not None and given.ranks and target is not None:
         found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))
-    return SearchOutcome(found, wide, done, annealed - before, time.monotonic() - annealed)
-
-
-def _descent(
-    task: Task, given: Round, source: Found, moves: float, ends: float
-) -> tuple[Found | None, Found, int]:
-    """Anneal without the limit, then come to it from above: the tree within it, the one before, the moves."""
-    assert task.limit is not None
-    power = _power_in_range(task, (source,))
-    free = replace(task, limit=None, sizes=roots(task.sizes, power))
-    if is_large(task):
-        large = LargeTree(free, source)
-        done = large.improve(given.heat, moves, ends, _region_draw(task, given))
-        wide = large.found()
-        large = LargeTree(task, replace(wide, score=wide.score / power))
-        return large.found() if large.fits else None, replace(wide, score=wide.score / power), done
-    draw = random.Random(f"{task.seed} {given.number} descent")
-    share = 1.0 if given.number == 0 or draw.random() < FREE_ODDS else FREE_SHARE
-    annealing = Annealed(free, source, given.number)
-    done = annealing.run(given.heat, share * moves, ends, None)
-    best = annealing.best_found()
-    assert best is not None
-    wide = replace(best, score=best.score / power)
-    narrow = Annealed(task, wide, given.number)
-    done += narrow.descend(warm_heat(task.seed, given.number), (1.0 - share) * moves, ends)
-    return narrow.best_found(), wide, done
-
-
-def _region_draw(task: Task, given: Round) -> random.Random:
-    return random.Random(f"{task.seed} {given.number} region")
+    return SearchOutcome(found, None, done, annealed - before, time.monotonic() - annealed)
 
 
 def _source(task: Task, given: Round) -> Found:
     """The tree that a round starts from; those of a round's own follow from its number."""
     if given.kind == "greedy":
         return random_greedy(task, given.number)
-    if given.kind != "order":
+    if given.kind not in ("order", "descent"):
         return given.source
-    starts = OrderStarts(replace(task, limit=None) if given.descends else task)
+    starts = OrderStarts(task if given.kind == "order" else replace(task, limit=None))
     first = DRAWN_TREES * (given.number + FIRST_ORDERS)
     return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)

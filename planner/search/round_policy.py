@@ -7,8 +7,7 @@ the trees that have come back, so that a search goes on from a checkpoint as if 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from tnplan.planner.search.annealer.anneal_state import Heat
@@ -18,14 +17,9 @@ HOT_SHARE, HOT_ODDS = 0.6, 0.7
 """In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
 depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the others go on
 from the best of them."""
-HOT_KINDS = ("first", "greedy", "order")
-DIRECT, DESCENT = "direct", "descent"
+HOT_KINDS = ("first", "greedy", "order", "descent")
 HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
 """What has led to a best tree so many times 2 worse comes up half as often, down to 2^-MOST_HALVINGS."""
-LATE_DESCENTS = 0.5
-"""Of the last rounds, how many may descend."""
-FIRST_BITS = 100.0
-"""What annealing is expected to take off the first tree under a limit."""
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
 """Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
 SHORTEST_LENGTH = 0.1
@@ -41,7 +35,7 @@ class Round:
     """A round. `rank` asks for a tree's predicted time, `near` does that and anneals, the others anneal.
 
     `greedy` and `order` start from trees of their own in place of `source`, the first tree: cotengra's greedy
-    ones, or those of orders. One that `descends` anneals without a limit first, and comes to it from above.
+    ones, or those of orders. `descent` starts from an order too, without a limit, and comes to it from above.
     """
 
     number: int
@@ -52,7 +46,10 @@ class Round:
     """Moves in those of a full round."""
     weight_factor: float = 1.0
     """The element weight in that of the task."""
-    descends: bool = False
+    free: bool = False
+    """Whether tensors have no limit in it."""
+    power: float = 1.0
+    """Extents count to this power in it."""
 
     @property
     def anneals(self) -> bool:
@@ -81,12 +78,10 @@ class ElitePool:
     """Rounds given so far."""
     given: float = 0.0
     """Their lengths added up."""
-    origins: dict[str, dict[str, float]] = field(default_factory=lambda: {DIRECT: {}, DESCENT: {}})
-    """The best score that hot rounds of a kind have led to, those that descend apart."""
-    wide: list[Found] = field(default_factory=list)
-    """The cheapest trees without the limit, cheapest first; none where there is no limit."""
-    wide_first: Found | None = None
-    """The first of them."""
+    origins: dict[str, float] = field(default_factory=dict)
+    """The best score that hot rounds of a kind have led to."""
+    limited: bool = False
+    """Whether tensors have a limit."""
     power: float = 1.0
     """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
 
@@ -109,29 +104,21 @@ class ElitePool:
 
     def _anneal(self, number: int, draw: random.Random, planned: float, greedy: bool) -> Round:
         length = _between(draw, SHORTEST_LENGTH, 1.0)
-        early = number == 0 or self.given < HOT_SHARE * planned
-        descends = (early or draw.random() < LATE_DESCENTS) and self._descends(number, draw)
-        if number == 0 or (early and draw.random() < HOT_ODDS):
-            kind = "first"
-            if number:
-                kinds = [one for one in HOT_KINDS if greedy or one != "greedy"]
-                kind = draw.choices(kinds, _odds(self.origins[DESCENT if descends else DIRECT], kinds))[0]
-            source = self.wide_first if descends and self.wide_first else self.first
-            return Round(number, kind, source, _heat(draw, HOT, (0.28, 0.57)), length, descends=descends)
-        trees = self.wide if descends else self.pool
-        place = min(int(draw.expovariate(1.0)), len(trees) - 1)
-        return Round(number, "warm", trees[place], _heat(draw, WARM, (0.1, 0.4)), length, descends=descends)
+        if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
+            kind = self._hot_kind(draw, greedy) if number else "first"
+            if number == 1 and self.limited:
+                kind = "descent"
+            return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
+        place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
+        return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
 
-    def _descends(self, number: int, draw: random.Random) -> bool:
-        """Whether a round descends: the first one does, then what led to better trees comes up more often.
-
-        While no other round was made, its best tree is the first one, far behind for a wide network.
-        """
-        if not self.wide or number == 0:
-            return bool(self.wide)
-        best = {way: min(scores.values()) for way, scores in self.origins.items() if scores}
-        best.setdefault(DIRECT, self.first.score - FIRST_BITS)
-        return draw.choices((False, True), _odds(best, (DIRECT, DESCENT)))[0]
+    def _hot_kind(self, draw: random.Random, greedy: bool) -> str:
+        """Where a hot round starts: the kinds that led to better trees come up more often."""
+        kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
+        kinds = [kind for kind in kinds if self.limited or kind != "descent"]
+        best = min(self.origins.values(), default=0.0)
+        odds = [_odds(self.origins.get(kind, best) - best) for kind in kinds]
+        return draw.choices(kinds, odds)[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
         for source in (*self.pool, self.first):
@@ -141,10 +128,8 @@ class ElitePool:
         factor = _between(draw, 0.7, 2.0)
         return Round(number, "near", self.best, _mild_heat(draw), NEAR_LENGTH, factor)
 
-    def take(self, given: Round, found: Found | None, wide: Found | None = None) -> bool:
-        """Keep what a round found, and the tree without the limit; whether there is a new best."""
-        if wide is not None:
-            self.wide = _kept(self.wide, given, wide)
+    def take(self, given: Round, found: Found | None) -> bool:
+        """Keep what a round found, if anything; whether there is a new best."""
         if found is None:
             return False
         before = self.best
@@ -153,24 +138,82 @@ class ElitePool:
                 self.fastest = found
             return self.best is not before
         if given.kind in HOT_KINDS:
-            scores = self.origins[DESCENT if given.descends else DIRECT]
-            scores[given.kind] = min(found.score, scores.get(given.kind, inf))
-        self.pool = _kept(self.pool, given, found)
+            self.origins[given.kind] = min(found.score, self.origins.get(given.kind, inf))
+        if given.kind in ("first", "warm") and found.score < given.source.score and given.source in self.pool:
+            self.pool.remove(given.source)
+        self.add(found)
+        return self.best is not before
+
+    def add(self, found: Found) -> None:
+        """Keep a tree that is among the best."""
+        if found not in self.pool:
+            self.pool = sorted([*self.pool, found], key=lambda one: one.score)[:POOL]
+
+
+@dataclass
+class Ladder:
+    """The pool of a search, and under a limit a second one of trees without it.
+
+    Rounds of both take turns. Those without the limit are as if there were none; their trees are then sliced,
+    and what that gives is kept in the pool of the search too, whose warm rounds go on from it. The pool that
+    has led to the better tree within the limit has more of the rounds.
+    """
+
+    pool: ElitePool
+    free: ElitePool | None = None
+    sliced: float = inf
+    """The best score of a tree that was sliced."""
+
+    @property
+    def best(self) -> Found:
+        """The best tree within the limit."""
+        return self.pool.best
+
+    @property
+    def given(self) -> float:
+        """The lengths of all rounds added up."""
+        return self.pool.given + (self.free.given if self.free else 0.0)
+
+    @property
+    def number(self) -> int:
+        """Rounds given so far."""
+        return self.pool.number + (self.free.number if self.free else 0)
+
+    def next(self, planned: float, ranking: bool, greedy: bool = True) -> Round:
+        """The next round: see `ElitePool.next`. Each pool plans with what the other has not used."""
+        free = self.free
+        if free is None or ranking or not self._frees():
+            return self.pool.next(planned - (free.given if free else 0.0), ranking, greedy)
+        return replace(free.next(planned - self.pool.given, False, greedy), free=True, power=free.power)
+
+    def _frees(self) -> bool:
+        """Whether the next round has no limit."""
+        assert self.free is not None
+        if not (self.free.number and self.pool.number):
+            return self.free.number == 0
+        direct = min(self.pool.origins.values(), default=inf)
+        best = min(direct, self.sliced)
+        odds = [_odds(score - best) for score in (direct, self.sliced)]
+        draw = random.Random(f"{self.pool.seed} {self.number} free")
+        return draw.choices((False, True), odds)[0]
+
+    def take(self, given: Round, found: Found | None, sliced: Found | None = None) -> bool:
+        """Keep what a round found, and the tree that it was sliced to; whether there is a new best."""
+        if not given.free:
+            return self.pool.take(given, found)
+        assert self.free is not None
+        self.free.take(given, found)
+        if sliced is None:
+            return False
+        before = self.best
+        self.sliced = min(self.sliced, sliced.score)
+        self.pool.add(sliced)
         return self.best is not before
 
 
-def _kept(trees: list[Found], given: Round, found: Found) -> list[Found]:
-    """The best trees with a new one, which takes the place of one that it is better than and began at."""
-    if given.kind in ("first", "warm") and found.score < given.source.score:
-        trees = [tree for tree in trees if tree != given.source]
-    return trees if found in trees else sorted([*trees, found], key=lambda one: one.score)[:POOL]
-
-
-def _odds(scores: Mapping[str, float], names: Sequence[str]) -> list[float]:
-    """How often each comes up, by the best score that it led to; those not tried yet like the best."""
-    best = min(scores.values(), default=0.0)
-    behind = [(scores.get(name, best) - best) / HALVING_BITS for name in names]
-    return [2.0 ** -min(halvings, MOST_HALVINGS) for halvings in behind]
+def _odds(behind: float) -> float:
+    """How often that comes up which is so many bits behind the best."""
+    return float(2.0 ** -min(behind / HALVING_BITS, MOST_HALVINGS))
 
 
 def _time_s(found: Found | None) -> float:

@@ -33,6 +33,7 @@ from tnplan.planner.search.annealing import Found, Task
 
 CALL_MOVES = 800_000
 """Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
+FREE_SHARE = 0.4
 STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
 COLD = Heat(0.0, 0.0, 0.0, 0.0)
@@ -102,40 +103,31 @@ class Annealed:
                 tell(found)
         return done * block
 
-    def descend(self, heat: Heat, moves: float, ends: float) -> int:
-        """Anneal under lower and lower limits, the last the one wanted; the moves made, which may be none.
-
-        The tree that is sliced at once stays the best one where this finds none that is better.
-        """
-        limit, whole = self.problem.limit, self._copy()
-        high, low = math.log2(self.state.size.max()), math.log2(limit)
-        act(kernel.SLICE, self.problem, self.state, self.best)
-        at_once, self.best = self.best, whole
+    def tighten(self, limit: float) -> None:
+        """Go on from the best tree with a limit, sliced until it is within that."""
+        kept = self.best.score[0] < math.inf
+        tree = self.best[:4] if kept else (
+            self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
+        )  # fmt: skip
+        self.problem = self.problem._replace(limit=float(limit))
+        self.best = Best(*tree, np.full(1, math.inf))
         self._restore()
-        stages = min(max(round((high - low) / STAGE_BITS), 1), MOST_STAGES) if moves else 0
-        done = 0
+        act(kernel.SLICE, self.problem, self.state, self.best)
+
+    def descend(self, limit: float, heats: tuple[Heat, Heat], moves: float, ends: float) -> int:
+        """Anneal without a limit, then under lower and lower ones, the last the one wanted; the moves made.
+
+        The first part of the moves is at the first heat, the others at the second.
+        """
+        done = self.run(heats[0], FREE_SHARE * moves, ends, None)
+        self.tighten(math.inf)
+        high, low = math.log2(self.state.size.max()), math.log2(limit)
+        stages = min(max(round((high - low) / STAGE_BITS), 1), MOST_STAGES)
         for stage in range(1, stages + 1):
             bits = high + (low - high) * stage / stages
-            self._tighten(limit if stage == stages else 2.0 ** max(bits, low))
-            done += self.run(heat, moves / stages, ends, None)
-        if at_once.score[0] < self.best.score[0]:
-            self.best = at_once
+            self.tighten(limit if stage == stages else 2.0 ** max(bits, low))
+            done += self.run(heats[1], (1.0 - FREE_SHARE) * moves / stages, ends, None)
         return done
-
-    def _copy(self) -> Best:
-        """The tree as it is, without a score."""
-        state = self.state
-        tree = state.left.copy(), state.right.copy(), state.parent.copy(), state.kept.copy()
-        return Best(*tree, np.full(1, math.inf))
-
-    def _tighten(self, limit: float) -> None:
-        """Go on from the best tree, or the last one where none was kept, sliced down to a limit."""
-        if not math.isfinite(self.best.score[0]):
-            self.best = self._copy()
-        self.best.score[0] = math.inf
-        self.problem = self.problem._replace(limit=float(limit))
-        self._restore()
-        act(kernel.SLICE, self.problem, self.state, self.best)
 
     def best_found(self) -> Found | None:
         """The best tree within the limit, if any was."""
