@@ -94,17 +94,17 @@ def search_joint(
 
 
 def _ladder(task: Task, target: Target | None) -> Ladder:
-    """The pools that a search begins with."""
-    pool = _pool(task, target)
-    if task.limit is None or len(task.inputs) <= 2:
+    """The pools that a search begins with; no second one where there are no rounds."""
+    pool, effort = _pool(task, target), task.effort
+    if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
         return Ladder(pool)
-    effort = replace(task.effort, time_s=FREE_TREES * task.effort.time_s)
+    effort = replace(effort, time_s=FREE_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
     return Ladder(pool, _pool(replace(task, limit=None, starts=starts, effort=effort), None))
 
 
 def _pool(task: Task, target: Target | None) -> ElitePool:
-    """The trees that a search begins with. Of several given ones, the fastest as it was given comes first
+    """The trees that rounds begin with. Of several given ones, the fastest as it was given comes first
     where their predicted time is asked for, else the cheapest; the others are in the pool."""
     trees = [_given(task, start) for start in task.starts] or first_trees(task)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
@@ -195,7 +195,7 @@ def _climb(
                 wanted = given.length * full
                 possible_s = left_s - given.ranks * rank_s
                 moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
-                going = possible_s > 0 and moves >= SHORTEST * wanted and given.number < most
+                going = possible_s > 0 and moves >= SHORTEST * wanted and ladder.number <= most
                 if going:
                     flying[pool.submit(carry_out, task, given, moves, ends, target, heard_here)] = given
             if not flying:

@@ -7,6 +7,7 @@ the trees that have come back, so that a search goes on from a checkpoint as if 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log
 
@@ -116,9 +117,7 @@ class ElitePool:
         """Where a hot round starts: the kinds that led to better trees come up more often."""
         kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
         kinds = [kind for kind in kinds if self.limited or kind != "descent"]
-        best = min(self.origins.values(), default=0.0)
-        odds = [_odds(self.origins.get(kind, best) - best) for kind in kinds]
-        return draw.choices(kinds, odds)[0]
+        return draw.choices(kinds, _odds(self.origins, kinds))[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
         for source in (*self.pool, self.first):
@@ -154,14 +153,14 @@ class ElitePool:
 class Ladder:
     """The pool of a search, and under a limit a second one of trees without it.
 
-    Rounds of both take turns. Those without the limit are as if there were none; their trees are then sliced,
-    and what that gives is kept in the pool of the search too, whose warm rounds go on from it. The pool that
-    has led to the better tree within the limit has more of the rounds.
+    Rounds of both take turns. Those of the second are as if there were no limit. What their trees are sliced
+    to goes to the first pool, whose warm rounds go on from it. The pool that led to the better tree within
+    the limit has more of the rounds.
     """
 
     pool: ElitePool
     free: ElitePool | None = None
-    sliced: float = inf
+    sliced: float | None = None
     """The best score of a tree that was sliced."""
 
     @property
@@ -182,38 +181,41 @@ class Ladder:
     def next(self, planned: float, ranking: bool, greedy: bool = True) -> Round:
         """The next round: see `ElitePool.next`. Each pool plans with what the other has not used."""
         free = self.free
-        if free is None or ranking or not self._frees():
-            return self.pool.next(planned - (free.given if free else 0.0), ranking, greedy)
-        return replace(free.next(planned - self.pool.given, False, greedy), free=True, power=free.power)
+        if free is None:
+            return self.pool.next(planned, ranking, greedy)
+        if ranking or not self._frees():
+            return self.pool.next(planned - free.given, ranking, greedy)
+        given = free.next(planned - self.pool.given, False, greedy)
+        return replace(given, free=True, power=free.power)
 
     def _frees(self) -> bool:
-        """Whether the next round has no limit."""
-        assert self.free is not None
-        if not (self.free.number and self.pool.number):
-            return self.free.number == 0
-        direct = min(self.pool.origins.values(), default=inf)
-        best = min(direct, self.sliced)
-        odds = [_odds(score - best) for score in (direct, self.sliced)]
+        """Whether the next round has no limit: the first has none, the second has one."""
+        if self.number < 2:
+            return self.number == 0
+        scores = {} if self.sliced is None else {"free": self.sliced}
+        if self.pool.origins:
+            scores["limited"] = min(self.pool.origins.values())
         draw = random.Random(f"{self.pool.seed} {self.number} free")
-        return draw.choices((False, True), odds)[0]
+        return draw.choices((True, False), _odds(scores, ("free", "limited")))[0]
 
     def take(self, given: Round, found: Found | None, sliced: Found | None = None) -> bool:
-        """Keep what a round found, and the tree that it was sliced to; whether there is a new best."""
-        if not given.free:
+        """Keep what a round found, and what its tree was sliced to; whether there is a new best."""
+        if self.free is None or not given.free:
             return self.pool.take(given, found)
-        assert self.free is not None
         self.free.take(given, found)
         if sliced is None:
             return False
         before = self.best
-        self.sliced = min(self.sliced, sliced.score)
+        self.sliced = sliced.score if self.sliced is None else min(self.sliced, sliced.score)
         self.pool.add(sliced)
         return self.best is not before
 
 
-def _odds(behind: float) -> float:
-    """How often that comes up which is so many bits behind the best."""
-    return float(2.0 ** -min(behind / HALVING_BITS, MOST_HALVINGS))
+def _odds(scores: Mapping[str, float], names: Sequence[str]) -> list[float]:
+    """How often each comes up, by the best score that it led to; those not tried yet like the best."""
+    best = min(scores.values(), default=0.0)
+    behind = [(scores.get(name, best) - best) / HALVING_BITS for name in names]
+    return [2.0 ** -min(halvings, MOST_HALVINGS) for halvings in behind]
 
 
 def _time_s(found: Found | None) -> float:

@@ -12,15 +12,13 @@ from tests.support.hypernetworks import task_of
 from tests.support.search import cost_of, odd_network, prepared, search_path
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealer import slices_kernel
-from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealer.annealed import Annealed
-from tnplan.planner.search.annealing import Effort, Found
+from tnplan.planner.search.annealing import Effort, Found, Task
+from tnplan.planner.search.driver import carry_out
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.round_policy import POOL, ElitePool, Round
+from tnplan.planner.search.round_policy import ElitePool, Ladder
 from tnplan.planner.workloads.mixed import regular_network
-
-HEAT = Heat(40.0, 0.4, 0.02, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -57,7 +55,7 @@ def test_sizes_beyond_whole_numbers_come_back_after_slices(extent: int) -> None:
 
 @pytest.mark.parametrize("bits", [4, 10])
 def test_some_bits_less_than_the_width_cost_at_most_those(bits: int) -> None:
-    """The first round is the same without a limit, whose tree is over it in few tensors."""
+    """The first round has no limit, and its tree is over it in few tensors."""
     network = regular_network(240, 3, extents=(2, 2), n_open=0, n_hyper=0)
     options = {"methods": ("joint",), "minimize": "flops", "effort": Effort(8.0, 1, 1)}
     free = search_path(network, "complex64", **options)  # type: ignore[arg-type]
@@ -67,54 +65,77 @@ def test_some_bits_less_than_the_width_cost_at_most_those(bits: int) -> None:
     assert cost_of(found, 0.0) <= cost_of(free, 0.0) * 2.0**bits
 
 
-@pytest.mark.parametrize("moves", [0.0, 30_000.0])
-def test_a_descent_ends_within_the_limit_and_never_above_slicing_at_once(moves: float) -> None:
-    task = replace(task_of(regular_network(60, 2, extents=(2, 2), n_open=0, n_hyper=0)), limit=2**8)
-    tree = OrderStarts(replace(task, limit=None)).tree(1)
-    at_once = Annealed(task, tree, 0).sliced()
-    annealed = Annealed(task, tree, 0)
-    assert annealed.descend(HEAT, moves, math.inf) >= moves
-    found = annealed.best_found()
+def test_rounds_without_the_limit_are_those_of_a_search_without_one() -> None:
+    """The same first trees, the same rounds, the same costs; then the tree is sliced."""
+    network = regular_network(120, 2, extents=(2, 2), n_open=0, n_hyper=0)
+    task = replace(task_of(network), limit=2**8)
+    free = ElitePool(task.seed, *_first(replace(task, limit=None)))
+    ladder = Ladder(ElitePool(task.seed, *_first(task)), replace(free, pool=list(free.pool)))
+    given, alone = ladder.next(1e9, False), free.next(1e9, False)
+    assert given.free
+    outcome = carry_out(task, given, 40_000.0, math.inf, None)
+    found = carry_out(replace(task, limit=None), alone, 40_000.0, math.inf, None).found
     assert found is not None
-    assert found.score <= at_once.score
-    assert Annealed(task, found, 0).given == found
+    assert outcome.found == found
+    assert found.sliced == ()
+    sliced = outcome.sliced
+    assert sliced is not None
+    assert sliced.sliced
+    assert Annealed(task, sliced, 0).given == sliced
+    ladder.take(given, outcome.found, sliced)
+    assert sliced in ladder.pool.pool
+    assert found in ladder.free.pool if ladder.free else False
 
 
-def test_rounds_that_descend_come_first_and_as_often_as_they_pay() -> None:
-    first, wide = Found(300.0, ((0, 1),), ("a",)), Found(90.0, ((0, 1),), ())
+def test_a_round_in_which_time_is_up_gives_no_tree() -> None:
+    task = replace(task_of(regular_network(60, 2, extents=(2, 2), n_open=0, n_hyper=0)), limit=2**8)
+    pool, free = (ElitePool(task.seed, *_first(one)) for one in (task, replace(task, limit=None)))
+    ladder = Ladder(pool, free)
+    given = ladder.next(1e9, False)
+    outcome = carry_out(task, given, 40_000.0, -math.inf, None)
+    assert (outcome.found, outcome.sliced, outcome.moves) == (None, None, 0)
+    best = ladder.best
+    assert not ladder.take(given, outcome.found, outcome.sliced)
+    assert ladder.best is best
 
-    def seen(direct: float, descent: float) -> list[bool]:
-        ladder = ElitePool(3, first, [first], wide=[wide], wide_first=wide)
+
+def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
+    first, tree = Found(300.0, ((0, 1),), ("a",)), Found(90.0, ((0, 1),), ())
+
+    def seen(limited: float, sliced: float) -> list[bool]:
+        ladder = Ladder(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
+        twin = Ladder(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
         rounds = []
         for number in range(200):
             given = ladder.next(1e9, False)
-            rounds.append(given.descends)
+            assert given == twin.next(1e9, False)
+            assert ladder.number == number + 1
+            assert given.power == (0.5 if given.free else 1.0)
             if given.kind == "first":
-                assert given.source is (wide if given.descends else first)
-            if given.kind == "warm":
-                assert given.source in (ladder.wide if given.descends else ladder.pool)
-            score = descent if given.descends else direct
-            tree = Found(85.0, ((1, 0),), (f"w{number}",)) if given.descends else None
-            ladder.take(given, Found(score, ((1, 0),), (str(number),)), tree)
-            assert len(ladder.wide) <= POOL
+                assert given.source is (tree if given.free else first)
+            score = sliced if given.free else limited
+            found = Found(score - number % 3, ((1, 0),), (str(number),))
+            wide = Found(85.0, ((1, 0),), ())
+            trees = (wide, found) if given.free else (found,)
+            better = found.score < ladder.best.score
+            assert ladder.take(given, *trees) == twin.take(given, *trees) == better
+            rounds.append(given.free)
         return rounds
 
     behind, ahead = seen(95.0, 130.0), seen(130.0, 95.0)
-    assert behind[0]
-    assert ahead[0]
+    assert behind[:2] == ahead[:2] == [True, False]
     assert 0 < sum(behind) < 60 < 140 < sum(ahead) < 200
 
 
-def test_without_wide_trees_nothing_descends() -> None:
-    first = Found(90.0, ((0, 1),), ())
-    ladder = ElitePool(3, first, [first])
-    assert not any(ladder.next(1e9, False).descends for _ in range(50))
+def test_ranking_and_a_search_without_a_limit_have_one_pool() -> None:
+    tree = Found(90.0, ((0, 1),), ())
+    alone = Ladder(ElitePool(3, tree, [tree]))
+    assert not any(alone.next(1e9, False).free for _ in range(50))
+    both = Ladder(ElitePool(3, tree, [tree]), ElitePool(3, tree, [tree]))
+    assert not any(both.next(1e9, True).free for _ in range(50))
 
 
-def test_a_wide_tree_takes_the_place_of_the_one_it_began_at() -> None:
-    first, wide, other = (Found(90.0, ((0, 1),), (name,)) for name in ("a", "", "b"))
-    ladder = ElitePool(3, first, [first], wide=[wide, other], wide_first=wide)
-    better = Found(80.0, ((1, 0),), ())
-    ladder.take(Round(0, "warm", wide, HEAT, descends=True), None, better)
-    assert ladder.wide == [better, other]
-    assert ladder.pool == [first]
+def _first(task: Task) -> tuple[Found, list[Found]]:
+    tree = OrderStarts(task).tree(1)
+    within = Annealed(task, tree, 0).sliced()
+    return within, [within]

@@ -28,7 +28,7 @@ from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Effort, Found
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Round
+from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Ladder, Round
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 NETWORK = regular_network(24, 0, extents=(2, 3))
@@ -57,7 +57,7 @@ def test_resumed_is_as_if_never_stopped(
     whole = search(None, **options)
     write, done = SearchCheckpoint.write, [0]
 
-    def stopping(self: SearchCheckpoint, ladder: ElitePool, used_s: float) -> None:
+    def stopping(self: SearchCheckpoint, ladder: Ladder, used_s: float) -> None:
         write(self, ladder, used_s)
         done[0] += 1
         if done[0] > rounds:
@@ -280,9 +280,10 @@ def test_ladder_decides_by_number_and_trees_alone() -> None:
     early = sum(length for _, length in kinds)
     hot = sum(length for kind, length in kinds if kind != "warm")
     assert 0.0 < hot < HOT_SHARE * 20.0 + 1.0 < early
-    large = ElitePool(3, first, [first])
+    large = ElitePool(3, first, [first], limited=True)
     kinds_there = [large.next(20.0, False, greedy=False).kind for _ in range(60)]
-    assert {"first", "order", "warm"} == set(kinds_there)
+    assert {"first", "order", "descent", "warm"} == set(kinds_there)
+    assert kinds_there[1] == "descent"
 
 
 def test_kinds_that_lead_to_better_trees_come_up_more_often() -> None:
