@@ -100,7 +100,8 @@ def _ladder(task: Task, target: Target | None) -> Ladder:
         return Ladder(pool)
     effort = replace(effort, time_s=FREE_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
-    return Ladder(pool, _pool(replace(task, limit=None, starts=starts, effort=effort), None))
+    free = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
+    return Ladder(pool, _pool(free, None))
 
 
 def _pool(task: Task, target: Target | None) -> ElitePool:
@@ -244,7 +245,7 @@ def carry_out(
     """One round of about so many moves, or fewer when time is up; a free one's tree is then sliced."""
     before = time.monotonic()
     if given.free:
-        free = replace(task, limit=None, sizes=roots(task.sizes, given.power))
+        free = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, given.power))
         outcome = carry_out(free, replace(given, free=False), moves, ends, None)
         sliced = _begun(task, outcome.found)[1] if outcome.found else None
         return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)
