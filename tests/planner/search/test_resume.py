@@ -123,7 +123,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     running = subprocess.Popen([*command, "--time", "600"], cwd=tmp_path, start_new_session=True)
     file = tmp_path / "p.json.ckpt"
     deadline = time.monotonic() + 120
-    while not (file.exists() and json.loads(file.read_text())["ladder"]["number"] > 2):
+    while not (file.exists() and json.loads(file.read_text())["ladder"]["pool"]["number"] > 2):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -142,7 +142,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     assert not file.exists()
     path = load_path(tmp_path / "p.json")
     assert path_cost(path).log2_largest <= 14
-    assert math.log2(cost_of(path, 0.0)) <= kept["ladder"]["pool"][0]["score"] + 1e-6
+    assert math.log2(cost_of(path, 0.0)) <= kept["ladder"]["pool"]["pool"][0]["score"] + 1e-6
 
 
 def _alive(session: int) -> bool:
