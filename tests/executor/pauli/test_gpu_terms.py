@@ -6,13 +6,12 @@ Where there is no GPU, its kernels run on the CPU (tests/support/kernels/pauli_e
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.engines.pauli import chain_edges, eagle_edges, ising_trotter, kicked_ising
-from tests.support.kernels.compress_devices import has_compiler
+from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
@@ -51,24 +50,18 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for kernels that g++ compiled."""
-    return tmp_path_factory.mktemp("pauli")
-
-
 @pytest.fixture(
     params=[
         pytest.param("emulated", marks=pytest.mark.skipif(not has_compiler(), reason="needs g++")),
         pytest.param("gpu", marks=needs_gpus(1)),
     ]
 )
-def gpu(request: pytest.FixtureRequest, kernels: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A GPU, or kernels on the CPU, with arrays that begin small; gives what patches constants."""
     from tnplan.executor.pauli.cuda import table
 
     if request.param == "emulated":
-        emulate(monkeypatch, kernels)
+        emulate(monkeypatch)
     monkeypatch.setattr(table, "SMALLEST_CAPACITY", 64)
     return monkeypatch
 

@@ -7,9 +7,7 @@ in `executor/pauli/cuda/`.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.kernels.list_emulator import EMULATOR, FUNCTIONS, OPTIONS
-from tnplan.executor.device.cuda.runtime.kernel_cache import source
+from tests.support.kernels.emulator import compiled, source
 
 THREADS = 64
 """Of the only block."""
@@ -27,7 +24,6 @@ struct alignas(16) ulonglong2 { unsigned long long x, y; };
 struct uint2 { unsigned x, y; };
 static ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
 static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-template <typename T> static T __ldcg(const T *place) { return *place; }
 static double __shfl_xor_sync(unsigned mask, double value, unsigned bits)
 {
     return __longlong_as_double(__shfl_xor_sync(mask, __double_as_longlong(value), bits));
@@ -81,20 +77,13 @@ def mine(array: Any) -> Any:
 class EmulatedKernel:
     """A kernel, called with the addresses of its arguments."""
 
-    def __init__(self, file: Path, name: str, defines: dict[str, Any], folder: Path) -> None:
-        text = re.sub(r"\bIndex\b", "Place", source(file))
+    def __init__(self, file: Path, name: str, defines: dict[str, Any]) -> None:
+        text = source(file)
         for pattern, with_what in ASSEMBLY:
             text = pattern.sub(with_what, text)
         assert "asm" not in text
-        lines = "".join(f"#define {key} {value}\n" for key, value in defines.items())
-        calls = "".join(map(_call, ENTRY.findall(text)))
-        whole = f'#include "{EMULATOR}"\n{FUNCTIONS}{MORE_FUNCTIONS}{lines}{text}{calls}'
-        path = folder / f"{file.stem}-{hashlib.sha256(whole.encode()).hexdigest()[:16]}.cpp"
-        library = path.with_suffix(".so")
-        if not library.exists():
-            path.write_text(whole)
-            subprocess.run(["g++", *OPTIONS, str(path), "-o", str(library)], check=True)
-        self.function = getattr(ctypes.CDLL(str(library)), f"emulated_{name}")
+        library = compiled(f"{MORE_FUNCTIONS}{text}{''.join(map(_call, ENTRY.findall(text)))}", defines)
+        self.function = getattr(library, f"emulated_{name}")
 
 
 def _call(entry: tuple[str, str]) -> str:
@@ -145,8 +134,8 @@ def stand_in() -> Any:
     )  # fmt: skip
 
 
-def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Run the terms of GPUs on the CPU, with kernels compiled into a folder."""
+def emulate(patch: pytest.MonkeyPatch) -> None:
+    """Run the terms of GPUs on the CPU."""
     from tnplan.executor.pauli.cuda import selection, table
 
     kernels: dict[Any, EmulatedKernel] = {}
@@ -154,7 +143,7 @@ def emulate(patch: pytest.MonkeyPatch, folder: Path) -> None:
     def load(file: Path, name: str, defines: dict[str, Any]) -> EmulatedKernel:
         key = (file, name, *defines.items())
         if key not in kernels:
-            kernels[key] = EmulatedKernel(file, name, defines, folder)
+            kernels[key] = EmulatedKernel(file, name, defines)
         return kernels[key]
 
     for module in (selection, table):

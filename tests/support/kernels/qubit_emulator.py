@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support.kernels.list_emulator import EmulatedKernels
+from tests.support.kernels.list_emulator import EmulatedFile
 from tnplan.executor.sbd.cuda.qubit_steps import FILE, GpuQubits, qubit_defines
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 
@@ -15,9 +14,9 @@ from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 class EmulatedQubits(GpuQubits):
     """See `GpuQubits`; arrays are NumPy's."""
 
-    def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float, folder: Path) -> None:
+    def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float) -> None:
         defines = qubit_defines(hamiltonian.strings.words.shape[1], hamiltonian.is_complex)
-        self._emulated = EmulatedKernels(FILE, defines, folder)
+        self._emulated = EmulatedFile(FILE.name, defines)
         super().__init__(hamiltonian, room_bytes)
 
     def get(self, array: np.ndarray) -> np.ndarray:

@@ -121,10 +121,7 @@ class Diagonalization:
     determinants: DeterminantList | None = None
 
     def __repr__(self) -> str:
-        energies = ", ".join(f"{energy:.6f}" for energy in self.energies[:SHOWN_ENERGIES])
-        more = ", ..." if len(self.energies) > SHOWN_ENERGIES else ""
-        converged = "converged" if self.solution.converged else "not converged"
-        return f"Diagonalization({converged}: {energies}{more} Ha)"
+        return f"Diagonalization({solution_text(self.solution)} Ha)"
 
     @property
     def energies(self) -> Array:
@@ -135,6 +132,13 @@ class Diagonalization:
     def states(self) -> list[Array]:
         """The normalized states."""
         return self.solution.states
+
+
+def solution_text(solution: Solution) -> str:
+    """Whether a solve converged, and its lowest energies."""
+    energies = ", ".join(f"{energy:.6f}" for energy in solution.energies[:SHOWN_ENERGIES])
+    more = ", ..." if len(solution.energies) > SHOWN_ENERGIES else ""
+    return f"{'converged' if solution.converged else 'not converged'}: {energies}{more}"
 
 
 def solve_report(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tests.support.engines.sbd_qubits import (
     reference_among,
     walk,
 )
+from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -44,30 +44,23 @@ CASES = {
 }
 
 
-def emulated(hamiltonian: QubitHamiltonian, room_bytes: float, folder: Path) -> Any:
+def emulated(hamiltonian: QubitHamiltonian, room_bytes: float) -> Any:
     pytest.importorskip("cupy", reason="needs CuPy")
     from tests.support.kernels.qubit_emulator import EmulatedQubits
 
-    return EmulatedQubits(hamiltonian, room_bytes, folder)
+    return EmulatedQubits(hamiltonian, room_bytes)
 
 
-def on_gpu(hamiltonian: QubitHamiltonian, room_bytes: float, folder: Path) -> Any:
+def on_gpu(hamiltonian: QubitHamiltonian, room_bytes: float) -> Any:
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
 
     return GpuQubits(hamiltonian, room_bytes)
 
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 ROWS = [
     pytest.param(emulated, id="emulated", marks=needs_compiler),
     pytest.param(on_gpu, id="gpu", marks=needs_gpus(1)),
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where emulated kernels are compiled, once for all tests."""
-    return tmp_path_factory.mktemp("qubits")
 
 
 def operator(terms: Any, n: int) -> PauliTerms:
@@ -107,10 +100,10 @@ def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
 
 @pytest.mark.parametrize("make", ROWS)
 @pytest.mark.parametrize("room_bytes", [0, np.inf])
-def test_kernels_equal_the_reference(make: Any, room_bytes: float, case: Any, folder: Path) -> None:
+def test_kernels_equal_the_reference(make: Any, room_bytes: float, case: Any) -> None:
     terms, words, matrix = case
     h = QubitHamiltonian(terms, words, threads=1, room_bytes=0)
-    made = make(h, room_bytes, folder)
+    made = make(h, room_bytes)
     assert made.is_stored == (room_bytes > 0)
     x = random_state(h)
     y = made.put(np.zeros(h.shape))
@@ -123,7 +116,7 @@ def test_kernels_equal_the_reference(make: Any, room_bytes: float, case: Any, fo
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("way", ["kept", "again", "emulated"])
-def test_ranks_give_the_bits_of_one(size: int, way: str, folder: Path) -> None:
+def test_ranks_give_the_bits_of_one(size: int, way: str) -> None:
     terms = random_terms(70, 60, "complex")
     strings = walk(terms, 1, 90)
     words, made = words_of(bits_of(strings, 70)), operator(terms, 70)
@@ -134,7 +127,7 @@ def test_ranks_give_the_bits_of_one(size: int, way: str, folder: Path) -> None:
 
     def work(ranks: Communicator) -> Any:
         h = QubitHamiltonian(made, words, threads=1, room_bytes=room_bytes, rank_of=(ranks.rank, ranks.size))
-        rows: Any = emulated(h, np.inf, folder) if way == "emulated" else h
+        rows: Any = emulated(h, np.inf) if way == "emulated" else h
         return DistributedHamiltonian(rows, h.partition, ranks).apply(x[slice(*h.rows)].copy(), 0)
 
     found = np.concatenate(run_ranks(size, work))

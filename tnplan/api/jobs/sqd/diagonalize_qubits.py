@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.circuits.inputs import given_observables, given_operator
-from tnplan.api.jobs.diagonalization_result import checkpoint_of, environment, step_text
+from tnplan.api.jobs.diagonalization_result import checkpoint_of, environment, solution_text, step_text
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.protocols.communicator import agree
@@ -45,7 +45,6 @@ FORMAT = "tnplan.sbd-qubits"
 VERSION = 1
 SIDES = ("right", "left")
 """Where in a bit string qubit 0 may be."""
-SHOWN_ENERGIES = 4
 MOST_STRINGS = 2**31 - 1
 """Strings have numbers of 32 bits."""
 
@@ -78,10 +77,7 @@ class QubitDiagonalization:
     report: dict[str, Any]
 
     def __repr__(self) -> str:
-        energies = ", ".join(f"{energy:.6f}" for energy in self.energies[:SHOWN_ENERGIES])
-        more = ", ..." if len(self.energies) > SHOWN_ENERGIES else ""
-        converged = "converged" if self.solution.converged else "not converged"
-        return f"QubitDiagonalization({converged}: {energies}{more} among {len(self.bitstrings)} strings)"
+        return f"QubitDiagonalization({solution_text(self.solution)} among {len(self.bitstrings)} strings)"
 
     @property
     def energies(self) -> Array:
