@@ -362,8 +362,8 @@ def rank_bits(n_ranks: int, n_qubits: int, least: int) -> int:
     if bits and n_qubits - bits < least:
         raise InputError(
             "--ranks",
-            f"is {n_ranks} for {n_qubits} qubits, {max(0, n_qubits - bits)} a rank",
-            f"leave {least} or more to a rank",
+            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_qubits - bits)} a rank",
+            f"take fewer ranks: each needs {least} qubits or more",
         )  # fmt: skip
     return bits
 

@@ -19,7 +19,7 @@ import tnplan
 from tests.support.engines.sbd import every_string, fcidump_text, random_integrals
 from tests.support.engines.sbd_growth import chain
 from tests.support.root import ROOT
-from tnplan import diagonalize
+from tnplan import contract, diagonalize
 from tnplan.executor.contraction.run import result
 from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -35,6 +35,11 @@ def page_of(name: str) -> Path:
     """The page of this name in one of the parts."""
     (page,) = DOCS.glob(f"*/{name}")
     return page
+
+
+def text_of(page: str, language: str, number: int) -> str:
+    """A block of a page in another language than Python."""
+    return re.findall(rf"```{language}\n(.*?)```", page_of(page).read_text(), re.DOTALL)[number]
 
 
 def run_example(page: str, number: int, **names: Any) -> dict[str, Any]:
@@ -124,8 +129,7 @@ def test_the_gradient_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_an_openqasm_file_with_inputs() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
-    (program,) = re.findall(r"```qasm\n(.*?)```", page_of("circuits.md").read_text(), re.DOTALL)
-    Path("ansatz.qasm").write_text(program)
+    Path("ansatz.qasm").write_text(text_of("circuits.md", "qasm", 0))
     assert run_example("circuits.md", 0)["done"].answer.expectation == pytest.approx(cos(0.9) ** 2)
     found = run_example("circuits.md", 1)
     assert found["ansatz"].parameters == ("theta", "layers")
@@ -135,7 +139,7 @@ def test_an_openqasm_file_with_inputs() -> None:
 
 def test_questions() -> None:
     pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
-    Path("circuit.qasm").write_text(QASM)
+    Path("circuit.qasm").write_text(text_of("questions.md", "qasm", 0))
     first = run_example("questions.md", 0)
     assert first["found"].value == pytest.approx([1, 0])
     assert (first["found"].error_kind, first["found"].method) == ("exact", "statevector")
@@ -147,10 +151,7 @@ def test_questions() -> None:
     assert names["rho"] == pytest.approx(np.eye(2) / 2)
     assert abs(names["fidelity"]) == pytest.approx(1)
     assert names["echo"] == pytest.approx(1)
-    Path("ansatz.qasm").write_text(
-        'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float theta;\ninput float phi;\nqubit[2] q;\n'
-        "rx(theta) q[0];\nry(2 * phi) q[1];\n"
-    )
+    Path("ansatz.qasm").write_text(text_of("questions.md", "qasm", 1))
     varied = run_example("questions.md", 2, **first)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
@@ -182,6 +183,34 @@ def test_a_list_of_determinants_grows() -> None:
 def test_the_device_of_pennylane() -> None:
     pytest.importorskip("pennylane")
     assert run_example("questions.md", 6)["value"] == pytest.approx(1)
+
+
+def test_a_qubit_hamiltonian_among_samples() -> None:
+    pytest.importorskip("qiskit")
+    names: dict[str, Any] = {}
+    for number in range(3):
+        names |= run_example("skqd.md", number, **names)
+    exact = np.linalg.eigvalsh(names["hamiltonian"].to_matrix())[0]
+    sentence = f"{names['found'].energies[0]:.3f}. In the space of all strings it is {exact:.3f}."
+    assert sentence in page_of("skqd.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_loop_from_samples_to_a_ground_state() -> None:
+    pytest.importorskip("qiskit_addon_sqd", reason="needs the extra sqd")
+    pytest.importorskip("pyscf")
+    names = run_example("sqd.md", 0)
+    (exact,) = re.findall(r"exact energy, (-[\d.]+) Hartree", page_of("sqd.md").read_text())
+    assert run_example("sqd.md", 1, **names)["found"].energy == pytest.approx(float(exact), abs=1e-6)
+
+
+def test_the_steps_of_the_readme() -> None:
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
+        names: dict[str, Any] = {}
+        exec(block, names)
+    expected = contract(names["network"], *names["network"].tensors)
+    np.testing.assert_allclose(names["result"], expected, rtol=1e-4)
+    assert Path("report.html").exists()
 
 
 def test_a_diagonalization() -> None:
