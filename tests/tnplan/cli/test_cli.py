@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -381,23 +380,6 @@ def test_a_reader_that_leaves_early_hears_no_complaint(path_json: Path, tmp_path
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-
-
-def test_the_examples_of_the_readme_run(
-    path_json: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    monkeypatch.chdir(path_json.parent)
-    path_json.rename("path.json")
-    blocks = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    names: dict[str, Any] = {}
-    exec(blocks[0], names)
-    assert np.isclose(names["trace"], np.trace(names["a"] @ names["b"] @ names["c"]))
-    exec(blocks[1], names)
-    with np.load("values.npz") as values:
-        expected = values["t0"] @ values["t1"] @ values["t2"]
-    assert np.allclose(names["result"], expected, rtol=1e-5, atol=1e-5 * abs(expected).max())
-    assert "<svg" in (path_json.parent / "report.html").read_text()
 
 
 def test_jet_files_bring_their_tensors(shared: SharedData, tmp_path: Path, capsys: Capture) -> None:
