@@ -1,9 +1,9 @@
-"""A joint search on disk: its ladder of trees and the time it has used, after every round.
+"""A joint search on disk: its pools of trees and the time it has used, after every round.
 
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
-5 (2026-11-26): a ladder has two pools, one without the limit.
+5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
 4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
 2 (2026-11-23): scores count sides of the waist apart.
@@ -23,7 +23,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
 from tnplan.planner.search.annealing import Task
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import Ladder
+from tnplan.planner.search.round_policy import Pools
 
 FORMAT = "tnplan.search"
 VERSION = 5
@@ -56,23 +56,23 @@ class SearchCheckpoint:
                     f"resume with the network and the options of that search, or {FRESH}",
                 )  # fmt: skip
 
-    def restore(self) -> tuple[Ladder, float] | None:
-        """The ladder and the seconds used, where there is a file."""
+    def restore(self) -> tuple[Pools, float] | None:
+        """The pools and the seconds used, where there is a file."""
         if not self.path.exists():
             return None
         import msgspec
 
         document = read_json(self.path, FORMAT, VERSION, FRESH)
         try:
-            return converted((document["ladder"], document["used_s"]), tuple[Ladder, float])
+            return converted((document["pools"], document["used_s"]), tuple[Pools, float])
         except (KeyError, msgspec.ValidationError):
             raise InputError(str(self.path), "is damaged", FRESH) from None
 
-    def write(self, ladder: Ladder, used_s: float) -> None:
-        """Keep the ladder."""
+    def write(self, pools: Pools, used_s: float) -> None:
+        """Keep the pools."""
         document = {
             "format": FORMAT, "version": VERSION, "search": self.search, "used_s": used_s,
-            "ladder": plain(ladder),
+            "pools": plain(pools),
         }  # fmt: skip
         write_text(self.path, json.dumps(document) + "\n")
 

@@ -24,7 +24,7 @@ from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
-from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Ladder, Round, warm_heat
+from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 
 NOMINAL_MOVES_PER_S = 7e6
@@ -41,7 +41,7 @@ DRAWN_TREES = 4
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
 SHORTEST = 0.1
-FREE_TREES = 0.25
+UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
 Result = TypeVar("Result")
 
@@ -79,29 +79,29 @@ def search_joint(
     clock = time.monotonic() if began is None else began
     kept = None if checkpoint is None else checkpoint.restore()
     if kept is None:
-        ladder, used_s = _ladder(task, target), 0.0
+        pools, used_s = _pools(task, target), 0.0
     else:
-        ladder, used_s = kept
-    told(ladder.best)
-    task = replace(task, sizes=roots(task.sizes, ladder.pool.power))
+        pools, used_s = kept
+    told(pools.best)
+    task = replace(task, sizes=roots(task.sizes, pools.limited.power))
     if len(task.inputs) > 2:
-        _climb(task, ladder, clock - used_s, n_workers, target, checkpoint, told)
-    pool = ladder.pool
+        _climb(task, pools, clock - used_s, n_workers, target, checkpoint, told)
+    pool = pools.limited
     if target is not None and pool.fastest is None:
         pool.fastest = target.fastest((pool.best, pool.first))
         told(pool.best)
-    return ladder.best
+    return pools.best
 
 
-def _ladder(task: Task, target: Target | None) -> Ladder:
+def _pools(task: Task, target: Target | None) -> Pools:
     """The pools that a search begins with; no second one where there are no rounds."""
     pool, effort = _pool(task, target), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
-        return Ladder(pool)
-    effort = replace(effort, time_s=FREE_TREES * effort.time_s)
+        return Pools(pool)
+    effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
-    free = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
-    return Ladder(pool, _pool(free, None))
+    unlimited = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
+    return Pools(pool, _pool(unlimited, None))
 
 
 def _pool(task: Task, target: Target | None) -> ElitePool:
@@ -154,33 +154,33 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
 
 def _climb(
     task: Task,
-    ladder: Ladder,
+    pools: Pools,
     began: float,
     n_workers: int,
     target: Target | None,
     checkpoint: SearchCheckpoint | None,
     tell: Tell,
 ) -> None:
-    """Rounds until time is up; the ladder is kept after each one that comes back."""
+    """Rounds until time is up; the pools is kept after each one that comes back."""
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
-    tree_s = greedy_s(len(task.inputs), ladder.best.score / ladder.pool.power)
+    tree_s = greedy_s(len(task.inputs), pools.best.score / pools.limited.power)
     greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * full
     planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
     if target is not None:
         planned *= 1.0 - RANK_SHARE
     pace_s, rank_s = 0.0, 0.0
     flying: dict[Future[SearchOutcome], Round] = {}
-    heard = ladder.best.score
+    heard = pools.best.score
 
     def keep() -> None:
         if checkpoint is not None:
-            checkpoint.write(ladder, time.monotonic() - began)
+            checkpoint.write(pools, time.monotonic() - began)
 
     def hear(found: Found) -> None:
         nonlocal heard
-        if ladder.pool.fastest is None and found.score < heard:
+        if pools.limited.fastest is None and found.score < heard:
             heard = found.score
             tell(found)
 
@@ -191,12 +191,12 @@ def _climb(
         while True:
             while going and len(flying) < n_workers:
                 left_s = ends - time.monotonic()
-                late = left_s < RANK_SHARE * time_s or ladder.given >= planned
-                given = ladder.next(planned, target is not None and late, greedy)
+                late = left_s < RANK_SHARE * time_s or pools.given >= planned
+                given = pools.next(planned, target is not None and late, greedy)
                 wanted = given.length * full
                 possible_s = left_s - given.ranks * rank_s
                 moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
-                going = possible_s > 0 and moves >= SHORTEST * wanted and ladder.number <= most
+                going = possible_s > 0 and moves >= SHORTEST * wanted and pools.number <= most
                 if going:
                     flying[pool.submit(carry_out, task, given, moves, ends, target, heard_here)] = given
             if not flying:
@@ -206,8 +206,8 @@ def _climb(
                 if outcome.moves:
                     pace_s = outcome.anneal_s / outcome.moves
                 rank_s = max(rank_s, outcome.rank_s)
-                if ladder.take(given, outcome.found, outcome.sliced):
-                    (tell if ladder.pool.fastest else hear)(ladder.best)
+                if pools.take(given, outcome.found, outcome.sliced):
+                    (tell if pools.limited.fastest else hear)(pools.best)
                 keep()
 
 
@@ -242,11 +242,14 @@ def _end_with_parent() -> None:
 def carry_out(
     task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell | None = None
 ) -> SearchOutcome:
-    """One round of about so many moves, or fewer when time is up; a free one's tree is then sliced."""
+    """One round of about so many moves, or fewer when time is up.
+
+    The tree of a round without the limit is sliced afterwards.
+    """
     before = time.monotonic()
-    if given.free:
-        free = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, given.power))
-        outcome = carry_out(free, replace(given, free=False), moves, ends, None)
+    if given.unlimited:
+        unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, given.power))
+        outcome = carry_out(unlimited, replace(given, unlimited=False), moves, ends, None)
         sliced = _begun(task, outcome.found)[1] if outcome.found else None
         return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)
     found: Found | None = given.source

@@ -47,7 +47,7 @@ class Round:
     """Moves in those of a full round."""
     weight_factor: float = 1.0
     """The element weight in that of the task."""
-    free: bool = False
+    unlimited: bool = False
     """Whether tensors have no limit in it."""
     power: float = 1.0
     """Extents count to this power in it."""
@@ -150,7 +150,7 @@ class ElitePool:
 
 
 @dataclass
-class Ladder:
+class Pools:
     """The pool of a search, and under a limit a second one of trees without it.
 
     Rounds of both take turns. Those of the second are as if there were no limit. What their trees are sliced
@@ -158,56 +158,57 @@ class Ladder:
     the limit has more of the rounds.
     """
 
-    pool: ElitePool
-    free: ElitePool | None = None
+    limited: ElitePool
+    """Trees within the limit, if there is one."""
+    unlimited: ElitePool | None = None
     sliced: float | None = None
     """The best score of a tree that was sliced."""
 
     @property
     def best(self) -> Found:
         """The best tree within the limit."""
-        return self.pool.best
+        return self.limited.best
 
     @property
     def given(self) -> float:
         """The lengths of all rounds added up."""
-        return self.pool.given + (self.free.given if self.free else 0.0)
+        return self.limited.given + (self.unlimited.given if self.unlimited else 0.0)
 
     @property
     def number(self) -> int:
         """Rounds given so far."""
-        return self.pool.number + (self.free.number if self.free else 0)
+        return self.limited.number + (self.unlimited.number if self.unlimited else 0)
 
     def next(self, planned: float, ranking: bool, greedy: bool = True) -> Round:
         """The next round: see `ElitePool.next`. Each pool plans with what the other has not used."""
-        free = self.free
-        if free is None:
-            return self.pool.next(planned, ranking, greedy)
-        if ranking or not self._frees():
-            return self.pool.next(planned - free.given, ranking, greedy)
-        given = free.next(planned - self.pool.given, False, greedy)
-        return replace(given, free=True, power=free.power)
+        unlimited = self.unlimited
+        if unlimited is None:
+            return self.limited.next(planned, ranking, greedy)
+        if ranking or not self._next_is_unlimited():
+            return self.limited.next(planned - unlimited.given, ranking, greedy)
+        given = unlimited.next(planned - self.limited.given, False, greedy)
+        return replace(given, unlimited=True, power=unlimited.power)
 
-    def _frees(self) -> bool:
+    def _next_is_unlimited(self) -> bool:
         """Whether the next round has no limit: the first has none, the second has one."""
         if self.number < 2:
             return self.number == 0
-        scores = {} if self.sliced is None else {"free": self.sliced}
-        if self.pool.origins:
-            scores["limited"] = min(self.pool.origins.values())
-        draw = random.Random(f"{self.pool.seed} {self.number} free")
-        return draw.choices((True, False), _odds(scores, ("free", "limited")))[0]
+        scores = {} if self.sliced is None else {"unlimited": self.sliced}
+        if self.limited.origins:
+            scores["limited"] = min(self.limited.origins.values())
+        draw = random.Random(f"{self.limited.seed} {self.number} free")
+        return draw.choices((True, False), _odds(scores, ("unlimited", "limited")))[0]
 
     def take(self, given: Round, found: Found | None, sliced: Found | None = None) -> bool:
         """Keep what a round found, and what its tree was sliced to; whether there is a new best."""
-        if self.free is None or not given.free:
-            return self.pool.take(given, found)
-        self.free.take(given, found)
+        if self.unlimited is None or not given.unlimited:
+            return self.limited.take(given, found)
+        self.unlimited.take(given, found)
         if sliced is None:
             return False
         before = self.best
         self.sliced = sliced.score if self.sliced is None else min(self.sliced, sliced.score)
-        self.pool.add(sliced)
+        self.limited.add(sliced)
         return self.best is not before
 
 

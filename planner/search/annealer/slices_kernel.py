@@ -23,9 +23,11 @@ from tnplan.planner.search.annealer.waist_kernel import (
 )
 
 ENERGY = 0
+"""The row of `AnnealState.weighed` with energies."""
 CANCELLED = 1e-9
 """A sum that a move leaves with less than this share of what it was is taken afresh."""
 BITS_AT_ONCE = 12.0
+"""For so many bits that a tensor is over the limit, one more index is sliced before all are scored again."""
 NEGLIGIBLE = 2.0**-50
 """The share of the whole cost below which a step has no say in what is sliced."""
 

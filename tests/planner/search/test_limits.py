@@ -17,7 +17,7 @@ from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.driver import carry_out
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.round_policy import ElitePool, Ladder
+from tnplan.planner.search.round_policy import ElitePool, Pools
 from tnplan.planner.workloads.mixed import regular_network
 
 
@@ -70,9 +70,9 @@ def test_rounds_without_the_limit_are_those_of_a_search_without_one() -> None:
     network = regular_network(120, 2, extents=(2, 2), n_open=0, n_hyper=0)
     task = replace(task_of(network), limit=2**8)
     free = ElitePool(task.seed, *_first(replace(task, limit=None)))
-    ladder = Ladder(ElitePool(task.seed, *_first(task)), replace(free, pool=list(free.pool)))
-    given, alone = ladder.next(1e9, False), free.next(1e9, False)
-    assert given.free
+    pools = Pools(ElitePool(task.seed, *_first(task)), replace(free, pool=list(free.pool)))
+    given, alone = pools.next(1e9, False), free.next(1e9, False)
+    assert given.unlimited
     outcome = carry_out(task, given, 40_000.0, math.inf, None)
     found = carry_out(replace(task, limit=None), alone, 40_000.0, math.inf, None).found
     assert found is not None
@@ -82,44 +82,44 @@ def test_rounds_without_the_limit_are_those_of_a_search_without_one() -> None:
     assert sliced is not None
     assert sliced.sliced
     assert Annealed(task, sliced, 0).given == sliced
-    ladder.take(given, outcome.found, sliced)
-    assert sliced in ladder.pool.pool
-    assert found in ladder.free.pool if ladder.free else False
+    pools.take(given, outcome.found, sliced)
+    assert sliced in pools.limited.pool
+    assert found in pools.unlimited.pool if pools.unlimited else False
 
 
 def test_a_round_in_which_time_is_up_gives_no_tree() -> None:
     task = replace(task_of(regular_network(60, 2, extents=(2, 2), n_open=0, n_hyper=0)), limit=2**8)
     pool, free = (ElitePool(task.seed, *_first(one)) for one in (task, replace(task, limit=None)))
-    ladder = Ladder(pool, free)
-    given = ladder.next(1e9, False)
+    pools = Pools(pool, free)
+    given = pools.next(1e9, False)
     outcome = carry_out(task, given, 40_000.0, -math.inf, None)
     assert (outcome.found, outcome.sliced, outcome.moves) == (None, None, 0)
-    best = ladder.best
-    assert not ladder.take(given, outcome.found, outcome.sliced)
-    assert ladder.best is best
+    best = pools.best
+    assert not pools.take(given, outcome.found, outcome.sliced)
+    assert pools.best is best
 
 
 def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
     first, tree = Found(300.0, ((0, 1),), ("a",)), Found(90.0, ((0, 1),), ())
 
     def seen(limited: float, sliced: float) -> list[bool]:
-        ladder = Ladder(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
-        twin = Ladder(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
+        pools = Pools(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
+        twin = Pools(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
         rounds = []
         for number in range(200):
-            given = ladder.next(1e9, False)
+            given = pools.next(1e9, False)
             assert given == twin.next(1e9, False)
-            assert ladder.number == number + 1
-            assert given.power == (0.5 if given.free else 1.0)
+            assert pools.number == number + 1
+            assert given.power == (0.5 if given.unlimited else 1.0)
             if given.kind == "first":
-                assert given.source is (tree if given.free else first)
-            score = sliced if given.free else limited
+                assert given.source is (tree if given.unlimited else first)
+            score = sliced if given.unlimited else limited
             found = Found(score - number % 3, ((1, 0),), (str(number),))
             wide = Found(85.0, ((1, 0),), ())
-            trees = (wide, found) if given.free else (found,)
-            better = found.score < ladder.best.score
-            assert ladder.take(given, *trees) == twin.take(given, *trees) == better
-            rounds.append(given.free)
+            trees = (wide, found) if given.unlimited else (found,)
+            better = found.score < pools.best.score
+            assert pools.take(given, *trees) == twin.take(given, *trees) == better
+            rounds.append(given.unlimited)
         return rounds
 
     behind, ahead = seen(95.0, 130.0), seen(130.0, 95.0)
@@ -129,10 +129,10 @@ def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
 
 def test_ranking_and_a_search_without_a_limit_have_one_pool() -> None:
     tree = Found(90.0, ((0, 1),), ())
-    alone = Ladder(ElitePool(3, tree, [tree]))
-    assert not any(alone.next(1e9, False).free for _ in range(50))
-    both = Ladder(ElitePool(3, tree, [tree]), ElitePool(3, tree, [tree]))
-    assert not any(both.next(1e9, True).free for _ in range(50))
+    alone = Pools(ElitePool(3, tree, [tree]))
+    assert not any(alone.next(1e9, False).unlimited for _ in range(50))
+    both = Pools(ElitePool(3, tree, [tree]), ElitePool(3, tree, [tree]))
+    assert not any(both.next(1e9, True).unlimited for _ in range(50))
 
 
 def _first(task: Task) -> tuple[Found, list[Found]]:

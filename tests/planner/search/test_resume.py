@@ -28,7 +28,7 @@ from tnplan.planner.search.annealer.anneal_state import Heat
 from tnplan.planner.search.annealing import Effort, Found
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Ladder, Round
+from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Pools, Round
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
 NETWORK = regular_network(24, 0, extents=(2, 3))
@@ -57,8 +57,8 @@ def test_resumed_is_as_if_never_stopped(
     whole = search(None, **options)
     write, done = SearchCheckpoint.write, [0]
 
-    def stopping(self: SearchCheckpoint, ladder: Ladder, used_s: float) -> None:
-        write(self, ladder, used_s)
+    def stopping(self: SearchCheckpoint, pools: Pools, used_s: float) -> None:
+        write(self, pools, used_s)
         done[0] += 1
         if done[0] > rounds:
             raise Stopped
@@ -88,7 +88,7 @@ def test_a_checkpoint_belongs_to_one_search(tmp_path: Path) -> None:
             max_tensor_elements=2**6,
         )  # fmt: skip
     document = json.loads(file.read_text())
-    del document["ladder"]["pool"]
+    del document["pools"]["limited"]
     file.write_text(json.dumps(document))
     with pytest.raises(InputError, match="is damaged"):
         search(file, effort, resume=True)
@@ -123,7 +123,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     running = subprocess.Popen([*command, "--time", "600"], cwd=tmp_path, start_new_session=True)
     file = tmp_path / "p.json.ckpt"
     deadline = time.monotonic() + 120
-    while not (file.exists() and json.loads(file.read_text())["ladder"]["pool"]["number"] > 2):
+    while not (file.exists() and json.loads(file.read_text())["pools"]["limited"]["number"] > 2):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -142,7 +142,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     assert not file.exists()
     path = load_path(tmp_path / "p.json")
     assert path_cost(path).log2_largest <= 14
-    assert math.log2(cost_of(path, 0.0)) <= kept["ladder"]["pool"]["pool"][0]["score"] + 1e-6
+    assert math.log2(cost_of(path, 0.0)) <= kept["pools"]["limited"]["pool"][0]["score"] + 1e-6
 
 
 def _alive(session: int) -> bool:
