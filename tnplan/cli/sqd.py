@@ -48,8 +48,8 @@ def command(
     COUNTS are samples of both spins, alpha's bits on the right; FCIDUMP holds the integrals. Configurations
     are recovered, diagonalized in batches, and recovered again by the new occupancies, until the energy and
     the occupancies stand still. mpirun -n P tnplan sqd spreads the batches over P ranks.
-    docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit status 1 where the loop does not converge: the
-    best state so far is written, and the checkpoint stays.
+    docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit status 1 where the loop does not converge:
+    the best state so far is written, and the checkpoint stays.
     """
     from tnplan.api.jobs.sqd.run import run
     from tnplan.executor.device.comm.launcher import launched_rank

@@ -255,9 +255,8 @@ def test_a_loop_that_has_not_converged_is_continued(capsys: pytest.CaptureFixtur
     assert resumed["converged"]
     assert not Path("out.npz.ckpt").exists()
     assert command([*arguments, "2"]) == 0
-    assert json.loads(Path("out.json").read_text())["iterations"][1]["energy_hartree"] == (
-        resumed["iterations"][1]["energy_hartree"]
-    )
+    whole = json.loads(Path("out.json").read_text())
+    assert whole["energy_hartree"] == resumed["energy_hartree"]
 
 
 @pytest.mark.usefixtures("fermion", "files")
