@@ -63,7 +63,10 @@ class ListHamiltonian(ListedRows):
             return spin._replace(singles=tables[-1])
 
         alpha, beta, alpha_links, beta_links = self.tables
-        return made(alpha, alpha_links, terms[0]), made(beta, beta_links, terms[1])
+        of_alpha = made(alpha, alpha_links, terms[0])
+        if alpha_links is beta_links and self.integrals.beta is None:
+            return of_alpha, of_alpha
+        return of_alpha, made(beta, beta_links, terms[1])
 
     @cached_property
     def cells(self) -> ListCells:
