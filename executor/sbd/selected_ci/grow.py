@@ -100,7 +100,8 @@ class GrowingList:
             lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
         )
         tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
-        self._workers = replace(workers, memory_bytes=workers.memory_bytes - tables_bytes)
+        least_bytes = min(self._ranks.gather_objects(workers.memory_bytes - tables_bytes))
+        self._workers = replace(workers, memory_bytes=least_bytes)
         self._solved: tuple[SolveSetup[FermionHamiltonian], Solution, Space] | None = None
 
     def grow(self, checkpoint: GrowthCheckpoint | None = None, resume: bool = False) -> Grown:
@@ -118,7 +119,9 @@ class GrowingList:
             epsilon = self._series[state.place]
             self._keep(state, checkpoint)
             found = self._select(state, epsilon)
-            if len(found) > self._problem.growth.stable * len(state.basis):
+            if found is None:
+                state.ended = MEMORY
+            elif len(found) > self._problem.growth.stable * len(state.basis):
                 state.ended = self._extend(state, found, epsilon)
                 if not state.ended:
                     continue
@@ -148,9 +151,14 @@ class GrowingList:
         if stop:
             raise StoppedRunError(stop)
 
-    def _select(self, state: GrowthState, epsilon: float) -> Candidates:
-        """The determinants to add at a threshold."""
-        found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+    def _select(self, state: GrowthState, epsilon: float) -> Candidates | None:
+        """The determinants to add at a threshold; None where they do not fit beside a list that has grown."""
+        try:
+            found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+        except InputError as error:
+            if error.place != MEMORY or not state.iterations:
+                raise
+            return None
         if self._irrep is None:
             return found
         return found.of_irrep(self._irrep, self._problem.integrals.labels.irreps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 from typing import Any
 
@@ -119,21 +120,49 @@ def test_little_memory_makes_more_parts() -> None:
     state = np.array([0.9, 0.3, -0.3])
     results = []
     for memory_bytes in (PLENTY, 40_000, 20_000):
-        found = on_workers(
-            lambda group: (
-                select(basis, state, 1e-3, tables, group), second_order(basis, state, -90.0, 0, tables, group)
-            ),
-            memory_bytes=memory_bytes,
-        )[0]  # fmt: skip
-        results.append(found)
+        (candidates,) = on_workers(
+            lambda group: select(basis, state, 1e-3, tables, group), memory_bytes=8 * memory_bytes
+        )
+        (correction,) = on_workers(
+            lambda group: second_order(basis, state, -90.0, 0, tables, group), memory_bytes=memory_bytes
+        )
+        results.append((candidates, correction))
     for candidates, correction in results[1:]:
         np.testing.assert_array_equal(candidates.keys, results[0][0].keys)
         np.testing.assert_allclose(correction.energy, results[0][1].energy, rtol=1e-13)
         assert correction.determinants == results[0][1].determinants
-    with pytest.raises(InputError, match=r"memory: holds 3\.91 KiB for tables of determinants outside"):
+    with pytest.raises(InputError, match=r"memory: holds [\d.]+ KiB for tables of determinants outside"):
         on_workers(lambda group: select(basis, state, 1e-3, tables, group), memory_bytes=4000)
     with pytest.raises(InputError, match="that sorted integrals need; give more memory"):
         excitation_tables(integrals, 0.0, 1000)
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 1), (1, 2), (2, 1)])
+def test_a_selection_stays_within_its_memory_or_is_refused(ranks: int, threads: int) -> None:
+    integrals = random_integrals(9, 4, 4, 3)
+    tables = excitation_tables(integrals, 0.0, PLENTY)
+    chance = np.random.default_rng(5)
+    every = every_determinant(9, (4, 4))
+    basis = as_list([every[at] for at in chance.permutation(len(every))[:300]], 9)
+    weights = np.full(300, 0.05)
+    selected, refused = 0, 0
+    for memory_bytes in (3e6, 2e6, 1.5e6, 1e6, 6e5, 3e5):
+        tracemalloc.start()
+        try:
+            found = on_workers(
+                lambda group: len(select(basis, weights, 1e-9, tables, group)), ranks, threads, memory_bytes
+            )
+            selected += 1
+            assert found == [15_576] * ranks
+        except InputError as error:
+            refused += 1
+            assert "give more memory or a larger epsilon" in str(error)  # noqa: PT017
+        finally:
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak_bytes <= ranks * memory_bytes
+    assert selected
+    assert refused
 
 
 def test_orbitals_in_several_words() -> None:
