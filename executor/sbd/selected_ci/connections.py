@@ -17,6 +17,8 @@ from tnplan.executor.sbd.selected_ci.parts import Visit, Workers, by_parts, know
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
+AT_ONCE = 1 << 14
+"""Candidates whose symmetry is found together: their bits take much more memory than their keys."""
 COPIES = 3
 """Of all candidates that are there at once: as parts have them, together, and in order."""
 
@@ -36,9 +38,11 @@ class Candidates:
 
     def of_irrep(self, irrep: int, labels: Sequence[int]) -> Candidates:
         """Those of an irreducible representation, from 1; `labels` are those of orbitals."""
-        bits = unpacked_keys(self.keys, len(labels))
-        labels_of = np.where(bits, np.array(labels) - 1, 0)
-        fits = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
+        numbers, fits = np.array(labels, np.int16) - 1, np.empty(len(self), bool)
+        for first in range(0, len(self), AT_ONCE):
+            rows = slice(first, first + AT_ONCE)
+            labels_of = np.where(unpacked_keys(self.keys[rows], len(labels)), numbers, 0)
+            fits[rows] = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
         return Candidates(self.keys[fits], self.sizes[fits])
 
     def largest(self, count: int) -> Candidates:

@@ -47,6 +47,8 @@ SETTLED = 1000
 """From so many determinants on, the memory of one tells that of a longer list."""
 LONGER = 1.3
 """How much more memory than now a determinant of a longer list takes, at most."""
+MADE_BYTES = 600
+"""What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -206,7 +208,10 @@ class GrowingList:
         """Determinants at most, and what limits them."""
         asked_for = self._problem.growth.most
         most, limit = (2**62, DETERMINANTS) if asked_for is None else (asked_for, DETERMINANTS)
-        n = len(state.basis)
+        n, n_words = len(state.basis), state.basis.alpha_strings.words.shape[1]
+        made = int(self._workers.memory_bytes / (MADE_BYTES * n_words))
+        if made < most:
+            most, limit = made, MEMORY
         if self._solved is not None and n >= SETTLED:
             setup = self._solved[0]
             assert isinstance(setup.hamiltonian, ListHamiltonian)
