@@ -16,7 +16,7 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, inverse
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
@@ -182,8 +182,8 @@ def plans_back(
     places = [len(gates), *(segment.place for segment in segments)]
     found: list[PassPlan] = []
     for undone, place in pairwise(places):
-        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
-        found.append(compile_gates(inverse, where, tile, mode, n_inside))
+        undoing = [inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
+        found.append(compile_gates(undoing, where, tile, mode, n_inside))
         where = found[-1].after
     return found
 
@@ -191,8 +191,3 @@ def plans_back(
 def words_of(segment: DerivativeSegment) -> list[tuple[int, int]]:
     """The masks over qubits of all words of a segment, in order."""
     return [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
-
-
-def _inverse(gate: MultiplexedGate) -> MultiplexedGate:
-    matrices = np.ascontiguousarray(gate.matrices.conj().swapaxes(1, 2))
-    return MultiplexedGate(gate.targets, gate.selectors, matrices)

@@ -25,8 +25,9 @@ class ProgramLaunch:
     def __init__(
         self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
         arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
+        n_sums: int = 0,
     ) -> None:  # fmt: skip
-        """Blocks come `together` as many at a time."""
+        """Blocks come `together` as many at a time; each has so many sums of words."""
         self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
         self._size_bytes = size_bytes
         self._threads, self._tables, self._together = threads, tables, together
@@ -42,6 +43,8 @@ class ProgramLaunch:
             for size in (size_bytes, self._part_bytes)
         )
         self._part_blocks = part
+        self.sums = cupy.empty((max(1, whole), n_sums), np.float64)
+        """[block, word]: the sums of the last launch over all tiles, by block."""
         self.whole = self._launch((), 0, whole, size_bytes)
 
     def on(self, amplitudes: Any) -> ProgramLaunch:
@@ -50,6 +53,7 @@ class ProgramLaunch:
         return ProgramLaunch(
             self._kernel, self._n_bits, self._held, self._threads, self._size_bytes,
             ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self._together,
+            self.sums.shape[1],
         )  # fmt: skip
 
     def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
@@ -62,8 +66,9 @@ class ProgramLaunch:
         tiles = tile_numbers(self._n_bits, self._held, bits, part)
         before, after = self._arguments
         blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
+        self.blocks = blocks
         return BoundKernel(
             self._kernel, blocks, self._threads,
-            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after, np.uint64(self.sums.data.ptr)), size_bytes,
             cupy.cuda.get_current_stream(), self._tables,
         )  # fmt: skip

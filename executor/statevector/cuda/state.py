@@ -101,7 +101,7 @@ def program_defines(
         "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
         "NEIGHBOURS": neighbours(dtype, held, n_bits),
         "N_VALUES": len(program.values), "N_TWISTS": program.n_tile_phases,
-        "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
+        "HAS_FAR_PAIRS": int(program.has_far_pairs), "N_SUMS": len(program.sums), "STEPS": program.steps,
     }  # fmt: skip
 
 
@@ -113,12 +113,13 @@ def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
     return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
 
 
-def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
-    """The shared memory of a block of program.cu: the factors of tiles, and a tile with gaps."""
+def program_bytes(dtype: str, n_entries: int, tile_bits: int, n_totals: int = 0) -> int:
+    """The shared memory of a block of program.cu: sums of its warps, factors of tiles, and a tile with gaps."""
     item = np.dtype(dtype).itemsize
     digits = 4 if item == 8 else 3
     last = (1 << tile_bits) - 1
-    return item * (2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
+    totals = -(-8 * n_totals // item)
+    return item * (totals + 2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
 
 
 def measure_defines(dtype: str) -> dict[str, str | int]:
@@ -249,7 +250,9 @@ class CupyState:
     def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held) - self.tile.register_bits)
-        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.tile_phases), len(held))
+        n_entries = sum(len(one.rows) for one in made.tile_phases)
+        n_totals = max(1, threads // 32) * len(made.sums)
+        size_bytes = program_bytes(self.dtype, n_entries, len(held), n_totals)
         far = [bit for bit in range(self.n_bits) if bit not in held]
         turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.tile_phases]
         factors = cupy.asarray(made.factors.astype(self.dtype))
@@ -261,7 +264,7 @@ class CupyState:
         )  # fmt: skip
         return ProgramLaunch(
             kernel, self.n_bits, held, threads, size_bytes, (before, after), (factors, tables),
-            int(defines["NEIGHBOURS"]),
+            int(defines["NEIGHBOURS"]), len(made.sums),
         )  # fmt: skip
 
     def _pass_defines(self, tile_bits: int) -> dict[str, str | int]:

@@ -15,7 +15,7 @@ from tests.support.effort import repeats
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
-from tests.support.kernels.statevector_emulator import emulate, emulate_swap
+from tests.support.kernels.statevector_emulator import emulate, emulate_swap, program_text
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
@@ -31,14 +31,7 @@ Run = Callable[..., None]
 def emulated(
     state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
 ) -> None:
-    real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
-    defines: dict[str, Any] = {
-        "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
-        "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": _bits_of(state) - tile.bits, "NEIGHBOURS": 1,
-        "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
-        "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
-    }  # fmt: skip
-    emulate(state, made, item.held, defines, 0, bits)
+    emulate(state, made, item.held, program_text(made, item, tile, state), 0, bits)
 
 
 def on_gpu(

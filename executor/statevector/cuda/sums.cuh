@@ -1,0 +1,57 @@
+// Inner products of two states about Pauli words, in a pass over both. Register bit 0 tells them apart: 0 for psi, 1 for
+// lambda. Included by program.cu, which defines Amplitude, REAL, IN_THREAD, LANES, WARPS and N_SUMS. All sums run in a
+// fixed order: REAL in a warp, then double.
+
+// The real or the imaginary part of conj(lambda[j ^ X]) psi[j], one for each j of psi.
+template <int X, int IMAGINARY> __device__ __forceinline__ void products(const Amplitude *a, REAL *p) {
+#pragma unroll
+    for (int j = 0; j < IN_THREAD; j += 2) {
+        const Amplitude psi = a[j], lambda = a[(j ^ X) | 1];
+        p[j / 2] = IMAGINARY ? lambda.x * psi.y - lambda.y * psi.x : lambda.x * psi.x + lambda.y * psi.y;
+    }
+}
+
+// Their sum, in pairs; with another sign where register bits of NEAR are odd. FIRST counts products.
+template <int NEAR, int FIRST = 0, int COUNT = IN_THREAD / 2> __device__ __forceinline__ REAL added(const REAL *p) {
+    if constexpr (COUNT == 1) {
+        return is_odd(2 * FIRST & NEAR) ? -p[FIRST] : p[FIRST];
+    } else {
+        return added<NEAR, FIRST, COUNT / 2>(p) + added<NEAR, FIRST + COUNT / 2, COUNT / 2>(p);
+    }
+}
+
+// A power of two that is COUNT or more.
+__device__ constexpr int rounded_up(int count) {
+    int found = 1;
+    while (found < count) found *= 2;
+    return found;
+}
+
+// Each thread of a warp has ROOM numbers, of which the first COUNT are wanted; totals of the warp grow by the sums over its
+// threads. Halves of the numbers go to halves of the threads, until each thread has one.
+template <int COUNT, int ROOM> __device__ __forceinline__ void add_in_warp(REAL *v, double *totals) {
+    const unsigned lane = threadIdx.x % LANES;
+    int step = LANES / 2;
+#pragma unroll
+    for (int half = ROOM / 2; half; half /= 2, step /= 2) {
+        const bool upper = lane & step;
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            const REAL given = upper ? v[i] : v[i + half], kept = upper ? v[i + half] : v[i];
+            v[i] = kept + __shfl_xor_sync(~0u, given, step);
+        }
+    }
+#pragma unroll
+    for (; step; step /= 2) v[0] += __shfl_xor_sync(~0u, v[0], step);
+    const unsigned at = lane / (LANES / ROOM);
+    if (lane % (LANES / ROOM) == 0 && at < COUNT) totals[at] += v[0];
+}
+
+#define SUMS_BEGIN(COUNT)                                                                                              \
+    {                                                                                                                  \
+        REAL v[rounded_up(COUNT)] = {}, p[IN_THREAD / 2];
+#define PRODUCTS(X, IMAGINARY) products<X, IMAGINARY>(a, p);
+#define SUM(AT, NEAR, PARITIES) v[AT] = flipped(added<NEAR>(p), PARITIES);
+#define SUMS_END(COUNT, FIRST)                                                                                         \
+    add_in_warp<COUNT, rounded_up(COUNT)>(v, totals + threadIdx.x / LANES * N_SUMS + (FIRST));                         \
+    }
