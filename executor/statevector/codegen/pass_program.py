@@ -171,6 +171,7 @@ class _Writer(PhaseMacros, SumMacros):
     def _rest(self) -> None:
         """Sums, phases and signs that nothing waits for."""
         self._word_sums([(one, 0) for one in self.schedule.sums])
+        self._add_sums()
         form, signs = self.schedule.waiting, self.schedule.signs()
         separate = self._price(signs) <= SIGNS_PRICE
         if separate or self._price(form) > BULK_PRICE:

@@ -19,26 +19,37 @@ class SumMacros(GateMacros):
     """Writes sums; collects their numbers and scales."""
 
     sums: list[tuple[int, float]]
+    n_waiting = 0
+    """Sums that each thread has a number of, until a warp adds them up together."""
 
     def _word_sums(self, sums: Sequence[tuple[MultiplexedGate, int]]) -> None:
         """Sums that are taken now, each with the mask of the bits that sign it besides its own.
 
         Those about the same bits of x share products.
         """
-        found = [(self._near(one.targets), one.imaginary, one, signed) for one, signed in sums
-                 if isinstance(one, WordSum)]  # fmt: skip
-        found.sort(key=lambda row: row[:2])
-        for first in range(0, len(found), MOST_TOGETHER):
-            group, last = found[first : first + MOST_TOGETHER], None
-            self._write(f"SUMS_BEGIN({len(group)})")
-            for at, (x, imaginary, one, signed) in enumerate(group):
-                if (x, imaginary) != last:
-                    self._write(f"PRODUCTS({x}, {int(imaginary)})")
-                    last = x, imaginary
+        sharing: dict[tuple[int, bool], list[tuple[WordSum, int]]] = {}
+        for one, signed in sums:
+            assert isinstance(one, WordSum)
+            sharing.setdefault((self._near(one.targets), one.imaginary), []).append((one, signed))
+        for (x, imaginary), group in sorted(sharing.items(), key=lambda item: item[0]):
+            if len(group) > 1:
+                self._write(f"{{ PRODUCTS({x}, {int(imaginary)})")
+            for one, signed in group:
+                name = "SUM(" if len(group) > 1 else f"SUM_ALONE({x}, {int(imaginary)}, "
                 near, parity = self._parity(one.z ^ signed)
-                self._write(f"SUM({at}, {near}, {parity})")
-            self._write(f"SUMS_END({len(group)}, {len(self.sums)})")
-            self.sums += [(one.number, abs(self.scale) ** 2) for _, _, one, _ in group]
+                self._write(f"{name}{self.n_waiting}, {near}, {parity})")
+                self.sums.append((one.number, abs(self.scale) ** 2))
+                self.n_waiting += 1
+                if self.n_waiting == MOST_TOGETHER:
+                    self._add_sums()
+            if len(group) > 1:
+                self._write("}")
+
+    def _add_sums(self) -> None:
+        """The sums that wait are added up."""
+        if self.n_waiting:
+            self._write(f"SUMS({self.n_waiting}, {len(self.sums) - self.n_waiting})")
+        self.n_waiting = 0
 
     def _near(self, bits: Sequence[int]) -> int:
         """The registers of some bits, as a mask."""

@@ -167,6 +167,10 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
+    def joint(self) -> None:
+        """See `AdjointState`."""
+        return None
+
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
         found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)

@@ -250,6 +250,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
         Amplitude *turns = factors_of_tiles + turn_about * N_TWISTS * ENTRIES;
         turn_about ^= 1;
         Amplitude a[IN_THREAD];
+        REAL v[N_SUMS ? MOST_TOGETHER : 1];
         AWAIT
         STEPS
     }

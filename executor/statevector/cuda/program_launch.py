@@ -25,9 +25,10 @@ class ProgramLaunch:
     def __init__(
         self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
         arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
-        n_sums: int = 0,
+        word_sums: Sequence[tuple[int, float]] = (),
     ) -> None:  # fmt: skip
-        """Blocks come `together` as many at a time; each has so many sums of words."""
+        """Blocks come `together` as many at a time; `word_sums` as in `PassProgram`."""
+        self.word_sums = word_sums
         self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
         self._size_bytes = size_bytes
         self._threads, self._tables, self._together = threads, tables, together
@@ -43,7 +44,7 @@ class ProgramLaunch:
             for size in (size_bytes, self._part_bytes)
         )
         self._part_blocks = part
-        self.sums = cupy.empty((max(1, whole), n_sums), np.float64)
+        self.sums = cupy.empty((max(1, whole), len(word_sums)), np.float64)
         """[block, word]: the sums of the last launch over all tiles, by block."""
         self.whole = self._launch((), 0, whole, size_bytes)
 
@@ -53,7 +54,7 @@ class ProgramLaunch:
         return ProgramLaunch(
             self._kernel, self._n_bits, self._held, self._threads, self._size_bytes,
             ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self._together,
-            self.sums.shape[1],
+            self.word_sums,
         )  # fmt: skip
 
     def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:

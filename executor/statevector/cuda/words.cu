@@ -103,14 +103,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// out[i] += factor (-1)^|z & (i ^ x)| source[i ^ x] for i below `count`, in double precision.
-extern "C" __global__ void add_word(Amplitude *out, const Amplitude *source, Index count, Index x, Index z,
-                                    double2 factor) {
+// out[stride i] += factor (-1)^|z & (i ^ x)| source[i ^ x] for i below `count`, in double precision.
+extern "C" __global__ void add_word(Amplitude *out, Index stride, const Amplitude *source, Index count, Index x,
+                                    Index z, double2 factor) {
     for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (Index)gridDim.x * blockDim.x) {
         const Amplitude b = source[i ^ x];
         const unsigned odd = __popcll(z & (i ^ x));
         const double re = flipped(factor.x, odd), im = flipped(factor.y, odd);
-        const Amplitude a = out[i];
-        out[i] = {(REAL)(a.x + re * b.x - im * b.y), (REAL)(a.y + re * b.y + im * b.x)};
+        const Amplitude a = out[stride * i];
+        out[stride * i] = {(REAL)(a.x + re * b.x - im * b.y), (REAL)(a.y + re * b.y + im * b.x)};
     }
 }

@@ -102,12 +102,12 @@ def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
     return structs
 
 
-def add_word(out: Array, source: Array, x: int, z: int, factor: complex) -> None:
-    """Add `factor` (-1)^|z & (i ^ x)| source[i ^ x] to out[i] for all i."""
+def add_word(out: Array, source: Array, x: int, z: int, factor: complex, stride: int = 1) -> None:
+    """Add `factor` (-1)^|z & (i ^ x)| source[i ^ x] to out[stride * i] for all i of the source."""
     dtype = out.dtype.name
     kernel = load_kernel(WORDS_FILE, "add_word", words_defines(dtype, WORD_TILE_BITS[dtype]))
-    blocks = max(1, min(ADD_BLOCKS, len(out) // ADD_THREADS))
+    blocks = max(1, min(ADD_BLOCKS, len(source) // ADD_THREADS))
     kernel(
         (blocks,), (ADD_THREADS,),
-        (out, source, np.int64(len(out)), np.int64(x), np.int64(z), np.complex128(factor)),
+        (out, np.int64(stride), source, np.int64(len(source)), np.int64(x), np.int64(z), np.complex128(factor)),
     )  # fmt: skip

@@ -39,6 +39,7 @@ def commute_phases(
     made: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last gate on each bit."""
+    now: MultiplexedGate
     for gate in gates:
         if isinstance(gate, WordSum):
             for bit in gate.targets:

@@ -37,7 +37,11 @@ def layered(n_qubits: int, depth: int) -> GateSequence:
     return GateSequence(n_qubits, tuple(gates))
 
 
-CIRCUITS = {"layered": layered(11, 3), "random": random_circuit(11, 70, 3), "other": random_circuit(12, 90, 8)}
+CIRCUITS = {
+    "layered": layered(11, 3),
+    "random": random_circuit(11, 70, 3),
+    "other": random_circuit(12, 90, 8),
+}
 
 
 @needs_compiler
@@ -72,6 +76,6 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     assert np.abs([one.derivative for one in wanted]).max() > 1e-2
     for one in wanted:
         assert abs(found[one.gate, one.parameter] - one.derivative) < rounding, one
-    zero = 2 ** n - 1 - 0
+    zero = 2**n - 1 - 0
     start = both.reshape(-1, 2)[:, 0]
     assert abs(abs(start[0]) - 1) < rounding and np.abs(start[1:]).max() < rounding, zero

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,15 +27,11 @@ Run = Callable[..., None]
 """Does a pass on a state in place: its program, its tile, bits whose values are done in turn."""
 
 
-def emulated(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
-) -> None:
+def emulated(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
     emulate(state, made, item.held, program_text(made, item, tile, state), 0, bits)
 
 
-def on_gpu(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
-) -> None:
+def on_gpu(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
     from tnplan.executor.statevector.cuda.state import CupyState
 
     there = CupyState(_bits_of(state), state.dtype.name, tile=tile, programs_from=0)
@@ -260,9 +255,7 @@ def test_a_cz_signs_the_gates_after_it(run: Run) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("pairs", [((0, 9),), ((1, 8), (11, 2)), ((0, 4), (1, 9))])
-def test_exchanges_at_the_end_are_a_way_to_store(
-    run: Run, pairs: tuple[tuple[int, int], ...]
-) -> None:
+def test_exchanges_at_the_end_are_a_way_to_store(run: Run, pairs: tuple[tuple[int, int], ...]) -> None:
     held = (0, 1, 2, 3, 4, 6, 8, 9, 11)
     steps = [from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
     item = Pass(held, (*steps, *(from_gate(gate("sw", pair)) for pair in pairs)))
