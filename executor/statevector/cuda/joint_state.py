@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.statevector.cuda.state import CupyState
-from tnplan.executor.statevector.cuda.words import add_word
+from tnplan.executor.statevector.cuda.words import join
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 
@@ -36,10 +36,7 @@ class JointState:
 
     def begin(self, psi: CupyState, words: Sequence[tuple[int, int, complex]]) -> None:
         """Take the final state, and lambda as the sum of words of it: masks x and z of bits, and factors."""
-        self._both.amplitudes[0::2] = psi.amplitudes
-        self._both.amplitudes[1::2] = 0
-        for x, z, factor in words:
-            add_word(self._both.amplitudes[1:], psi.amplitudes, x, z, factor, stride=2)
+        join(self._both.amplitudes, psi.amplitudes, words)
 
     def run(self) -> Callable[[], NDArray[Any]]:
         """Launch all passes; what is returned waits for the sums, float64 [number]."""

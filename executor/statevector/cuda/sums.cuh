@@ -8,27 +8,30 @@ template <int IMAGINARY> __device__ __forceinline__ REAL product_part(Amplitude 
 }
 
 // That of conj(lambda[j ^ X]) psi[j], one for each j of psi.
-template <int X, int IMAGINARY> __device__ __forceinline__ void products(const Amplitude *a, REAL *p) {
-#pragma unroll
-    for (int j = 0; j < IN_THREAD; j += 2) p[j / 2] = product_part<IMAGINARY>(a[(j ^ X) | 1], a[j]);
+template <int X, int IMAGINARY, int J = 0> __device__ __forceinline__ void products(const Amplitude *a, REAL *p) {
+    if constexpr (J < IN_THREAD) {
+        p[J / 2] = product_part<IMAGINARY>(a[(J ^ X) | 1], a[J]);
+        products<X, IMAGINARY, J + 2>(a, p);
+    }
 }
 
-// Their sum alone, in few parts that grow at the same time; with another sign where register bits of NEAR are odd.
-template <int X, int IMAGINARY, int NEAR> __device__ __forceinline__ REAL sum_alone(const Amplitude *a) {
-    constexpr int parts = IN_THREAD / 2 < 4 ? IN_THREAD / 2 : 4;
-    REAL sums[parts] = {};
-#pragma unroll
-    for (int j = 0; j < IN_THREAD; j += 2) {
-        const Amplitude psi = a[j], lambda = a[(j ^ X) | 1];
-        const REAL sign = is_odd(j & NEAR) ? -1 : 1;
-        REAL &sum = sums[j / 2 % parts];
-        sum += sign * (IMAGINARY ? lambda.x * psi.y : lambda.x * psi.x);
-        sum += sign * (IMAGINARY ? -lambda.y * psi.x : lambda.y * psi.y);
+// Their sum alone from J on, every STEP-th; with another sign where register bits of NEAR are odd.
+template <int X, int IMAGINARY, int NEAR, int STEP, int J>
+__device__ __forceinline__ REAL sum_alone(const Amplitude *a, REAL sum) {
+    if constexpr (J >= IN_THREAD) {
+        return sum;
+    } else {
+        const Amplitude psi = a[J], lambda = a[(J ^ X) | 1];
+        constexpr bool is_minus = is_odd(J & NEAR);
+        sum += (is_minus ? -lambda.x : lambda.x) * (IMAGINARY ? psi.y : psi.x);
+        sum += (is_minus != (IMAGINARY != 0) ? -lambda.y : lambda.y) * (IMAGINARY ? psi.x : psi.y);
+        return sum_alone<X, IMAGINARY, NEAR, STEP, J + STEP>(a, sum);
     }
-    REAL total = sums[0];
-#pragma unroll
-    for (int k = 1; k < parts; ++k) total += sums[k];
-    return total;
+}
+
+// In two parts that grow at the same time.
+template <int X, int IMAGINARY, int NEAR> __device__ __forceinline__ REAL summed(const Amplitude *a) {
+    return sum_alone<X, IMAGINARY, NEAR, 4, 0>(a, 0) + sum_alone<X, IMAGINARY, NEAR, 4, 2>(a, 0);
 }
 
 // Their sum, in pairs; with another sign where register bits of NEAR are odd. FIRST counts products.
@@ -50,25 +53,32 @@ __device__ constexpr int rounded_up(int count) {
     return found;
 }
 
-// Each thread of a warp has ROOM numbers, of which the first COUNT are wanted; totals of the warp grow by the sums over its
-// threads. Halves of the numbers go to halves of the threads, until each thread has one.
+// Halves of ROOM numbers go to halves of the threads of a warp, until each thread has one; then threads that have the same
+// add up theirs.
+template <int ROOM, int STEP, int I = 0> __device__ __forceinline__ void shared_out(bool upper, REAL *v) {
+    if constexpr (I < ROOM / 2) {
+        const REAL given = upper ? v[I] : v[I + ROOM / 2], kept = upper ? v[I + ROOM / 2] : v[I];
+        v[I] = kept + __shfl_xor_sync(~0u, given, STEP);
+        shared_out<ROOM, STEP, I + 1>(upper, v);
+    }
+}
+
+template <int ROOM, int STEP> __device__ __forceinline__ void add_up(unsigned lane, REAL *v) {
+    if constexpr (STEP > 0) {
+        if constexpr (ROOM > 1)
+            shared_out<ROOM, STEP>(lane & STEP, v);
+        else
+            v[0] += __shfl_xor_sync(~0u, v[0], STEP);
+        add_up<(ROOM > 1 ? ROOM / 2 : 1), STEP / 2>(lane, v);
+    }
+}
+
+// Totals of a warp grow by the sums over its threads of COUNT numbers; there is room for ROOM, a power of two.
 template <int COUNT, int ROOM> __device__ __forceinline__ void add_in_warp(REAL *v, double *totals) {
-    const unsigned lane = threadIdx.x % LANES;
-    int step = LANES / 2;
+    const unsigned lane = threadIdx.x % LANES, at = lane / (LANES / ROOM);
 #pragma unroll
     for (int i = COUNT; i < ROOM; ++i) v[i] = 0;
-#pragma unroll
-    for (int half = ROOM / 2; half; half /= 2, step /= 2) {
-        const bool upper = lane & step;
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            const REAL given = upper ? v[i] : v[i + half], kept = upper ? v[i + half] : v[i];
-            v[i] = kept + __shfl_xor_sync(~0u, given, step);
-        }
-    }
-#pragma unroll
-    for (; step; step /= 2) v[0] += __shfl_xor_sync(~0u, v[0], step);
-    const unsigned at = lane / (LANES / ROOM);
+    add_up<ROOM, LANES / 2>(lane, v);
     if (lane % (LANES / ROOM) == 0 && at < COUNT) totals[at] += v[0];
 }
 
@@ -76,6 +86,6 @@ template <int COUNT, int ROOM> __device__ __forceinline__ void add_in_warp(REAL 
     REAL p[IN_THREAD / 2];                                                                                             \
     products<X, IMAGINARY>(a, p);
 #define SUM(AT, NEAR, PARITIES) v[AT] = flipped(added<NEAR>(p), PARITIES);
-#define SUM_ALONE(X, IMAGINARY, AT, NEAR, PARITIES) v[AT] = flipped(sum_alone<X, IMAGINARY, NEAR>(a), PARITIES);
+#define SUM_ALONE(X, IMAGINARY, AT, NEAR, PARITIES) v[AT] = flipped(summed<X, IMAGINARY, NEAR>(a), PARITIES);
 #define SUMS(COUNT, FIRST)                                                                                             \
     add_in_warp<COUNT, rounded_up(COUNT)>(v, totals + threadIdx.x / LANES * N_SUMS + (FIRST));
