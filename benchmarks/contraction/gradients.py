@@ -3,8 +3,8 @@
     python benchmarks/contraction/gradients.py [--device cpu] [-o results.json]
 
 Goals: the backward pass takes at most 3 times the time of the forward pass; the arena is what was predicted,
-also under a limit at which values are made again. The least of several calls: processor time of one thread of a
-CPU, or time of a call on a GPU, to which tensors are brought, and from which results come back.
+also under a limit at which values are made again. The least of several calls: processor time of one thread of
+a CPU, or time of a call on a GPU, to which tensors are brought, and from which results come back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/pauli/pauli_gradient.py [--devices cpu gpu] [--cuts EXPONENT ...] [-o results.json]
 
 Goal: a GPU takes at most 1/20 of one thread's time, with derivatives that differ by 1e-6 at most. Branches
-and terms are cut at 2^-EXPONENT. A GPU does everything twice; its first time has kernels loaded and memory taken.
+and terms are cut at 2^-EXPONENT. A GPU does everything twice; the first time loads kernels and takes memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Adjoint gradients on a GPU or on all cores of a CPU: the way back beside the way there.
 
-    python benchmarks/statevector/gradients_gpu.py [--device gpu] [--sizes QUBITS:DEPTH ...] [--precision fp32]
-        [-o out.json]
+    python benchmarks/statevector/gradients_gpu.py [--device gpu] [--sizes QUBITS:DEPTH ...]
+        [--precision fp32] [-o out.json]
 
 Goal: the way back takes at most 3 times the way there. The circuit: layers of ry and rz on all qubits and a
 ring of cz. Times are those of the second run, whose kernels are compiled; beside them is a copy of the state.

@@ -49,7 +49,7 @@ class Derivative:
     derivative: float
 
 
-class JointState(Protocol):
+class BothStates(Protocol):
     """psi and lambda in one array."""
 
     tile: Tile
@@ -67,7 +67,7 @@ class JointState(Protocol):
 class AdjointState(StateVector, Protocol):
     """What a state has besides, to be differentiated."""
 
-    def joint(self) -> JointState | None:
+    def joint(self) -> BothStates | None:
         """Room for both states of a sweep back; None where the device does not take them at once."""
 
     def twin(self) -> AdjointState:
@@ -152,7 +152,7 @@ def _rows(gates: Sequence[Gate], found: dict[tuple[int, int], float]) -> list[De
 class PreparedJoint:
     """A sweep back over both states at once, on a device that has it; it may be done again."""
 
-    def __init__(self, state: JointState, sweep: JointSweep) -> None:
+    def __init__(self, state: BothStates, sweep: JointSweep) -> None:
         self._state, self._sweep = state, sweep
 
     def derivatives(self, simulator: Simulator, observable: PauliSum) -> dict[tuple[int, int], float]:

@@ -242,7 +242,7 @@ multiply: Any = _step(_multiply)
 An element is three numbers of `numbers` from `at` on: its real and imaginary part, and minus the latter.
 """
 word_products: Any = _step(_word_products)
-"""(totals, others, own, turned, signs, there, here, high): two vectors of totals grow by the products of `others`
-with `own` and with `turned`, lane by lane, over WORD_VECTORS vectors. Those of `others` are at the numbers
-there ^ high, the two others from `here` on; each has a sign.
+"""(totals, others, own, turned, signs, there, here, high): two vectors of totals grow by the products of
+`others` with `own` and with `turned`, lane by lane, over WORD_VECTORS vectors. Those of `others` are at the
+numbers there ^ high, the two others from `here` on; each has a sign.
 """

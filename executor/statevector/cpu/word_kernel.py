@@ -1,7 +1,7 @@
 """The numba kernel that sums many Pauli words between two states, part by part. Imported lazily.
 
-Products are made on whole vectors in the precision of the states; sums over vectors and parts are float64, in a
-fixed order. Amplitudes are given as real numbers, real and imaginary parts in turn.
+Products are made on whole vectors in the precision of the states; sums over lanes and parts are float64, in
+a fixed order. Amplitudes are given as real numbers, real and imaginary parts in turn.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def add_words(
     others: Any, amplitudes: Any, masks: Any, first: int, last: int, room: Any, totals: Any, signs: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """out[n, k] += the real and the imaginary part of the sum over the amplitudes i of piece n of (-1)^|z & i|
-    conj(others[i ^ x]) amplitudes[i] for the masks x = masks[k, 0] and z = masks[k, 1]; pieces first .. last-1.
+    """out[n, k] += the real and the imaginary part of the sum over the amplitudes i of piece n of
+    (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], for pieces first .. last-1; masks[k] are x and z.
 
-    A state is divided into as many equal pieces as `out` has room for, and these into parts, for which `room` is,
-    [2, 2 * part]. A part is a multiple of what `word_products` takes; `totals` has room for two vectors, `signs`
-    for one number of each. Words whose x is the same in the bits of a vector come next to each other.
+    A state is divided into as many equal pieces as `out` has room for, and these into parts, for which `room`
+    is, [2, 2 * part]. A part is a multiple of what `word_products` takes; `totals` has room for two vectors,
+    `signs` for WORD_VECTORS numbers. Words whose x is the same in the bits of a vector come together.
     """
     part, piece = room.shape[1] // 2, amplitudes.size // 2 // out.shape[0]
     for number in range(first, last):

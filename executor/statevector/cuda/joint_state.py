@@ -51,7 +51,7 @@ class JointState:
             own = getattr(item, "word_sums", ())
             if own:
                 weights = np.array([weight for _, weight in own])
-                values.append(item.sums[: item.blocks].get().sum(axis=0) * weights)
+                values.append(item.sums.get().sum(axis=0) * weights)
                 numbers += [number for number, _ in own]
         found = np.zeros(len(numbers))
         found[numbers] = np.concatenate(values)

@@ -22,7 +22,7 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
-from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, ProgramLaunch
+from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.word_sum import WordSum
@@ -125,7 +125,7 @@ def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
 
 
 def program_bytes(dtype: str, n_entries: int, tile_bits: int, n_totals: int = 0) -> int:
-    """The shared memory of a block of program.cu: sums of its warps, factors of tiles, and a tile with gaps."""
+    """The shared memory of a block of program.cu: totals of warps, factors of tiles, and a tile with gaps."""
     item = np.dtype(dtype).itemsize
     digits = 4 if item == 8 else 3
     last = (1 << tile_bits) - 1
@@ -284,8 +284,8 @@ class CupyState:
             np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
         )  # fmt: skip
         return ProgramLaunch(
-            kernel, self.n_bits, held, threads, size_bytes, (before, after), (factors, tables),
-            int(defines["NEIGHBOURS"]), made.sums,
+            kernel, self.n_bits, held, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
+            (before, after), (factors, tables), made.sums,
         )  # fmt: skip
 
     def _block_bytes(self, made: PassProgram, tile_bits: int) -> int:

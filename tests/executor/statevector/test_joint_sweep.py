@@ -1,4 +1,4 @@
-"""The sweep back over both states at once: sums of compiled passes, emulated, against finite sweeps on a CPU."""
+"""The sweep back over both states at once: sums of compiled passes, emulated, beside the other sweep."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     assert np.abs([one.derivative for one in wanted]).max() > 1e-2
     for one in wanted:
         assert abs(found[one.gate, one.parameter] - one.derivative) < rounding, one
-    zero = 2**n - 1 - 0
-    start = both.reshape(-1, 2)[:, 0]
-    assert abs(abs(start[0]) - 1) < rounding and np.abs(start[1:]).max() < rounding, zero
+    back = both.reshape(-1, 2)[:, 0]
+    assert abs(abs(back[0]) - 1) < rounding
+    assert np.abs(back[1:]).max() < rounding
