@@ -47,8 +47,8 @@ REALS = {"complex64": "float", "complex128": "double"}
 PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
 JOINT_FROM = 26
-"""States of so many bits are taken back with their adjoint in passes compiled for both. That saves time on the
-device; smaller states wait for the host, and for compilers the first time."""
+"""States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
+the device; with smaller states the host takes longer, and the compiler the first time."""
 NEAR_BYTES = 128
 """Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
 LEAST_NUMBER_BITS = 8
