@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, inverse
 from tnplan.executor.statevector.gates.word_sum import word_sum
-from tnplan.executor.statevector.scheduling.tiled_passes import PassPlan, Tile, compile_gates
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.planner.networks.circuits.circuit import Gate
 
 MOST_X_BITS = 2
 """Bits of x of a word that a compiled pass takes."""
+MOST_STEPS = 150
+"""Of a pass. The instructions of more do not fit into the cache of a multiprocessor: passes over
+layers of ry, rz and cz of 157 and 188 steps took 25 and 60 ms (one H100)."""
 ROUNDING = 1e-12
 """Parts of a factor below this, in parts of the factor, are the rounding of a generator."""
 
@@ -69,4 +73,15 @@ def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> Join
         steps.append(inverse(from_gate(gates[number])))
     before = [*(bit + 1 for bit in where), 0]
     rounds = replace(tile, register_bits=tile.register_bits - 1)
-    return JointSweep(compile_gates(steps, before, rounds), tuple(terms))
+    plan = compile_gates(steps, before, rounds)
+    return JointSweep(replace(plan, steps=_divided(plan.passes)), tuple(terms))
+
+
+def _divided(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Passes of many steps as several in a row, of about as many steps each."""
+    found = []
+    for item in passes:
+        count = -(-len(item.steps) // MOST_STEPS)
+        ends = [number * len(item.steps) // count for number in range(count + 1)]
+        found += [Pass(item.held, item.steps[first:last]) for first, last in pairwise(ends)]
+    return tuple(found)
