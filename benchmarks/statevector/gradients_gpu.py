@@ -5,6 +5,7 @@
 
 Goal: the way back takes at most 3 times the way there. The circuit: layers of ry and rz on all qubits and a
 ring of cz. Times are those of the second run, whose kernels are compiled; beside them is a copy of the state.
+The way there is prepared by the first run. The way back is measured with and without its preparation.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def opened(device: str, n_qubits: int, dtype: str) -> tuple[Any, Any, Callable[[
 def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, Any]:
     """Times in seconds of the second of two runs."""
     from tnplan.executor.observables.pauli_sum import parse
-    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
+    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
     from tnplan.executor.statevector.prepared_program import prepare_program
     from tnplan.executor.statevector.simulator import Simulator
 
@@ -83,6 +84,11 @@ def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, An
         print(json.dumps({**row, "so_far": turn}), flush=True)
     row["passes"], row["parameters"] = simulator.passes // 2, len(found)
     row["back_over_forward"] = row["second_back_s"] / row["second_forward_s"]
+    row["prepare_s"], prepared = timed(lambda: prepare_joint(simulator, gates))
+    if prepared is not None:
+        times = [timed(lambda: prepared.derivatives(simulator, observable))[0] for _ in range(3)]
+        row["prepared_back_s"] = min(times)
+        row["prepared_back_over_forward"] = min(times) / row["second_forward_s"]
     row["derivatives"] = [one.derivative for one in found]
     return row
 
