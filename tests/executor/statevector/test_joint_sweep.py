@@ -10,19 +10,21 @@ from tests.support.engines.statevector import simulator_of
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.statevector_emulator import emulate, program_text
 from tnplan.executor.observables.pauli_sum import parse
-from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
+from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
 from tnplan.executor.statevector.codegen.pass_program import make_program
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.gates.word_sum import WordSum
-from tnplan.executor.statevector.scheduling.tiled_passes import Tile
-from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.executor.statevector.gates.multiplexed_gate import as_swap
+from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
+from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
+from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 
 OBSERVABLE = "0.5*X0 Y1 + 0.3*Z3 - 1.2*Z2 X5 Y4 + 0.25"
-TILES = {
-    "complex64": Tile(9, 3, 1, 4, True), "complex128": Tile(8, 2, 1, 3, True), "wide": Tile(10, 3, 1, 4, True)
-}  # fmt: skip
+TILES = {"complex64": Tile(10, 3, 1, 4, True), "complex128": Tile(8, 2, 1, 3, True)}
+"""With two warps in a block, and with one."""
 
 
 def layered(n_qubits: int, depth: int) -> GateSequence:
@@ -79,3 +81,35 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     back = both.reshape(-1, 2)[:, 0]
     assert abs(abs(back[0]) - 1) < rounding
     assert np.abs(back[1:]).max() < rounding
+
+
+def test_passes_have_no_more_steps_than_the_cache_of_instructions_holds() -> None:
+    sweep = joint_sweep(layered(12, 24).gates, range(12), Tile(10, 3, 1, 4, True))
+    assert sweep is not None
+    lengths = [len(item.steps) for item in sweep.plan.passes]
+    assert max(lengths) <= MOST_STEPS
+    assert sum(lengths) > 2 * MOST_STEPS
+    taken = sorted(
+        step.number for item in sweep.plan.passes for step in item.steps if isinstance(step, WordSum)
+    )
+    assert taken == list(range(len(sweep.terms)))
+
+
+def test_a_word_that_no_pass_takes() -> None:
+    x = gate("x", (0,)).matrix
+    axis = np.kron(np.kron(x, x), x)
+    turn = np.cos(0.2) * np.eye(8) - 1j * np.sin(0.2) * axis
+    assert joint_sweep([Gate("own", (0, 1, 2), turn, (0.4,))], range(3), TILES["complex64"]) is None
+
+
+def test_a_sum_is_no_gate() -> None:
+    one = word_sum(0b0010, 0b1010, 5, True)
+    moved = one.on([4, 5, 6, 7])
+    assert (moved.targets, moved.selectors, moved.z) == ((5,), (7,), 0b10100000)
+    assert (moved.number, moved.imaginary) == (5, True)
+    assert not one.is_identity
+    for made in (one, word_sum(0, 0b11, 0, False), word_sum(0b11, 0, 0, False)):
+        assert not is_phase_gate(made)
+        assert as_swap(made) is None
+    with pytest.raises(ValueError, match="sum"):
+        pass_tables(Pass((0, 1, 2, 3), (one,)), 4, 0)
