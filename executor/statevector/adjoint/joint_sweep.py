@@ -40,14 +40,15 @@ class JointSweep:
     """Passes over both states; the `WordSum` of number k is the sum of terms[k]."""
 
     plan: PassPlan
+    angles: tuple[tuple[int, int], ...]
+    """The gate and the number of each angle."""
     terms: tuple[Term, ...]
 
     def derivatives(self, sums: Sequence[float]) -> dict[tuple[int, int], float]:
         """The derivative by each angle of each gate, for the sums of all terms."""
-        found: dict[tuple[int, int], float] = {}
+        found = dict.fromkeys(self.angles, 0.0)
         for term, value in zip(self.terms, sums, strict=True):
-            key = term.gate, term.number
-            found[key] = found.get(key, 0.0) + term.factor * float(value)
+            found[term.gate, term.number] += term.factor * value
         return found
 
 
@@ -59,9 +60,11 @@ def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> Join
     Raises InputError for a gate with angles whose derivatives are not known.
     """
     steps: list[MultiplexedGate] = []
+    angles: list[tuple[int, int]] = []
     terms: list[Term] = []
     for number in range(len(gates) - 1, -1, -1):
         for parameter in parameter_words(gates[number], number):
+            angles.append((parameter.gate, parameter.number))
             for x, z, coefficient in parameter.words:
                 if x.bit_count() > MOST_X_BITS:
                     return None
@@ -74,7 +77,7 @@ def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> Join
     before = [*(bit + 1 for bit in where), 0]
     rounds = replace(tile, register_bits=tile.register_bits - 1)
     plan = compile_gates(steps, before, rounds)
-    return JointSweep(replace(plan, steps=_divided(plan.passes)), tuple(terms))
+    return JointSweep(replace(plan, steps=_divided(plan.passes)), tuple(angles), tuple(terms))
 
 
 def _divided(passes: Sequence[Pass]) -> tuple[Pass, ...]:

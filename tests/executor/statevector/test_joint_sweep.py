@@ -102,6 +102,13 @@ def test_a_word_that_no_pass_takes() -> None:
     assert joint_sweep([Gate("own", (0, 1, 2), turn, (0.4,))], range(3), TILES["complex64"]) is None
 
 
+def test_an_angle_that_changes_nothing() -> None:
+    phase = Gate("own", (1,), np.exp(-0.2j) * np.eye(2), (0.4,))
+    sweep = joint_sweep([gate("ry", (0,), (0.3,)), phase], range(3), TILES["complex64"])
+    assert sweep is not None
+    assert sweep.derivatives([1.0]) == {(1, 0): 0.0, (0, 0): pytest.approx(1.0)}
+
+
 def test_a_sum_is_no_gate() -> None:
     one = word_sum(0b0010, 0b1010, 5, True)
     moved = one.on([4, 5, 6, 7])
