@@ -20,8 +20,8 @@ from tnplan.planner.networks.circuits.circuit import Gate
 MOST_X_BITS = 2
 """Bits of x of a word that a compiled pass takes."""
 MOST_STEPS = 150
-"""Of a pass. The instructions of more seem not to fit into the cache of a multiprocessor: passes of 157 and 188
-steps, over layers of ry, rz and cz, took 25 and 60 ms (one H100)."""
+"""Of a pass. The instructions of more seem not to fit into the cache of a multiprocessor: passes of 157 and
+188 steps, over layers of ry, rz and cz, took 25 and 60 ms (one H100)."""
 ROUNDING = 1e-12
 """Parts of a factor below this, in parts of the factor, are the rounding of a generator."""
 
