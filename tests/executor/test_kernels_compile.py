@@ -95,10 +95,12 @@ def of_sum() -> Iterator[Defines]:
 
 
 def of_products() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.dispatch import products_defines
+    from tnplan.executor.device.cuda.contract.small_products import products_defines
 
     for dtype, short in product(DTYPES, (False, True)):
         yield products_defines(dtype, short)
+    yield products_defines("complex64", True, (True, False))
+    yield products_defines("float64", False, (False, True))
 
 
 def of_long_sums() -> Iterator[Defines]:
@@ -107,6 +109,8 @@ def of_long_sums() -> Iterator[Defines]:
     for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
         block = result_block(m, n, np.dtype(dtype).itemsize)
         yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
+    yield long_sums_defines("complex64", (4, 4), 1, 32, (True, False))
+    yield long_sums_defines("float64", (4, 4), 1, 32, (False, True))
 
 
 def of_contract(precision: str) -> Iterator[Defines]:
@@ -165,6 +169,7 @@ def of_state_pass() -> Iterator[Defines]:
 def of_state_program() -> Iterator[Defines]:
     from tests.support.circuits import random_circuit
     from tests.support.engines.statevector import plan_of, qft
+    from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
     from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, program_defines
 
@@ -176,6 +181,14 @@ def of_state_program() -> Iterator[Defines]:
         defines = program_defines(dtype, made, item.held, tile.register_bits, 16)
         yield defines
     yield {**defines, "NEIGHBOURS": 2}
+    for dtype, tile in tiles[::2]:
+        sweep = joint_sweep(random_circuit(15, 60, 1).gates, range(15), tile)
+        assert sweep is not None
+        item = sweep.plan.passes[0]
+        made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
+        assert made is not None
+        assert made.sums
+        yield program_defines(dtype, made, item.held, tile.register_bits, 16)
 
 
 def of_state_words() -> Iterator[Defines]:
