@@ -36,7 +36,7 @@ SAY_EVERY_S = 1.0
 )
 @click.option("--seed", type=int, default=0, help="Of the repetitions.")
 @click.option(
-    "--resample-by", "by", type=click.Choice(["magnitude", "square"]), default="magnitude",
+    "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
     help="In proportion to what terms stay; square is for --overlap of an echo with its observable.",
 )  # fmt: skip
 @click.option(
