@@ -145,7 +145,7 @@ def _show_estimate(report: dict[str, Any]) -> None:
         say(
             f"expectation value {report['expectation']:.6g}, standard error "
             f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
-            f"{estimate['high']:.6g} ({estimate['kind']})"
+            f"{estimate['high']:.6g} ({'; '.join(filter(None, (estimate['kind'], estimate['doubt'])))})"
         )
     fewer = report.get("with_fewer_terms")
     if fewer:

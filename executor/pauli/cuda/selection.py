@@ -37,7 +37,7 @@ def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
     table.hash_rows(hashes)
     order = cupy.argsort(hashes)
     weights = cupy.abs(table.coefficients[:n]).astype(np.float64)
-    weights *= resampler.importance(table.keys[:n], cupy)
+    weights *= resampler.importance(table.keys[:n])
     order = order[cupy.argsort(weights[order])]  # CuPy's is stable
     weights = weights[order]
     chosen, drawn = resampler.draw(weights, most, cupy)

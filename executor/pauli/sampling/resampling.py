@@ -43,11 +43,11 @@ class StratifiedResampler:
     letter_factor: float = 1.0
     events: int = 0
 
-    def importance(self, keys: Array, xp: Any = np) -> Array | float:
+    def importance(self, keys: Array) -> Array | float:
         """By what the magnitudes of packed words are multiplied before they are drawn from."""
         if self.letter_factor == 1:
             return 1.0
-        return self.letter_factor ** xy_letters(keys, xp).astype(np.float64)
+        return self.letter_factor ** xy_letters(keys).astype(np.float64)
 
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
@@ -116,9 +116,9 @@ def uniforms(random: np.random.Generator, count: int, xp: Any) -> Array:
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def xy_letters(keys: Array, xp: Any = np) -> Array:
+def xy_letters(keys: Array) -> Array:
     """How many letters X and Y packed words have, int64; by halves of bits, since CuPy counts none."""
     x = keys[:, : keys.shape[1] // 2]
     for width, mask in HALVES:
-        x = (x & xp.uint64(mask)) + ((x >> xp.uint64(width)) & xp.uint64(mask))
+        x = (x & np.uint64(mask)) + ((x >> np.uint64(width)) & np.uint64(mask))
     return x.astype(np.int64).sum(axis=1)

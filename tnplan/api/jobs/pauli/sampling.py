@@ -97,7 +97,7 @@ def sample(
     elif not any(values):
         estimate = nothing_met(len(values), farthest(problem))
     else:
-        estimate = estimate_of(values, kind)
+        estimate = estimate_of(values, kind, farthest(problem))
     work: dict[str, Any] = {
         "terms": most, "largest_terms": max(each.largest for each in done), "resampled": resampled,
         "repetitions": len(estimate.values),
