@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,7 @@ def row(angle: float, layers: int, options: argparse.Namespace) -> dict[str, Any
     plan = MonteCarlo(options.repetitions, options.seed, options.by)
     task = linear_task(steps, start, None, options.device, keep_cliffords=options.by == "letters")
     begin, done = time.perf_counter(), []
-    while len(done) < plan.repetitions and (
-        len(done) < 2 or time.perf_counter() - begin < options.seconds  # noqa: PLR2004
-    ):
+    while len(done) < plan.repetitions and (len(done) < 2 or time.perf_counter() - begin < options.seconds):
         done.append(repetition(task, plan, options.terms, len(done)))
     time_s = time.perf_counter() - begin
     beside = CONVERGED[angle]
@@ -56,8 +55,8 @@ def row(angle: float, layers: int, options: argparse.Namespace) -> dict[str, Any
     )  # fmt: skip
     return {
         "angle": angle, "terms": options.terms, "repetitions": len(done), "seed": plan.seed, "by": plan.by,
-        "kind": found.kind, "doubt": found.doubt, "value": found.value, "standard_error": found.standard_error,
-        "low": found.low, "high": found.high,
+        "kind": found.kind, "doubt": found.doubt, "value": found.value,
+        "standard_error": found.standard_error,        "low": found.low, "high": found.high,
         "layers": layers, "beside": beside, "values": found.values, "time_s": time_s,
         "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
     }  # fmt: skip
@@ -79,8 +78,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     where, rows = environment(options.device), []
-    wanted = [(float(angle), int(n)) for n in options.layers.split(",") for angle in options.angles.split(",")]
-    for angle, layers in wanted:
+    angles, depths = options.angles.split(","), options.layers.split(",")
+    for layers, angle in product(map(int, depths), map(float, angles)):
         rows.append(row(angle, layers, options))
         if options.output:
             report = {"date": date.today().isoformat(), "environment": where, "rows": rows}

@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 FEWEST_MET = 10
 """Repetitions that are not 0, below which those that are 0 make the error a guess."""
 LONE_SHARE = 0.95
-"""Of the squared deviations, as a part of what a single one can have at most: one repetition makes the error."""
+"""From this part of the most that one squared deviation can have of their sum, it makes the error alone."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +30,7 @@ class Estimate:
     values : tuple of float
         That of each repetition.
     doubt : str
-        Why the standard error is not to be trusted, or the interval says nothing; empty where nothing is found.
+        Why the standard error is not to be trusted, or the interval says nothing; else empty.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def doubt_of(values: Sequence[float], half_width: float, farthest: float) -> str
     if met < min(n, FEWEST_MET):
         return f"the standard error is not to be trusted: {n - met} of {n} repetitions gave 0"
     squares = (np.asarray(values) - np.mean(values)) ** 2
-    if n > 4 and squares.max() > LONE_SHARE * (n - 1) / n * squares.sum() > 0:  # noqa: PLR2004
+    if n > 4 and squares.max() > LONE_SHARE * (n - 1) / n * squares.sum() > 0:
         return "the standard error is not to be trusted: one repetition makes nearly all of it"
     return ""
 

@@ -4,8 +4,8 @@ Terms of at least the threshold stay as they are. Each other one stays with a pr
 magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in them is
 unbiased. In proportion to squares, the mean of every square is kept instead, and so the norm of the sum.
 
-In proportion to magnitudes times factors, which depend on words, it is unbiased as well. Words that are likely to
-count at the end then stay more often, with smaller magnitudes.
+In proportion to magnitudes times factors, which depend on words, it is unbiased as well. Words that are
+likely to count at the end then stay more often, with smaller magnitudes.
 
 Arrays are NumPy's or CuPy's, as `xp` says. Sums are of integers: a GPU adds up floating-point numbers in
 another order in every run, and then a seed would not give the same draws.

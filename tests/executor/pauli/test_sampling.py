@@ -114,7 +114,8 @@ def pulls_by_letters(count: int, repetitions: int) -> list[float]:
         steps = kicked_ising(n_qubits, chain_edges(n_qubits), float(random.uniform(0.3, 0.8)), 4)
         start = parse("Z3 + 0.5*Z1 Z5", n_qubits)
         exact = float(propagate(steps, start, state=bits).value.real)
-        task, plan = linear_task(steps, start, bits, keep_cliffords=True), MonteCarlo(repetitions, seed, "letters")
+        task = linear_task(steps, start, bits, keep_cliffords=True)
+        plan = MonteCarlo(repetitions, seed, "letters")
         done = [repetition(task, plan, 60, r) for r in range(repetitions)]
         assert all(one.resampled for one in done)
         estimate = estimate_of([one.value for one in done], "unbiased")

@@ -66,9 +66,7 @@ def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) ->
             raise InputError(
                 "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
             )
-        return linear_task(
-            problem.steps, start, problem.state, use.device, keep_cliffords=is_by_letters
-        )
+        return linear_task(problem.steps, start, problem.state, use.device, keep_cliffords=is_by_letters)
     other = problem.state.other if isinstance(problem.state, OverlapWith) else None
     if other is None or other.lines() != problem.terms.lines():
         raise InputError(
