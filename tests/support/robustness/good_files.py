@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -49,6 +52,15 @@ SAMPLED = f"pauli c.qsim --observable Z2 --max-terms 1 --repetitions 5 {CPU} -o 
 GROWTH = f"sbd h.fcidump --grow {CPU} -o g.npz"
 QUBITS = f"sbd-qubits w.txt b.txt {CPU} -o k.npz"
 SEARCH = "search lattice.json --max-tensor 2^6 --minimize flops --time 0.01 -o p.json"
+
+
+@cache
+def good_files() -> Path:
+    """A folder of `make_files`, made once a process."""
+    made = TemporaryDirectory()
+    atexit.register(made.cleanup)
+    make_files(Path(made.name))
+    return Path(made.name)
 
 
 def make_files(folder: Path) -> None:
