@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel
 from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
@@ -49,9 +49,10 @@ def of_measures(dtype: str) -> list[Sample]:
 
 def of_gradients(dtype: str) -> list[Sample]:
     """The kernels of the sweep back."""
-    state, masks, sums = np.zeros(8, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 2))
+    state, masks, sums = np.zeros(64, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 1, 2))
+    real = state.view(state.real.dtype)
     return [
-        (measure_kernel.pauli_words, (state, state, masks, 0, 0, sums)),
+        (word_kernel.add_words, (real, real, masks, 0, 0, real.reshape(2, -1), real, real, sums)),
         (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
     ]
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
+from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -27,10 +28,10 @@ CHUNKS_A_THREAD = 8
 """Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
-WORD_PART = 1 << 12
+WORD_PART = 1 << 11
 """Amplitudes that stay in the cache while the sums of many Pauli words run over them."""
-LEAST_WORD_BITS = 3
-"""Words are summed over 8 amplitudes at a time."""
+LEAST_WORD_BITS = 6
+"""Words are summed over 64 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
 
@@ -167,6 +168,10 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
+    def joint(self) -> None:
+        """See `AdjointState`."""
+        return None
+
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
         found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
@@ -210,21 +215,29 @@ class HostState:
         return lambda: found
 
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
-        from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
-
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        size = min(WORD_PART, len(self._amplitudes))
+        from tnplan.executor.statevector.cpu.word_kernel import add_words
+
+        real = self._amplitudes.real.dtype
+        lanes = VECTOR_BYTES // real.itemsize
         masks = np.array(words, np.int64).reshape(-1, 2)
-        parts = np.zeros((len(self._amplitudes) // size, len(words), 2))
+        order = np.argsort(masks[:, 0] & (lanes // 2 - 1), kind="stable")
+        masks = masks[order]
+        size = min(WORD_PART, len(self._amplitudes))
+        sums = np.zeros((min(PARTS, len(self._amplitudes) // size), len(words), 2))
+        others, own = other._amplitudes.view(real), self._amplitudes.view(real)
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                stop = (part + 1) * size
-                pauli_words(other._amplitudes, self._amplitudes, masks, part * size, stop, parts[part])
+            room, totals, signs = (
+                np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS)
+            )
+            add_words(others, own, masks, first, last, room, totals, signs, sums)
 
-        over_chunks(len(parts), self.threads, work)
-        return np.asarray(parts.sum(axis=0) @ [1, 1j])
+        over_chunks(len(sums), self.threads, work)
+        found = np.empty(len(words), np.complex128)
+        found[order] = sums.sum(axis=0) @ [1, 1j]
+        return found
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
