@@ -25,7 +25,7 @@ from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite, is_number
 from tnplan.planner.common.errors import InputError
 
 BLAS_ELEMENTS = 1 << 17
@@ -79,7 +79,7 @@ class SpinPenalty:
     every_state: bool = False
 
     def __post_init__(self) -> None:
-        if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
+        if not (is_finite(self.spin) and self.spin >= 0):
             raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
         if not (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT):
             raise InputError(
