@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import frexp, gcd, inf
+from math import frexp, gcd, inf, prod
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,33 @@ from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.input_block import NumpyInputBlock
+from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
-from tnplan.executor.device.protocols.output_tiling import cut_output
+from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 from tnplan.planner.common.memory import CACHE_LINE_BYTES
 
 Array = NDArray[Any]
 
 PARALLEL_ELEMENTS = 1 << 18
+"""Elements of a copy from which on threads share it."""
+PARALLEL_PRODUCTS = 1 << 24
+"""Multiply-adds of a contraction by tiles from which on threads share its tiles."""
 
 
 class NumpyDevice(HostDevice):
-    """A CPU with `threads` threads for copies (the threads of BLAS are set around the replay)."""
+    """A CPU with `threads` threads for copies and tiles (the threads of BLAS are set around the replay).
+
+    Beside the arena, each further thread has room for a tile.
+    """
 
     name = "cpu"
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._spare: list[Array] = []
         self._arena: Array = np.empty(0, np.uint8)
         self.peak_bytes = 0
 
@@ -161,7 +169,29 @@ class NumpyDevice(HostDevice):
             return bind_product(b, a, c.reshape(n_batch, n, m))
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
-        return bind_tiles(cut_output(shape, len(workspace)), a, b, c, workspace)
+        tiling = cut_output(shape, len(workspace))
+        if self._pool is None or n_batch * m * n * k < PARALLEL_PRODUCTS:
+            return bind_tiles(tiling, a, b, c, workspace)
+        return self._bind_tiles(tiling.divided(self._threads), a, b, c, workspace)
+
+    def _bind_tiles(self, parts: list[OutputTiling], a: Array, b: Array, c: Array, workspace: Array) -> Call:
+        """Tiles over threads, each with one thread of BLAS, which gains nothing from more for one tile."""
+        size_bytes = workspace.itemsize * max(prod(extents) for extents in parts[0].copies)
+        places = [workspace, *self._workspaces(len(parts) - 1, size_bytes, workspace.dtype)]
+        calls = [bind_tiles(part, a, b, c, place) for part, place in zip(parts, places, strict=True)]
+        together = calls[0] if len(calls) == 1 else self._bind_parallel(calls)
+
+        def run() -> None:
+            with blas_threads(1):
+                together()
+
+        return run
+
+    def _workspaces(self, count: int, size_bytes: int, dtype: np.dtype[Any]) -> list[Array]:
+        """Workspaces of threads beside the first one's. All contractions take the same: they run in turn."""
+        if count > len(self._spare) or any(len(one) < size_bytes for one in self._spare[:count]):
+            self._spare = [np.empty(size_bytes, np.uint8) for _ in range(count)]
+        return [one[:size_bytes].view(dtype) for one in self._spare[:count]]
 
     def bind_fused(
         self, shape: FusedShape, operand: Array, branches: Sequence[Array], out: Array,

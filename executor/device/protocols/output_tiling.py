@@ -7,8 +7,8 @@ then copied to its place. Leading modes are looped over; one of them may be cut 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from math import gcd, prod
 from typing import Any
 
@@ -56,6 +56,14 @@ class OutputTiling:
     def start_divisor(self) -> int:
         """What divides the offsets in c of all tiles."""
         return gcd(*(block.c_offset for block in (*self.batch, *self.m, *self.n)))
+
+    def divided(self, parts: int) -> list[OutputTiling]:
+        """At most `parts` tilings, each with consecutive blocks of the part that has most of them."""
+        name = max(("batch", "m", "n"), key=lambda one: len(getattr(self, one)))
+        blocks = getattr(self, name)
+        parts = min(parts, len(blocks))
+        ends = [len(blocks) * number // parts for number in range(parts + 1)]
+        return [replace(self, **{name: blocks[first:last]}) for first, last in pairwise(ends)]
 
     def bind(self, a_rows: Rows, b_rows: Rows, steps: Mapping[tuple[int, int, int], TileStep]) -> Call:
         """The call that forms every tile and copies it to its place in c.

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from tnplan.executor.device.cpu import device
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
@@ -102,6 +103,21 @@ def test_a_large_interleaved_result():
     rng = np.random.default_rng(10)
     order = tuple(int(position) for position in rng.permutation(18))
     check("complex64", *contract(rng, (2,), (2,) * 9, (2,) * 8, 8, order, "complex64", 4096))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_threads_share_tiles_and_give_the_same_bits(threads, monkeypatch):
+    monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
+    rng = np.random.default_rng(threads)
+    for _ in range(10):
+        parts = [tuple(int(e) for e in rng.choice([2, 3, 5], rng.integers(0, 4))) for _ in range(3)]
+        order = tuple(int(position) for position in rng.permutation(sum(map(len, parts))))
+        seed, capacity = int(rng.integers(2**31)), int(rng.choice([40, 300]))
+        given = (*parts, 5, order, "complex64", capacity)
+        one = contract(np.random.default_rng(seed), *given)
+        several = contract(np.random.default_rng(seed), *given, threads)
+        check("complex64", *several)
+        assert np.array_equal(one[0], several[0])
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 10, 97, 500, 5000])
