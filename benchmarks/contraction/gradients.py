@@ -1,9 +1,10 @@
 """Time and memory of a contraction with all of its gradients, beside those of the contraction alone.
 
-    python benchmarks/contraction/gradients.py [-o results.json]
+    python benchmarks/contraction/gradients.py [--device cpu] [-o results.json]
 
-Goals: the backward pass takes at most 3 times the processor time of the forward pass; the arena is what was
-predicted, also under a limit at which values are made again. One thread of a CPU, the least of several calls.
+Goals: the backward pass takes at most 3 times the time of the forward pass; the arena is what was predicted,
+also under a limit at which values are made again. The least of several calls: processor time of one thread of
+a CPU, or time of a call on a GPU, to which tensors are brought, and from which results come back.
 """
 
 from __future__ import annotations
@@ -39,26 +40,30 @@ SHARES = (1.0, 0.65)
 """Of the memory that keeping everything takes."""
 
 
-def least_cpu_s(call: Callable[[], Any], calls: int) -> float:
-    """The least processor time of some calls, after one that is not counted."""
+CLOCKS = {"cpu": ("cpu_s", time.process_time), "gpu": ("gpu_s", time.perf_counter)}
+PROFILES = {"cpu": "cpu", "gpu": "h100-nvlink"}
+
+
+def least_s(call: Callable[[], Any], calls: int, clock: Callable[[], float]) -> float:
+    """The least time of some calls, after one that is not counted."""
     call()
     found = []
     for _ in range(calls):
-        start = time.process_time()
+        start = clock()
         call()
-        found.append(time.process_time() - start)
+        found.append(clock() - start)
     return min(found)
 
 
-def rows_of(name: str, calls: int) -> list[dict[str, Any]]:
+def rows_of(name: str, calls: int, device: str) -> list[dict[str, Any]]:
     """The figures of a network: a row for each limit."""
     path = load_path(PATHS / f"{name}.json")
-    arrays = random_tensors(path.network, path.dtype, 0)
-    options = ContractionOptions(device="cpu", threads=1)
-    with blas_threads(1), tnplan.compile(path, device="cpu", threads=1, memory=inf) as contraction:
-        forward_s = least_cpu_s(lambda: contraction(*arrays), calls)
+    arrays, (unit, clock) = random_tensors(path.network, path.dtype, 0), CLOCKS[device]
+    options = ContractionOptions(device=device, threads=1)
+    with blas_threads(1), tnplan.compile(path, device=device, threads=1, memory=inf) as contraction:
+        forward_s = least_s(lambda: contraction(*arrays), calls, clock)
         forward_bytes = arena_bytes(contraction.schedule)
-    profile, wrt, rows = load_profile("cpu"), range(len(arrays)), []
+    profile, wrt, rows = load_profile(PROFILES[device]), range(len(arrays)), []
     whole_bytes = arena_bytes(GradientPlan(path, profile, inf).schedule(options, wrt))
     cotangent = np.ones(contraction.schedule.output_shape, path.dtype)
     for share in SHARES:
@@ -70,15 +75,15 @@ def rows_of(name: str, calls: int) -> list[dict[str, Any]]:
         calls_of = GradientCalls(schedule, options, {})
         with blas_threads(1):
             values = dict(enumerate(arrays))
-            both_s = least_cpu_s(lambda: calls_of.call(values, cotangent), calls)  # noqa: B023
+            both_s = least_s(lambda: calls_of.call(values, cotangent), calls, clock)  # noqa: B023
         calls_of.close()
         rows.append(
             {
                 "network": name,
                 "slices": schedule.n_slices,
                 "share": share,
-                "forward_cpu_s": forward_s,
-                "backward_cpu_s": both_s - forward_s,
+                f"forward_{unit}": forward_s,
+                f"backward_{unit}": both_s - forward_s,
                 "backward_over_forward": both_s / forward_s - 1.0,
                 "operations_over_forward": schedule.operations / contraction.schedule.operations - 1.0,
                 "forward_mib": forward_bytes / 2**20,
@@ -93,15 +98,17 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=NAMES, help="paths in paths/, without .json")
+    parser.add_argument("--device", choices=tuple(CLOCKS), default="cpu")
     parser.add_argument("--calls", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "gradients.json")
     options = parser.parse_args()
     rows = []
     for name in options.names:
-        for row in rows_of(name, options.calls):
+        for row in rows_of(name, options.calls, options.device):
             rows.append(row)
             print(json.dumps(row))
     facts = {
+        "device": options.device,
         "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "numpy": np.__version__,

@@ -3,7 +3,7 @@
     python benchmarks/pauli/pauli_gradient.py [--devices cpu gpu] [--cuts EXPONENT ...] [-o results.json]
 
 Goal: a GPU takes at most 1/20 of one thread's time, with derivatives that differ by 1e-6 at most. Branches
-and terms are cut at 2^-EXPONENT. A small gradient before has kernels loaded.
+and terms are cut at 2^-EXPONENT. A GPU does everything twice; the first time loads kernels and takes memory.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def measured(devices: list[str], exponent: int, precision: str) -> dict[str, Any
     row: dict[str, Any] = {"cut": cut, "rotations": len(steps), "precision": precision}
     found = []
     for device in devices:
-        begin = time.perf_counter()
-        use = Resources(device=device, precision=precision)
-        found.append(gradient(steps, start, Truncation(cut, cut), use))
-        row[f"{device}_s"] = time.perf_counter() - begin
+        for turn in ("first_gpu", "gpu") if device == "gpu" else ("cpu",):
+            begin = time.perf_counter()
+            use = Resources(device=device, precision=precision)
+            found.append(gradient(steps, start, Truncation(cut, cut), use))
+            row[f"{turn}_s"] = time.perf_counter() - begin
     last = found[-1]
     row |= {"terms": last.n_terms, "value": last.value, "tape_bytes": last.tape_bytes}
     row["largest_difference"] = float(np.abs(last.derivatives - found[0].derivatives).max())

@@ -1,9 +1,10 @@
 """The 127-qubit circuit of pauli.py at several angles by unbiased resampling, beside published values.
 
 Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000000] [--repetitions 8]
-       [--layers 20] [--seed 1] [--device gpu] [-o results.json]
+       [--by letters] [--layers 20,10] [--seed 1] [--seconds 20] [--device gpu] [-o results.json]
 Goal: a standard error for the values that cuts do not converge on one GPU (pauli_angles.py). With fewer
 layers than 20 there is no published value; the value beside is then that of cuts of 2^-18 after merging.
+A row ends early, after two repetitions or more, once it has taken SECONDS.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import time
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +32,32 @@ CUT = 2.0**-18
 ANGLES = "0.3,0.4,0.5,0.6,0.7,0.8,1.0"
 
 
-def row(angle: float, options: argparse.Namespace) -> dict[str, Any]:
+def row(angle: float, layers: int, options: argparse.Namespace) -> dict[str, Any]:
     """The estimate at one angle, printed."""
-    steps, start = circuits.steps_of(circuits.eagle(angle, options.layers)), parse("Z62", 127)
-    task, plan = (
-        linear_task(steps, start, None, options.device),
-        MonteCarlo(options.repetitions, options.seed),
-    )
-    begin = time.perf_counter()
-    done = [repetition(task, plan, options.terms, number) for number in range(plan.repetitions)]
+    steps, start = circuits.steps_of(circuits.eagle(angle, layers)), parse("Z62", 127)
+    plan = MonteCarlo(options.repetitions, options.seed, options.by)
+    task = linear_task(steps, start, None, options.device, keep_cliffords=options.by == "letters")
+    begin, done = time.perf_counter(), []
+    while len(done) < plan.repetitions and (len(done) < 2 or time.perf_counter() - begin < options.seconds):
+        done.append(repetition(task, plan, options.terms, len(done)))
     time_s = time.perf_counter() - begin
     beside = CONVERGED[angle]
-    if options.layers != LAYERS:
+    if layers != LAYERS:
         use = Resources(device=options.device)
         beside = float(propagate(steps, start, Truncation(merged_cut=CUT), use, keep="none").value.real)
     values = [one.value for one in done]
-    found = estimate_of(values, "unbiased") if any(values) else nothing_met(len(values), 1.0)
+    found = estimate_of(values, "unbiased", 1.0) if any(values) else nothing_met(len(values), 1.0)
     print(
         f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, "
-        f"{options.layers} layers, beside {beside:.4f}, "
+        f"{layers} layers, {options.terms} terms by {plan.by}, beside {beside:.6f}, {found.text}, "
         f"{time_s:.1f} s, resampled {done[0].resampled} times, values "
         + " ".join(f"{value:.4f}" for value in found.values), flush=True,
     )  # fmt: skip
     return {
-        "angle": angle, "terms": options.terms, "repetitions": plan.repetitions, "seed": plan.seed,
-        "kind": found.kind, "value": found.value, "standard_error": found.standard_error,
-        "low": found.low, "high": found.high,
-        "layers": options.layers, "beside": beside, "values": found.values, "time_s": time_s,
+        "angle": angle, "terms": options.terms, "repetitions": len(done), "seed": plan.seed, "by": plan.by,
+        "kind": found.kind, "doubt": found.doubt, "value": found.value,
+        "standard_error": found.standard_error,        "low": found.low, "high": found.high,
+        "layers": layers, "beside": beside, "values": found.values, "time_s": time_s,
         "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
     }  # fmt: skip
 
@@ -67,7 +68,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--angles", default=ANGLES)
-    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--layers", default=str(LAYERS))
+    parser.add_argument("--by", choices=("magnitude", "letters"), default="letters")
+    parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--terms", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
@@ -75,8 +78,9 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     where, rows = environment(options.device), []
-    for angle in map(float, options.angles.split(",")):
-        rows.append(row(angle, options))
+    angles, depths = options.angles.split(","), options.layers.split(",")
+    for layers, angle in product(map(int, depths), map(float, angles)):
+        rows.append(row(angle, layers, options))
         if options.output:
             report = {"date": date.today().isoformat(), "environment": where, "rows": rows}
             options.output.write_text(json.dumps(report, indent=1) + "\n")

@@ -1,16 +1,21 @@
-"""Adjoint gradients on a GPU: the way back beside the way there, and all of `simulate`.
+"""Adjoint gradients on a GPU or on all cores of a CPU: the way back beside the way there.
 
-    python benchmarks/statevector/gradients_gpu.py [--sizes QUBITS:DEPTH ...] [--precision fp32] [-o out.json]
+    python benchmarks/statevector/gradients_gpu.py [--device gpu] [--sizes QUBITS:DEPTH ...]
+        [--precision fp32] [-o out.json]
 
 Goal: the way back takes at most 3 times the way there. The circuit: layers of ry and rz on all qubits and a
 ring of cz. Times are those of the second run, whose kernels are compiled; beside them is a copy of the state.
+The way there is prepared by the first run. The way back is measured with and without its preparation.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,46 +38,75 @@ def layered(n_qubits: int, depth: int) -> list[Any]:
     return gates
 
 
-def measured(n_qubits: int, depth: int, dtype: str) -> dict[str, Any]:
-    """Times in seconds of the second of two runs."""
+def opened(device: str, n_qubits: int, dtype: str) -> tuple[Any, Any, Callable[[], None]]:
+    """A state, the module of its arrays, and what waits until all is done."""
+    if device == "cpu":
+        from tnplan.executor.statevector.cpu.state import HostState
+
+        return HostState(n_qubits, dtype, len(os.sched_getaffinity(0))), np, lambda: None
     import cupy
 
-    from tnplan.executor.observables.pauli_sum import parse
-    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
     from tnplan.executor.statevector.cuda.state import CupyState
+
+    return CupyState(n_qubits, dtype), cupy, cupy.cuda.Device().synchronize
+
+
+def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, Any]:
+    """Times in seconds of the second of two runs."""
+    from tnplan.executor.observables.pauli_sum import parse
+    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
     from tnplan.executor.statevector.prepared_program import prepare_program
     from tnplan.executor.statevector.simulator import Simulator
 
     gates, observable = layered(n_qubits, depth), parse("Z0", n_qubits)
-    steps, row = prepare_program(gates), {"qubits": n_qubits, "depth": depth, "dtype": dtype}
-    state = CupyState(n_qubits, dtype)
+    steps = prepare_program(gates)
+    row = {"device": device, "qubits": n_qubits, "depth": depth, "dtype": dtype}
+    state, arrays, wait = opened(device, n_qubits, dtype)
     simulator = Simulator(state, n_qubits)
-    other = cupy.empty_like(state.amplitudes)
+    other = arrays.empty_like(state.amplitudes)
 
     def timed(work: Any) -> tuple[float, Any]:
-        cupy.cuda.Device().synchronize()
+        wait()
         begin = time.perf_counter()
         found = work()
-        cupy.cuda.Device().synchronize()
+        wait()
         return time.perf_counter() - begin, found
 
-    row["copy_s"] = min(timed(lambda: cupy.copyto(other, state.amplitudes))[0] for _ in range(3))
+    row["copy_s"] = min(timed(lambda: arrays.copyto(other, state.amplitudes))[0] for _ in range(3))
     other = None
-    cupy.get_default_memory_pool().free_all_blocks()
+    if device == "gpu":
+        arrays.get_default_memory_pool().free_all_blocks()
     for turn in ("first", "second"):
         simulator.restart()
         forward_s, _ = timed(lambda: simulator.run(steps, np.zeros(0, np.uint8)))
         back_s, found = timed(lambda: adjoint_gradient(simulator, gates, observable))
         row[f"{turn}_forward_s"], row[f"{turn}_back_s"] = forward_s, back_s
+        print(json.dumps({**row, "so_far": turn}), flush=True)
     row["passes"], row["parameters"] = simulator.passes // 2, len(found)
     row["back_over_forward"] = row["second_back_s"] / row["second_forward_s"]
+    row["prepare_s"], prepared = timed(lambda: prepare_joint(simulator, gates))
+    if prepared is not None:
+        times = [timed(lambda: prepared.derivatives(simulator, observable))[0] for _ in range(3)]
+        row["prepared_back_s"] = min(times)
+        row["prepared_back_over_forward"] = min(times) / row["second_forward_s"]
     row["derivatives"] = [one.derivative for one in found]
     return row
+
+
+def name_of(device: str) -> str:
+    """The GPU by name, or the cores of the CPU."""
+    if device == "cpu":
+        return f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    import cupy
+
+    name: bytes = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+    return name.decode()
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--sizes", nargs="+", default=["24:11", "30:20"])
     parser.add_argument("--precision", choices=DTYPES, default="fp32")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "gradients_gpu.json")
@@ -80,15 +114,12 @@ def main() -> None:
     rows = []
     for size in options.sizes:
         n_qubits, depth = map(int, size.split(":"))
-        row = measured(n_qubits, depth, DTYPES[options.precision])
+        row = measured(options.device, n_qubits, depth, DTYPES[options.precision])
         derivatives = row.pop("derivatives")
         row["sum_of_squares"] = float(np.square(derivatives).sum())
         print(json.dumps(row), flush=True)
         rows.append(row)
-    import cupy
-
-    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    facts = {"gpu": name, "date": time.strftime("%Y-%m-%d")}
+    facts = {"device": name_of(options.device), "date": time.strftime("%Y-%m-%d")}
     options.output.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
 
 

@@ -253,6 +253,10 @@ class DistributedState:
         sign = -1 if (z >> n & rank).bit_count() & 1 else 1
         return complex(sum(self.ranks.gather_objects(sign * value)))
 
+    def joint(self) -> None:
+        """See `AdjointState`."""
+        return None
+
     def twin(self) -> DistributedState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
         return DistributedState(self.local.twin(), self.ranks, None, self._least_tile_bits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -32,3 +33,9 @@ def check_choice(place: str, value: Any, choices: Iterable[str]) -> None:
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, NaN and infinity among them, but no boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a real number, no boolean, within the range of floating point."""
+    # Integers of any size compare exactly; math.isfinite and NumPy's fail with those that are too large.
+    return is_number(value) and bool(abs(value) <= sys.float_info.max)

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from tnplan.planner.common.convert import converted
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, plain, read_json, write_text
-from tnplan.planner.search.annealing import Task
+from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import Pools
 
@@ -56,17 +56,20 @@ class SearchCheckpoint:
                     f"resume with the network and the options of that search, or {FRESH}",
                 )  # fmt: skip
 
-    def restore(self) -> tuple[Pools, float] | None:
-        """The pools and the seconds used, where there is a file."""
+    def restore(self, task: Task) -> tuple[Pools, float] | None:
+        """The pools of trees of a task, and the seconds used, where there is a file."""
         if not self.path.exists():
             return None
         import msgspec
 
         document = read_json(self.path, FORMAT, VERSION, FRESH)
         try:
-            return converted((document["pools"], document["used_s"]), tuple[Pools, float])
+            pools, used_s = converted((document["pools"], document["used_s"]), tuple[Pools, float])
         except (KeyError, msgspec.ValidationError):
-            raise InputError(str(self.path), "is damaged", FRESH) from None
+            pools, used_s = None, 0.0
+        if pools is None or not _fits(pools, task) or not 0 <= used_s < inf:
+            raise InputError(str(self.path), "is damaged", FRESH)
+        return pools, used_s
 
     def write(self, pools: Pools, used_s: float) -> None:
         """Keep the pools."""
@@ -75,6 +78,30 @@ class SearchCheckpoint:
             "pools": plain(pools),
         }  # fmt: skip
         write_text(self.path, json.dumps(document) + "\n")
+
+
+def _fits(pools: Pools, task: Task) -> bool:
+    """Whether all trees in the pools are trees of the task, and the pools such as rounds leave them."""
+    for pool in filter(None, (pools.limited, pools.unlimited)):
+        trees = [pool.first, *pool.pool, *filter(None, (pool.fastest,))]
+        figures = (pool.power, pool.given, *pool.asked, *pool.origins.values())
+        if not pool.pool or not all(_is_tree(tree, task) for tree in trees):
+            return False
+        if not all(map(isfinite, figures)) or not 0 < pool.power <= 1 or pool.number < 0:
+            return False
+    return pools.sliced is None or isfinite(pools.sliced)
+
+
+def _is_tree(found: Found, task: Task) -> bool:
+    """Whether each step joins two tensors that are there, one is left, and what is sliced may be."""
+    left = {*range(len(task.inputs))}
+    for number, pair in enumerate(found.ssa_path, len(task.inputs)):
+        if len(pair) != 2 or len({*pair}) != 2 or not left >= {*pair}:
+            return False
+        left = (left - {*pair}) | {number}
+    summed = {*task.sizes} - {*task.output}
+    sliced_once = len({*found.sliced}) == len(found.sliced) and summed >= {*found.sliced}
+    return len(left) == 1 and sliced_once and isfinite(found.score)
 
 
 def described(task: Task, target: Target | None) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def search_joint(
     """
     told = tell or (lambda _: None)
     clock = time.monotonic() if began is None else began
-    kept = None if checkpoint is None else checkpoint.restore()
+    kept = None if checkpoint is None else checkpoint.restore(task)
     if kept is None:
         pools, used_s = _pools(task, target), 0.0
     else:

@@ -6,11 +6,11 @@ All gates are of qsim's kinds: rzz by `angle` is cnot, rz, cnot. Rotations are e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, pi
+from math import pi
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -84,5 +84,5 @@ def _inverse(item: Gate) -> Gate:
 
 def _check_angles(*angles: tuple[str, float]) -> None:
     for name, angle in angles:
-        if not is_number(angle) or not isfinite(angle):
+        if not is_finite(angle):
             raise InputError(name, f"is {angle!r}", "give finite radians")

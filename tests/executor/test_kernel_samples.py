@@ -28,7 +28,7 @@ def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
 def test_gradients_call_what_samples_say(precision: str, dtype: str) -> None:
     samples = [one for kind in states.gradient_kernels(dtype) for one in kind.all()]
     forget(samples)
-    circuit = tnplan.GateSequence(4, (gate("rx", (0,), (0.3,)), gate("rz", (3,), (0.2,))))
+    circuit = tnplan.GateSequence(6, (gate("rx", (0,), (0.3,)), gate("rz", (3,), (0.2,))))
     tnplan.simulate(circuit, observable="Z0 X1", gradient=True, precision=precision, device="cpu")
     check_called(samples)
 

@@ -165,6 +165,7 @@ def of_state_pass() -> Iterator[Defines]:
 def of_state_program() -> Iterator[Defines]:
     from tests.support.circuits import random_circuit
     from tests.support.engines.statevector import plan_of, qft
+    from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
     from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, program_defines
 
@@ -176,6 +177,14 @@ def of_state_program() -> Iterator[Defines]:
         defines = program_defines(dtype, made, item.held, tile.register_bits, 16)
         yield defines
     yield {**defines, "NEIGHBOURS": 2}
+    for dtype, tile in tiles[::2]:
+        sweep = joint_sweep(random_circuit(15, 60, 1).gates, range(15), tile)
+        assert sweep is not None
+        item = sweep.plan.passes[0]
+        made = make_program(item, 16, tile.register_bits, np.dtype(dtype).itemsize)
+        assert made is not None
+        assert made.sums
+        yield program_defines(dtype, made, item.held, tile.register_bits, 16)
 
 
 def of_state_words() -> Iterator[Defines]:

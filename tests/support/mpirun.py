@@ -22,6 +22,16 @@ needs_mpi = pytest.mark.skipif(
     MPIRUN is None or find_spec("mpi4py") is None, reason="needs mpirun and mpi4py"
 )
 
+OPEN_MPI_VARIABLE = "TNPLAN_TESTS_OPENMPI"
+"""Names the folder of an Open MPI to be tried beside the MPI that mpi4py takes by itself."""
+
+
+def open_mpi() -> Path | None:
+    """The folder of an Open MPI: the one that the variable names, or that of an `ompi_info` on the path."""
+    found = shutil.which("ompi_info")
+    prefix = os.environ.get(OPEN_MPI_VARIABLE) or (found and Path(found).resolve().parent.parent)
+    return Path(prefix) if prefix and Path(prefix, "lib", "libmpi.so").exists() else None
+
 
 STATUS_NOTICE = re.compile(
     r"^-{40,}\n(?:Primary job +terminated normally|mpirun detected that one or more processes exited)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.effort import repeats
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
-from tests.support.mpirun import needs_mpi
+from tests.support.mpirun import OPEN_MPI_VARIABLE, needs_mpi, open_mpi
 from tests.support.robustness.faults import FAULTS, make_problem, trial
 from tests.support.robustness.hosts import Cluster, cluster, ended, needs_hosts
 from tnplan.cli.main import run
@@ -34,17 +34,26 @@ def hosts(folder: Path) -> Iterator[Cluster]:
         yield made
 
 
-def done(made: Cluster, line: str, status: int = 0, **variables: str) -> str:
+def done(
+    made: Cluster, line: str, status: int = 0, ranks: int | Sequence[int] = 2, launcher: str = "hydra"
+) -> str:
     """What a command prints as an error on two ranks of every host; it ends with the status."""
-    job = made.mpirun(2, ["-m", "tnplan", *line.split()], **variables)
+    job = made.mpirun(ranks, ["-m", "tnplan", *line.split()], launcher)
     found, error, _ = ended(job, LIMIT_S)
     assert found == status, error
     return error
 
 
-def test_a_contraction_has_the_bits_of_one_host(folder: Path, hosts: Cluster) -> None:
+needs_open_mpi = pytest.mark.skipif(
+    open_mpi() is None, reason=f"needs Open MPI 5, on the path or in {OPEN_MPI_VARIABLE}"
+)
+LAUNCHERS = ["hydra", pytest.param("openmpi", marks=[pytest.mark.slow, needs_open_mpi])]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_contraction_has_the_bits_of_one_host(folder: Path, hosts: Cluster, launcher: str) -> None:
     expected = make_problem(folder)
-    done(hosts, "execute schedule.json --device cpu --threads 1 -o r.npy")
+    done(hosts, "execute schedule.json --device cpu --threads 1 -o r.npy", launcher=launcher)
     assert np.load("r.npy").tobytes() == expected.tobytes()
     report = json.loads(Path("r.json").read_text())
     assert report["environment"]["hosts"] == ["h0", "h1"]
@@ -64,12 +73,33 @@ def _report(name: str) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_three_hosts_have_the_bits_of_one(folder: Path, launcher: str) -> None:
+    expected = make_problem(folder)
+    Path("h.fcidump").write_text(fcidump_text(random_integrals(6, 3, 3, 5)))
+    Path("a.txt").write_text(lines_of(some_strings(6, 3, 14, 1), 6))
+    line = "sbd h.fcidump --alpha a.txt --threads 1 --device cpu -o OUT.npz"
+    with cluster(3, folder) as made:
+        line_of_four = "execute schedule.json --device cpu --threads 1 -o r.npy"
+        done(made, line_of_four, ranks=(1, 2, 1), launcher=launcher)
+        done(made, line.replace("OUT", "two"), launcher=launcher)
+    assert np.load("r.npy").tobytes() == expected.tobytes()
+    assert json.loads(Path("r.json").read_text())["environment"]["hosts"] == ["h0", "h1", "h2"]
+    assert run([*line.replace("OUT", "one").split(), "--ranks", "6"]) == 0
+    found = _report("energies_hartree")
+    assert found["one"] == found["two"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("line", ENGINES)
-def test_other_engines_have_the_bits_of_one_host(folder: Path, hosts: Cluster, line: str) -> None:
+def test_other_engines_have_the_bits_of_one_host(
+    folder: Path, hosts: Cluster, line: str, launcher: str
+) -> None:
     Path("c.qsim").write_text(QSIM)
     Path("h.fcidump").write_text(fcidump_text(random_integrals(6, 3, 3, 5)))
     Path("a.txt").write_text(lines_of(some_strings(6, 3, 14, 1), 6))
-    done(hosts, line.replace("OUT", "two"))
+    done(hosts, line.replace("OUT", "two"), launcher=launcher)
     assert run([*line.replace("OUT", "one").split(), "--ranks", "4"]) == 0
     found = ENGINES[line]()
     assert found["one"] == found["two"]  # type: ignore[index]

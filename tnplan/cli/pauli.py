@@ -36,8 +36,9 @@ SAY_EVERY_S = 1.0
 )
 @click.option("--seed", type=int, default=0, help="Of the repetitions.")
 @click.option(
-    "--resample-by", "by", type=click.Choice(["magnitude", "square"]), default="magnitude",
-    help="In proportion to what terms stay; square is for --overlap of an echo with its observable.",
+    "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
+    help="In proportion to what terms stay; letters has less noise in states of 0 and 1, square is for "
+    "--overlap of an echo with its observable.",
 )  # fmt: skip
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
@@ -145,7 +146,7 @@ def _show_estimate(report: dict[str, Any]) -> None:
         say(
             f"expectation value {report['expectation']:.6g}, standard error "
             f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
-            f"{estimate['high']:.6g} ({estimate['kind']})"
+            f"{estimate['high']:.6g} ({'; '.join(filter(None, (estimate['kind'], estimate['doubt'])))})"
         )
     fewer = report.get("with_fewer_terms")
     if fewer:

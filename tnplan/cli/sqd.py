@@ -42,13 +42,14 @@ def command(
     output: Path | None,
     as_json: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Find the ground state from samples: sample-based quantum diagonalization.
 
     COUNTS are samples of both spins, alpha's bits on the right; FCIDUMP holds the integrals. Configurations
     are recovered, diagonalized in batches, and recovered again by the new occupancies, until the energy and
     the occupancies stand still. mpirun -n P tnplan sqd spreads the batches over P ranks.
-    docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd.
+    docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit status 1 where the loop does not converge:
+    the best state so far is written, and the checkpoint stays.
     """
     from tnplan.api.jobs.sqd.run import run
     from tnplan.executor.device.comm.launcher import launched_rank
@@ -61,6 +62,9 @@ def command(
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
         _show(result.report, written + ([] if plot is None else [plot]), as_json)
+        if not result.converged:
+            say(f"tnplan: error: {_open_end(result.report, output is not None)}", err=True)
+    return 0 if result.converged else 1
 
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
@@ -74,3 +78,17 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     say(f"{ended} {len(iterations)} iterations, {measured['time_s']:.3g} s")
     for path in written:
         say(f"written: {path}")
+
+
+def _open_end(report: dict[str, Any], is_kept: bool) -> str:
+    """What has not converged, and what to do."""
+    iterations, options = report["iterations"], report["options"]
+    energy, occupancies = (iterations[-1][name] for name in ("energy_change_hartree", "occupancies_change"))
+    remedy = "go on with --resume and more --max-iterations" if is_kept else "allow more --max-iterations"
+    if energy is None:
+        return f"one iteration tells no change; {remedy}"
+    return (
+        f"in iteration {len(iterations)} the energy changes by {energy:.1e} Ha (--energy-tol "
+        f"{options['energy_tol']:g}) and occupancies by {occupancies:.1e} (--occupancies-tol "
+        f"{options['occupancies_tol']:g}); {remedy}"
+    )

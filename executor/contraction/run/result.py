@@ -21,7 +21,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device, View
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.files import Staged, read_json
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
@@ -180,14 +180,7 @@ def load_shards(index: str | Path) -> NDArray[Any]:
     whole = np.empty(prod(document["shape"]), document["dtype"])
     for entry in document["shards"]:
         bounds = tuple((int(start), int(stop)) for start, stop in entry["box"])
-        try:
-            shard = np.load(path.with_name(entry["file"]), allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(
-                str(path.with_name(entry["file"])),
-                f"cannot be read ({error})",
-                "keep shards beside their index",
-            ) from None
+        shard = read_array(path.with_name(entry["file"]))
         place_shard(whole, shard, bounds, document["mode_extents"])
     return whole.reshape(document["shape"])
 

@@ -37,13 +37,15 @@ def blas_threads(threads: int) -> AbstractContextManager[Any]:
 
 
 def over_rows(
-    n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None
+    n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None, least: int = 1
 ) -> None:
     """Call work(first, last) for chunks of all rows, on `threads` threads; BLAS keeps to one thread each.
 
-    No chunk is longer than `longest`. An error in one chunk is raised. `work` calls no `over_rows` itself.
+    No chunk is longer than `longest`, and none but the last is shorter than `least`: to hand a chunk to a
+    thread takes as long as many short rows. An error in one chunk is raised. `work` calls no `over_rows`
+    itself.
     """
-    length = max(1, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
+    length = max(1, least, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
     length = min(length, longest or length)
     spans = [(first, min(n_rows, first + length)) for first in range(0, n_rows, length)]
     with blas_threads(1):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import masks
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
@@ -83,7 +83,7 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     """exp(-i angle P / 2) with letter k of `letters` on qubit `qubits[k]`."""
     if len(letters) != len(qubits) or not qubits:
         raise InputError("rotation", f"has letters {letters!r} for qubits {qubits}", "give a letter a qubit")
-    if not is_number(angle) or not math.isfinite(angle):
+    if not is_finite(angle):
         raise InputError("rotation", f"has the angle {angle!r}", "give finite radians")
     acted = [check_count("rotation: qubit", qubit, 0) for qubit in qubits]
     return Rotation(*masks(list(zip(letters, acted, strict=True)), None, "rotation"), angle)

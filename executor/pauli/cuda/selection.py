@@ -30,15 +30,17 @@ def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int
 def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
     """Let a resampler leave at most `most` of n rows; their numbers. Coefficients are then the new ones.
 
-    Rows lie in another order in every run; they are drawn from in the order of their magnitudes, equal ones
-    in that of their hashes. Strata of alike magnitudes have less noise than random ones.
+    Rows lie in another order in every run; they are drawn from in the order of their weights, equal ones
+    in that of their hashes. Strata of alike weights have less noise than random ones.
     """
     hashes = cupy.empty(n, np.uint64)
     table.hash_rows(hashes)
     order = cupy.argsort(hashes)
-    order = order[cupy.argsort(cupy.abs(table.coefficients[:n])[order])]  # CuPy's is stable
-    values = table.coefficients[:n][order]
-    chosen, sizes = resampler.draw(cupy.abs(values).astype(np.float64), most, cupy)
+    weights = cupy.abs(table.coefficients[:n]).astype(np.float64)
+    weights *= resampler.importance(table.keys[:n])
+    order = order[cupy.argsort(weights[order])]  # CuPy's is stable
+    weights = weights[order]
+    chosen, drawn = resampler.draw(weights, most, cupy)
     rows = order[chosen]
-    table.coefficients[rows] = cupy.copysign(sizes, values[chosen]).astype(table.dtype)
+    table.coefficients[rows] = (table.coefficients[rows] * (drawn / weights[chosen])).astype(table.dtype)
     return rows

@@ -10,6 +10,10 @@ from statistics import NormalDist
 import numpy as np
 
 CONFIDENCE = 0.95
+FEWEST_MET = 10
+"""Repetitions that are not 0, below which those that are 0 make the error a guess."""
+LONE_SHARE = 0.95
+"""From this part of the most that one squared deviation can have of their sum, it makes the error alone."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,6 +29,8 @@ class Estimate:
         The mean, its standard error, and the ends of the interval, by Student's distribution.
     values : tuple of float
         That of each repetition.
+    doubt : str
+        Why the standard error is not to be trusted, or the interval says nothing; else empty.
 
     Examples
     --------
@@ -38,9 +44,15 @@ class Estimate:
     low: float
     high: float
     values: tuple[float, ...]
+    doubt: str = ""
 
     def __repr__(self) -> str:
-        return f"Estimate({self.value:.6g} +- {self.half_width:.2g}, {self.kind}, {len(self.values)} values)"
+        return f"Estimate({self.value:.6g} +- {self.half_width:.2g}, {self.text}, {len(self.values)} values)"
+
+    @property
+    def text(self) -> str:
+        """The kind, and the doubt if there is one."""
+        return f"{self.kind}; {self.doubt}" if self.doubt else self.kind
 
     @property
     def half_width(self) -> float:
@@ -48,12 +60,29 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def estimate_of(values: Sequence[float], kind: str) -> Estimate:
-    """The estimate from independent values; of one value, if that is exact."""
+def estimate_of(values: Sequence[float], kind: str, farthest: float = math.inf) -> Estimate:
+    """The estimate from independent values; of one value, if that is exact.
+
+    `farthest` is the largest magnitude that is possible.
+    """
     mean, n = float(np.mean(values)), len(values)
     error = 0.0 if n == 1 else float(np.std(values, ddof=1)) / math.sqrt(n)
     half = 0.0 if n == 1 else student_quantile(n - 1) * error
-    return Estimate(kind, mean, error, mean - half, mean + half, tuple(values))
+    doubt = doubt_of(values, half, farthest)
+    return Estimate(kind, mean, error, mean - half, mean + half, tuple(values), doubt)
+
+
+def doubt_of(values: Sequence[float], half_width: float, farthest: float) -> str:
+    """What speaks against an interval of this half width: its size, or few repetitions that make it."""
+    n, met = len(values), int(np.count_nonzero(values))
+    if half_width >= farthest:
+        return "vacuous: no possible value is farther away"
+    if met < min(n, FEWEST_MET):
+        return f"the standard error is not to be trusted: {n - met} of {n} repetitions gave 0"
+    squares = (np.asarray(values) - np.mean(values)) ** 2
+    if n > 4 and squares.max() > LONE_SHARE * (n - 1) / n * squares.sum() > 0:
+        return "the standard error is not to be trusted: one repetition makes nearly all of it"
+    return ""
 
 
 def nothing_met(repetitions: int, farthest: float) -> Estimate:

@@ -4,6 +4,9 @@ Terms of at least the threshold stay as they are. Each other one stays with a pr
 magnitude, and then has the threshold's. So every coefficient keeps its mean, and what is linear in them is
 unbiased. In proportion to squares, the mean of every square is kept instead, and so the norm of the sum.
 
+In proportion to magnitudes times factors, which depend on words, it is unbiased as well. Words that are
+likely to count at the end then stay more often, with smaller magnitudes.
+
 Arrays are NumPy's or CuPy's, as `xp` says. Sums are of integers: a GPU adds up floating-point numbers in
 another order in every run, and then a seed would not give the same draws.
 """
@@ -19,20 +22,35 @@ from tnplan.planner.common.arrays import Array
 
 KEPT_SHARE = 0.75
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""
+LETTER_FACTOR = 0.2
+"""By what a letter X or Y multiplies the weight of a word; 0.2 and 0.3 had the least noise
+(benchmarks/notes/pauli.md)."""
 SUM_BITS = 62
 """Of integers that stand for weights: their sum stays below 2 to this power."""
+HALVES = tuple((1 << k, (2**64 - 1) // (2 ** (1 << k) + 1)) for k in range(6))
+"""Widths of 1 to 32 bits, and the masks of every other group of so many."""
 
 
 @dataclass
 class StratifiedResampler:
-    """Draws by magnitudes to `power` 1 or 2; `events` counts the draws."""
+    """Draws by magnitudes to `power` 1 or 2; `events` counts the draws.
+
+    `letter_factor` multiplies the weight of a word for each of its letters X and Y.
+    """
 
     random: np.random.Generator
     power: int = 1
+    letter_factor: float = 1.0
     events: int = 0
 
+    def importance(self, keys: Array) -> Array | float:
+        """By what the magnitudes of packed words are multiplied before they are drawn from."""
+        if self.letter_factor == 1:
+            return 1.0
+        return self.letter_factor ** xy_letters(keys).astype(np.float64)
+
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
-        """The numbers of the terms that stay, rising, and their new magnitudes."""
+        """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
         weights = sizes**self.power
         count = max(1, int(KEPT_SHARE * most))
         if int(xp.count_nonzero(weights)) <= count:
@@ -96,3 +114,11 @@ def uniforms(random: np.random.Generator, count: int, xp: Any) -> Array:
         state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
     state ^= state >> np.uint64(31)
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def xy_letters(keys: Array) -> Array:
+    """How many letters X and Y packed words have, int64; by halves of bits, since CuPy counts none."""
+    x = keys[:, : keys.shape[1] // 2]
+    for width, mask in HALVES:
+        x = (x & np.uint64(mask)) + ((x >> np.uint64(width)) & np.uint64(mask))
+    return x.astype(np.int64).sum(axis=1)

@@ -15,8 +15,12 @@ from tnplan.planner.common.arrays import Array
 class Resampler(Protocol):
     """Replaces terms by fewer of them so that sums over terms keep their mean."""
 
+    def importance(self, keys: Array) -> Array | float:
+        """By what magnitudes of packed words, uint64 [n, 2 W], are multiplied before they are drawn from."""
+
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
-        """From magnitudes, float64: the numbers of the terms that stay, rising, and their new magnitudes.
+        """From magnitudes times importance, float64: the numbers of the terms that stay, rising, and their
+        new magnitudes times importance.
 
         `xp` is the library of the arrays, NumPy or CuPy.
         """

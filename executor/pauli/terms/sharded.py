@@ -316,9 +316,14 @@ class ShardedTerms(Terms):
         """Let the resampler leave `count` of terms and arrivals at most; returns the arrivals that stay."""
         assert self.ranks is None
         assert self.term_cap is not None
-        assert self.term_cap.resampler is not None
-        sizes, _ = self._candidates(arrivals)
-        chosen, magnitudes = self.term_cap.resampler.draw(np.concatenate(sizes), count)
+        resampler = self.term_cap.resampler
+        assert resampler is not None
+        sizes, words = self._candidates(arrivals)
+        sizes = [
+            size * resampler.importance(some(np.arange(len(size))))
+            for size, some in zip(sizes, words, strict=True)
+        ]
+        chosen, magnitudes = resampler.draw(np.concatenate(sizes), count)
         ends, stay = np.cumsum([len(size) for size in sizes]), []
         for s, (shard, part, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
             begin = int(ends[s]) - len(size)

@@ -62,10 +62,10 @@ class DeterminantList:
         return len(self.alpha_strings), len(self.beta_strings)
 
     def take(self, chosen: Array) -> DeterminantList:
-        """The determinants of these numbers, which rise."""
-        return DeterminantList(
-            self.alpha_strings, self.beta_strings, self.alpha[chosen], self.beta[chosen], self.given[chosen]
-        )
+        """The determinants of these numbers, which rise, with the strings that they have."""
+        alpha_strings, alpha = _that_occur(self.alpha_strings, self.alpha[chosen])
+        beta_strings, beta = _that_occur(self.beta_strings, self.beta[chosen])
+        return DeterminantList(alpha_strings, beta_strings, alpha, beta, self.given[chosen])
 
     def lines(self) -> str:
         """The text of a file of these determinants."""
@@ -79,6 +79,14 @@ class DeterminantList:
         whole = np.zeros(self.product_shape, x.dtype)
         whole[self.alpha, self.beta] = x
         return whole
+
+
+def _that_occur(strings: StringSet, numbers: Array) -> tuple[StringSet, Array]:
+    """The strings of these numbers alone, in their order, and the numbers among them."""
+    occurs = np.bincount(numbers, minlength=len(strings)) > 0
+    if occurs.all():
+        return strings, numbers
+    return strings.take(np.flatnonzero(occurs)), (np.cumsum(occurs) - 1)[numbers]
 
 
 def read_determinants(path: str | Path, integrals: Integrals) -> DeterminantList:

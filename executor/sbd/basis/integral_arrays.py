@@ -20,7 +20,7 @@ from tnplan.executor.sbd.basis.integrals import (
     pair_count,
 )
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite
 from tnplan.planner.common.errors import InputError
 
 ONE, TWO = "one-electron integrals", "two-electron integrals"
@@ -81,7 +81,7 @@ def from_arrays(
     counts = check_count("n_alpha", n_alpha, 0), check_count("n_beta", n_beta, 0)
     check_counts("electrons", n, *counts)
     constant = np.asarray(core, object)[()]
-    if not (is_number(constant) and np.isfinite(constant)):
+    if not is_finite(constant):
         raise InputError("core", f"is {core!r}", "give a finite number of Hartrees")
     if general and (counts[1] or each_spin):
         raise InputError(

@@ -96,8 +96,9 @@ def _given_space(
             "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
         )
     if determinants is not None:
-        listed = isinstance(determinants, DeterminantList)
-        return Space(determinants if listed else read_determinants(determinants, integrals))  # type: ignore[arg-type]
+        if not isinstance(determinants, DeterminantList):
+            return Space(read_determinants(determinants, integrals))
+        return Space(determinants.take(np.arange(len(determinants))))
     assert alpha is not None
     first = _strings(alpha, integrals, 0)
     if beta is not None:

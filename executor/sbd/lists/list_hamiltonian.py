@@ -23,7 +23,7 @@ from tnplan.executor.sbd.lists.list_tables import (
     row_work,
     spin_terms,
 )
-from tnplan.executor.sbd.lists.listed_rows import ListedRows
+from tnplan.executor.sbd.lists.listed_rows import LEAST_ROWS, ListedRows
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.planner.common.arrays import Array
 
@@ -58,12 +58,15 @@ class ListHamiltonian(ListedRows):
             tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
             over_rows(
                 len(groups.own), self.threads,
-                lambda first, last: list_kernel.fill_singles(first, last, *tables),
+                lambda first, last: list_kernel.fill_singles(first, last, *tables), least=LEAST_ROWS,
             )  # fmt: skip
             return spin._replace(singles=tables[-1])
 
         alpha, beta, alpha_links, beta_links = self.tables
-        return made(alpha, alpha_links, terms[0]), made(beta, beta_links, terms[1])
+        of_alpha = made(alpha, alpha_links, terms[0])
+        if alpha_links is beta_links and self.integrals.beta is None:
+            return of_alpha, of_alpha
+        return of_alpha, made(beta, beta_links, terms[1])
 
     @cached_property
     def cells(self) -> ListCells:

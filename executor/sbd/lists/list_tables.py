@@ -82,8 +82,8 @@ class ListTables(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The memory of all tables."""
-        return sum(table.nbytes for part in self for table in part)
+        """The memory of all tables, those that the spins share counted once."""
+        return sum({id(table): table.nbytes for part in self for table in part}.values())
 
 
 def spin_terms(integrals: Integrals) -> tuple[SpinTerms, SpinTerms]:
@@ -105,8 +105,9 @@ def list_tables(basis: DeterminantList, n_pairs: int) -> ListTables:
     alpha, beta = ranks[0][basis.alpha], ranks[1][basis.beta]
     words = [strings.words[np.argsort(rank)] for strings, rank in zip(sets, ranks, strict=True)]
     groups = _groups(alpha, beta, *words), _groups(beta, alpha, *words[::-1])
-    links = (_links(strings, rank, n_pairs) for strings, rank in zip(sets, ranks, strict=True))
-    return ListTables(*groups, *links)
+    alpha_links = _links(sets[0], ranks[0], n_pairs)
+    beta_links = alpha_links if sets[0].same_as(sets[1]) else _links(sets[1], ranks[1], n_pairs)
+    return ListTables(*groups, alpha_links, beta_links)
 
 
 def row_work(tables: ListTables) -> Array:
@@ -143,7 +144,8 @@ def _links(strings: StringSet, rank: Array, n_pairs: int) -> GroupLinks:
     """The links between the groups of strings in the order of their ranks."""
     bra, ket, create, destroy, sign = neighbours(strings)
     bra, ket = rank[bra], rank[ket]
-    order = np.lexsort((ket, bra))
+    # No two links have the same strings. One number a link is sorted much faster than two.
+    order = np.argsort(bra.astype(np.int64) * len(strings) + ket)
     bra, ket, create, destroy, sign = (table[order] for table in (bra, ket, create, destroy, sign))
     pairs = number_pairs(create.astype(np.int64), destroy.astype(np.int64), strings.n_orbitals, n_pairs)
     start = np.searchsorted(bra, np.arange(len(strings) + 1)).astype(np.int64)

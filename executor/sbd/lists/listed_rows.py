@@ -20,6 +20,8 @@ from tnplan.planner.common.arrays import Array
 
 INDEX_BYTES, VALUE_BYTES = 4, 8
 """What an element of a sparse matrix takes: its column, and every real number of its value."""
+LEAST_ROWS, LEAST_ELEMENTS = 128, 1 << 15
+"""Rows that are made, and elements of a sparse matrix that are multiplied, by a thread at once: at least."""
 Rows = TypeVar("Rows", bound="ListedRows")
 
 
@@ -110,7 +112,7 @@ class ListedRows(OneRank):
         above = self.rows[0]
         over_rows(
             self.n_rows, self.threads,
-            lambda first, last: work(first + above, last + above, above),
+            lambda first, last: work(first + above, last + above, above), least=LEAST_ROWS,
         )  # fmt: skip
 
     def of_rows(self: Rows, first: int, last: int) -> Rows:
@@ -164,8 +166,9 @@ class ListedRows(OneRank):
             return
         matrix = self._matrix
         over_rows(
-            self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, *matrix, x, y)
-        )
+            self.n_rows, self.threads, lambda first, last: list_kernel.add_sparse(first, last, *matrix, x, y),
+            least=LEAST_ELEMENTS * self.n_rows // (len(matrix[1]) + 1),
+        )  # fmt: skip
 
     def dense(self) -> Array:
         """All elements as a full matrix; where they are kept and this rank has all rows."""

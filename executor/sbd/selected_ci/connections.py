@@ -6,7 +6,7 @@ Knows keys of determinants, tables of excitations and parts; nothing of solves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 
 import numpy as np
@@ -16,6 +16,11 @@ from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 from tnplan.executor.sbd.selected_ci.parts import Visit, Workers, by_parts, known_table
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
+
+AT_ONCE = 1 << 14
+"""Candidates whose symmetry is found together: their bits take much more memory than their keys."""
+COPIES = 3
+"""Of all candidates that are there at once: as parts have them, together, and in order."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class Candidates:
 
     def of_irrep(self, irrep: int, labels: Sequence[int]) -> Candidates:
         """Those of an irreducible representation, from 1; `labels` are those of orbitals."""
-        bits = unpacked_keys(self.keys, len(labels))
-        labels_of = np.where(bits, np.array(labels) - 1, 0)
-        fits = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
+        numbers, fits = np.array(labels, np.int16) - 1, np.empty(len(self), bool)
+        for first in range(0, len(self), AT_ONCE):
+            rows = slice(first, first + AT_ONCE)
+            labels_of = np.where(unpacked_keys(self.keys[rows], len(labels)), numbers, 0)
+            fits[rows] = np.bitwise_xor.reduce(labels_of, axis=(1, 2)) == irrep - 1
         return Candidates(self.keys[fits], self.sizes[fits])
 
     def largest(self, count: int) -> Candidates:
@@ -80,20 +87,27 @@ def select(
 ) -> Candidates:
     """All determinants a outside the list with |H_ai weights[i]| > epsilon for some i in it; collective.
 
-    Equation 4 of Holmes, Tubman and Umrigar (2016). `weights` are real, largest over the states.
+    Equation 4 of Holmes, Tubman and Umrigar (2016). `weights` are real, largest over the states. InputError
+    where the memory cannot hold them.
     """
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
     members = member_keys(basis)
     known = known_table(members, tables)
+    workers = workers.beside(members.nbytes + known.nbytes)
 
     def chosen(keys: Array, values: Array, count: int) -> tuple[Array, Array]:
         slots = np.empty(count, np.int64)
         slots = slots[: kernel.outside(keys, known, tables.words, slots)]
         return keys[slots], np.abs(values[slots])
 
-    found = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), workers, chosen)
+    def size(part: tuple[Array, Array]) -> int:
+        return COPIES * sum(array.nbytes for array in part)
+
+    halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
+    found = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
     keys, sizes = (np.concatenate([part[side] for part in found]) for side in (0, 1))
+    del found
     order = np.lexsort(keys.T)
     return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
 
@@ -111,6 +125,7 @@ def second_order(
 
     members = member_keys(basis)
     known = known_table(members, tables)
+    workers = workers.beside(members.nbytes + known.nbytes)
 
     def scratch() -> kernel.SourceDeterminant:
         return kernel.empty_source(tables.words.shape[1], members.shape[1])

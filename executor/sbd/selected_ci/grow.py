@@ -47,6 +47,8 @@ SETTLED = 1000
 """From so many determinants on, the memory of one tells that of a longer list."""
 LONGER = 1.3
 """How much more memory than now a determinant of a longer list takes, at most."""
+MADE_BYTES = 600
+"""What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -100,7 +102,8 @@ class GrowingList:
             lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
         )
         tables_bytes = min(self._tables.size_bytes, workers.memory_bytes / 2)
-        self._workers = replace(workers, memory_bytes=workers.memory_bytes - tables_bytes)
+        least_bytes = min(self._ranks.gather_objects(workers.memory_bytes - tables_bytes))
+        self._workers = replace(workers, memory_bytes=least_bytes)
         self._solved: tuple[SolveSetup[FermionHamiltonian], Solution, Space] | None = None
 
     def grow(self, checkpoint: GrowthCheckpoint | None = None, resume: bool = False) -> Grown:
@@ -118,7 +121,9 @@ class GrowingList:
             epsilon = self._series[state.place]
             self._keep(state, checkpoint)
             found = self._select(state, epsilon)
-            if len(found) > self._problem.growth.stable * len(state.basis):
+            if found is None:
+                state.ended = MEMORY
+            elif len(found) > self._problem.growth.stable * len(state.basis):
                 state.ended = self._extend(state, found, epsilon)
                 if not state.ended:
                     continue
@@ -148,9 +153,14 @@ class GrowingList:
         if stop:
             raise StoppedRunError(stop)
 
-    def _select(self, state: GrowthState, epsilon: float) -> Candidates:
-        """The determinants to add at a threshold."""
-        found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+    def _select(self, state: GrowthState, epsilon: float) -> Candidates | None:
+        """The determinants to add at a threshold; None where they do not fit beside a list that has grown."""
+        try:
+            found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+        except InputError as error:
+            if error.place != MEMORY or not state.iterations:
+                raise
+            return None
         if self._irrep is None:
             return found
         return found.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
@@ -198,7 +208,10 @@ class GrowingList:
         """Determinants at most, and what limits them."""
         asked_for = self._problem.growth.most
         most, limit = (2**62, DETERMINANTS) if asked_for is None else (asked_for, DETERMINANTS)
-        n = len(state.basis)
+        n, n_words = len(state.basis), state.basis.alpha_strings.words.shape[1]
+        made = int(self._workers.memory_bytes / (MADE_BYTES * n_words))
+        if made < most:
+            most, limit = made, MEMORY
         if self._solved is not None and n >= SETTLED:
             setup = self._solved[0]
             assert isinstance(setup.hamiltonian, ListHamiltonian)

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite, is_number
 from tnplan.planner.common.errors import InputError
 
 FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
@@ -111,5 +109,5 @@ class Growth:
 
 
 def _check(place: str, value: Any, remedy: str) -> None:
-    if not (is_number(value) and np.isfinite(value) and value >= 0):
+    if not (is_finite(value) and value >= 0):
         raise InputError(place, f"is {value!r}", remedy)

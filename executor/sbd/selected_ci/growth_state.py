@@ -114,6 +114,20 @@ def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Inte
         int(document["place"]), str(document["ended"]), list(document["iterations"]),
         list(document["points"]),
     )  # fmt: skip
-    if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all():
+    if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.place < 0:
+        raise ValueError
+    for one in state.points:
+        _check_point(one)
+    if not all(isinstance(one, dict) for one in state.iterations):
         raise ValueError
     return state
+
+
+def _check_point(point: dict[str, Any]) -> None:
+    """Refuse a point of the report that is not as `grow` makes it."""
+    int(point["determinants"])
+    lists = [point[name] for name in ("energies_hartree", "corrections_hartree")]
+    if not all(isinstance(one, list) and np.isfinite(np.array(one, np.float64)).all() for one in lists):
+        raise ValueError
+    if len({len(one) for one in lists}) != 1:
+        raise ValueError

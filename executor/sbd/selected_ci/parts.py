@@ -10,14 +10,15 @@ operations each, and N c insertions in all, which are random accesses to memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Event
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -35,11 +36,22 @@ Reduce = Callable[[Array, Array, int], Any]
 
 @dataclass(frozen=True)
 class Workers:
-    """The ranks of a job, the threads of each, and the bytes that each may take."""
+    """The ranks of a job, the threads of each, and the bytes that each may take, the same on all."""
 
     ranks: Communicator
     threads: int
     memory_bytes: float
+
+    def beside(self, kept_bytes: int) -> Workers:
+        """The same with so many bytes less; InputError where that is all."""
+        if kept_bytes >= self.memory_bytes:
+            raise InputError(
+                "memory",
+                f"holds {size_text(self.memory_bytes)} of the {size_text(kept_bytes)} that a search for "
+                "determinants outside the list needs",
+                "give more memory or a larger epsilon",
+            )  # fmt: skip
+        return replace(self, memory_bytes=self.memory_bytes - kept_bytes)
 
 
 @dataclass(frozen=True)
@@ -57,8 +69,8 @@ class Visit:
 
     @property
     def slot_bytes(self) -> int:
-        """What a slot of a table takes."""
-        return 8 * self.members.shape[1] + self._dtype.itemsize
+        """What a slot of a table takes, and its number where determinants are chosen."""
+        return 8 * self.members.shape[1] + self._dtype.itemsize + 8
 
     @property
     def first_slots(self) -> int:
@@ -96,8 +108,14 @@ class Visit:
             keys, values = larger
 
 
-def by_parts(visit: Visit, workers: Workers, reduce: Reduce) -> list[Any]:
-    """What `reduce` makes of every part, in the order of parts, on every rank; collective."""
+def by_parts(
+    visit: Visit, workers: Workers, reduce: Reduce, size: Callable[[Any], int] = lambda made: 0
+) -> list[Any]:
+    """What `reduce` makes of every part, in the order of parts, on every rank; collective.
+
+    `size` tells the bytes that what was made of a part takes. The memory of `workers` is that of tables; what
+    is made of all parts may take as much besides, and InputError says where it needs more.
+    """
     ranks = workers.ranks
     most = int(workers.memory_bytes / (BESIDE * visit.slot_bytes * workers.threads))
     if visit.first_slots > most:
@@ -107,11 +125,33 @@ def by_parts(visit: Visit, workers: Workers, reduce: Reduce) -> list[Any]:
         )  # fmt: skip
     first_bits = power_of_two(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
     for bits in range(first_bits, MOST_BITS):
-        gathered = ranks.gather_objects(_of_rank(visit, bits, most, workers, reduce))
+        room = _Room(reduce, size, workers.memory_bytes / ranks.size)
+        mine = agree(ranks, partial(_of_rank, visit, bits, most, workers, room))
+        gathered = ranks.gather_objects(mine)
         if all(parts is not None for parts in gathered):
             found = {number: made for parts in gathered for number, made in parts.items()}
             return [found[number] for number in range(1 << bits)]
     raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
+
+
+class _Room:
+    """Reduces the parts of one rank, and counts the memory that is left for what is made of them."""
+
+    def __init__(self, reduce: Reduce, size: Callable[[Any], int], most_bytes: float) -> None:
+        self._reduce, self._size, self._lock = reduce, size, Lock()
+        self._left_bytes = self._most_bytes = most_bytes
+
+    def __call__(self, keys: Array, values: Array, count: int) -> Any:
+        """What is made of a part, by any thread; InputError where it has no room."""
+        made = self._reduce(keys, values, count)
+        with self._lock:
+            self._left_bytes -= self._size(made)
+            if self._left_bytes < 0:
+                raise InputError(
+                    "memory", f"holds {size_text(self._most_bytes)} of the determinants that a rank selects",
+                    "give more memory or a larger epsilon",
+                )  # fmt: skip
+        return made
 
 
 def _of_rank(visit: Visit, bits: int, most: int, workers: Workers, reduce: Reduce) -> dict[int, Any] | None:

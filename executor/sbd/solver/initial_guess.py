@@ -6,13 +6,13 @@ Knows operators' diagonals and lists of determinants; not how a solve goes on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.determinants import DeterminantList, from_product
+from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
@@ -115,9 +115,8 @@ def _among(
     if isinstance(hamiltonian, QubitHamiltonian):
         return hamiltonian.among(chosen), chosen
     if isinstance(hamiltonian, ListHamiltonian):
-        given = hamiltonian.basis
-        alpha, beta = given.alpha_strings, given.beta_strings
-        basis = DeterminantList(alpha, beta, given.alpha[chosen], given.beta[chosen], np.arange(len(chosen)))
+        # With the strings of the whole list, the few would wait for the links between all of these.
+        basis = replace(hamiltonian.basis.take(chosen), given=np.arange(len(chosen)))
     else:
         if hamiltonian.symmetric:
             width = hamiltonian.shape[1]

@@ -6,6 +6,7 @@ Puts the parts together; reads and writes no file but the checkpoint.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +25,11 @@ from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite, is_number
 from tnplan.planner.common.errors import InputError
 
+BLAS_ELEMENTS = 1 << 17
+"""BLAS takes one thread where a rank holds fewer elements of a vector: more would wait for each other."""
 SINGLE = "float32"
 DOUBLE = "float64"
 SINGLE_RESIDUAL = 1e-4
@@ -76,7 +79,7 @@ class SpinPenalty:
     every_state: bool = False
 
     def __post_init__(self) -> None:
-        if not (is_number(self.spin) and np.isfinite(self.spin) and self.spin >= 0):
+        if not (is_finite(self.spin) and self.spin >= 0):
             raise InputError("--spin", f"is {self.spin!r}", "give 0, 0.5, 1, ...")
         if not (is_number(self.weight) and 0 < self.weight < LARGEST_WEIGHT):
             raise InputError(
@@ -144,8 +147,9 @@ def solve(
         if stop:
             raise StoppedRunError(stop)
 
-    with blas_threads(hamiltonian.threads):
+    with blas_threads(1):
         vectors = _begin(used, hamiltonian, n_roots, start, store, resume)
+    with blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
             raise InputError(
                 "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",
@@ -167,6 +171,13 @@ def solve(
         found, states=states if used.first else [], energies=energies + terms.core,
         early_multiplications=early,
     )  # fmt: skip
+
+
+def _threads_of_blas(hamiltonian: Hamiltonian) -> int:
+    """How many threads BLAS takes for vectors of this length."""
+    first, last = hamiltonian.rows
+    is_short = (last - first) * math.prod(hamiltonian.shape[1:]) < BLAS_ELEMENTS
+    return 1 if is_short else hamiltonian.threads
 
 
 def _early(

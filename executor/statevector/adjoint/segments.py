@@ -14,25 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tnplan.executor.statevector.adjoint.words import Parameter, Word, parameter_words, spread
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.generators import generators, pauli_words, word_matrix
-
-Word = tuple[int, int, complex]
-"""The masks x and z over all qubits, bit q for qubit q, and the coefficient."""
+from tnplan.planner.networks.circuits.derivatives.generators import pauli_words, word_matrix
 
 COMMUTES = 1e-14
 """How far products in two orders may be from each other by rounding."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """Angle `number` of gate `gate`; its derivative is 2 Re of the sum over `words` of the coefficient times
-    <lambda| word |psi>."""
-
-    gate: int
-    number: int
-    words: tuple[Word, ...]
 
 
 @dataclass(frozen=True)
@@ -51,11 +39,9 @@ def derivative_segments(gates: Sequence[Gate]) -> list[DerivativeSegment]:
     walks = _Walks(gates)
     waiting: list[tuple[int, int, Parameter]] = []
     for number, gate in enumerate(gates):
-        if gate.params:
-            for place, matrix in enumerate(generators(gate, f"gate {number} ({gate.name})")):
-                parameter = Parameter(number, place, tuple(_on_qubits(matrix, gate.qubits)))
-                first, last = walks.interval(number, parameter.words)
-                waiting.append((first, last, parameter))
+        for parameter in parameter_words(gate, number):
+            first, last = walks.interval(number, parameter.words)
+            waiting.append((first, last, parameter))
     waiting.sort(key=lambda one: one[0])
     found: list[DerivativeSegment] = []
     while waiting:
@@ -137,22 +123,9 @@ class _Walks:
         image = self._images[key]
         if image is None:
             return None
-        clear = ~_spread((1 << len(qubits)) - 1, qubits)
-        there_x, there_z = x & clear | _spread(image[0], qubits), z & clear | _spread(image[1], qubits)
+        clear = ~spread((1 << len(qubits)) - 1, qubits)
+        there_x, there_z = x & clear | spread(image[0], qubits), z & clear | spread(image[1], qubits)
         return there_x, there_z, coefficient * image[2]
-
-
-def _on_qubits(generator: Array, qubits: tuple[int, ...]) -> list[Word]:
-    """The words of a generator on all qubits. The identity adds an imaginary number times a real one."""
-    return [
-        (_spread(x, qubits), _spread(z, qubits), coefficient)
-        for x, z, coefficient in pauli_words(generator)
-        if x or z
-    ]
-
-
-def _spread(mask: int, qubits: tuple[int, ...]) -> int:
-    return sum(1 << qubit for place, qubit in enumerate(qubits) if mask >> place & 1)
 
 
 def _image(matrix: Array, n_qubits: int, x: int, z: int) -> Word | None:

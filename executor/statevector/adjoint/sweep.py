@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-import numpy as np
-
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, joint_sweep
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, inverse
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
@@ -50,8 +49,26 @@ class Derivative:
     derivative: float
 
 
+class BothStates(Protocol):
+    """psi and lambda in one array."""
+
+    tile: Tile
+
+    def prepare(self, passes: Sequence[Pass]) -> bool:
+        """Have the passes ready; whether the device takes the sums of all."""
+
+    def begin(self, psi: Any, words: Sequence[tuple[int, int, complex]]) -> None:
+        """Take the final state, and lambda as the sum of words of it: masks x and z of bits, and factors."""
+
+    def run(self) -> Callable[[], Array]:
+        """Do all passes; what is returned waits for the sums, float64 [number]."""
+
+
 class AdjointState(StateVector, Protocol):
     """What a state has besides, to be differentiated."""
+
+    def joint(self) -> BothStates | None:
+        """Room for both states of a sweep back; None where the device does not take them at once."""
 
     def twin(self) -> AdjointState:
         """Another state of the same size on the same ranks, all of whose amplitudes are zero."""
@@ -105,6 +122,9 @@ def adjoint_gradients(
     InputError
         For a gate with angles whose derivatives are not known.
     """
+    joint = prepare_joint(simulator, gates)
+    if joint is not None:
+        return [_rows(gates, joint.derivatives(simulator, observable)) for observable in observables]
     segments = derivative_segments(gates)
     sweep = _Sweep(simulator, observables)
     plans = sweep.plans(gates, segments)
@@ -119,12 +139,48 @@ def adjoint_gradients(
             for parameter in segment.parameters:
                 total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
                 own[parameter.gate, parameter.number] = 2.0 * complex(total).real
+    return [_rows(gates, own) for own in found]
+
+
+def _rows(gates: Sequence[Gate], found: dict[tuple[int, int], float]) -> list[Derivative]:
     return [
-        [
-            Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), own[gate, number])
-            for gate, number in sorted(own)
-        ]
-        for own in found
+        Derivative(gate, gates[gate].name, number, float(gates[gate].params[number]), found[gate, number])
+        for gate, number in sorted(found)
+    ]
+
+
+class PreparedJoint:
+    """A sweep back over both states at once, on a device that has it; it may be done again."""
+
+    def __init__(self, state: BothStates, sweep: JointSweep) -> None:
+        self._state, self._sweep = state, sweep
+
+    def derivatives(self, simulator: Simulator, observable: PauliSum) -> dict[tuple[int, int], float]:
+        """The derivatives of an observable by angle, in the final state of a simulator, which stays."""
+        self._state.begin(simulator.state, words_on_bits(simulator, observable))
+        return self._sweep.derivatives(self._state.run()().tolist())
+
+
+def prepare_joint(simulator: Simulator, gates: Sequence[Gate]) -> PreparedJoint | None:
+    """The sweep back through gates from where the qubits of a simulator are; None where its device does not
+    take both states at once, or not all words."""
+    final: Any = simulator.state
+    state = final.joint() if simulator.mode == "compiled" else None
+    if state is None:
+        return None
+    sweep = joint_sweep(gates, simulator.where, state.tile)
+    return PreparedJoint(state, sweep) if sweep is not None and state.prepare(sweep.plan.passes) else None
+
+
+def words_on_bits(simulator: Simulator, observable: PauliSum) -> list[tuple[int, int, complex]]:
+    """The masks of bits and the factors of an observable's words, as `AdjointState.add_word` takes them."""
+
+    def mask(qubits: int) -> int:
+        return sum(1 << bit for qubit, bit in enumerate(simulator.where) if qubits >> qubit & 1)
+
+    return [
+        (mask(x), mask(z), coefficient * 1j ** ((x & z).bit_count() & 3))
+        for x, z, coefficient in observable.masks()
     ]
 
 
@@ -137,9 +193,8 @@ class _Sweep:
         self._psi, self._lambdas = final.twin(), [final.twin() for _ in observables]
         self._psi.assign(final)
         for observable, state in zip(observables, self._lambdas, strict=True):
-            for x, z, coefficient in observable.masks():
-                factor = coefficient * 1j ** ((x & z).bit_count() & 3)
-                state.add_word(self._psi, self._mask(x), self._mask(z), factor)
+            for word in words_on_bits(simulator, observable):
+                state.add_word(self._psi, *word)
 
     def _mask(self, qubits: int) -> int:
         """The mask of bits of the index for one of qubits."""
@@ -182,8 +237,8 @@ def plans_back(
     places = [len(gates), *(segment.place for segment in segments)]
     found: list[PassPlan] = []
     for undone, place in pairwise(places):
-        inverse = [_inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
-        found.append(compile_gates(inverse, where, tile, mode, n_inside))
+        undoing = [inverse(from_gate(gate)) for gate in reversed(gates[place:undone])]
+        found.append(compile_gates(undoing, where, tile, mode, n_inside))
         where = found[-1].after
     return found
 
@@ -191,8 +246,3 @@ def plans_back(
 def words_of(segment: DerivativeSegment) -> list[tuple[int, int]]:
     """The masks over qubits of all words of a segment, in order."""
     return [(x, z) for parameter in segment.parameters for x, z, _ in parameter.words]
-
-
-def _inverse(gate: MultiplexedGate) -> MultiplexedGate:
-    matrices = np.ascontiguousarray(gate.matrices.conj().swapaxes(1, 2))
-    return MultiplexedGate(gate.targets, gate.selectors, matrices)

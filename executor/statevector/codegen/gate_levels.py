@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import UNIT, PhasePolynomial, phases_of_diagonal
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of
 
 
 @dataclass
 class Level:
-    """Phases, then gates in any order, each with the mask of the bits that sign it.
+    """Phases, then gates and sums in any order, each with the mask of the bits that sign it.
 
     Elements off the diagonal of a gate on one bit change their sign where an odd number of these bits is set.
     """
@@ -40,6 +41,8 @@ class GateLevels:
         """Phases not yet done."""
         self.signed = [0] * n_bits
         """For each bit the mask of those with which it has a CZ not yet done."""
+        self.sums: list[WordSum] = []
+        """Sums without targets not yet taken, so that many of them share products of amplitudes."""
         self._levels: list[Level] = []
         self._inside: list[int] = []
         self._level = np.zeros(n_bits, np.int64)
@@ -59,6 +62,9 @@ class GateLevels:
         for step in steps:
             if isinstance(step, PhasePolynomial):
                 self._wait(step)
+                continue
+            if isinstance(step, WordSum) and not step.targets:
+                self.sums.append(step)
                 continue
             phases = None if step.targets else phases_of_diagonal(step, self.n_bits)
             if phases is None:
@@ -105,7 +111,10 @@ class GateLevels:
         return self._levels[level]
 
     def _gate(self, gate: MultiplexedGate) -> None:
-        alone = len(gate.targets) == 1 and not gate.selectors
+        is_sum = isinstance(gate, WordSum)
+        if not is_sum and any(one.mask & gate.target_mask for one in self.sums):
+            self._take_sums()
+        alone = len(gate.targets) == 1 and (is_sum or not gate.selectors)
         for bit in gate.targets:
             if not alone:
                 self._unsigned(bit)
@@ -114,6 +123,14 @@ class GateLevels:
         level = self._together(bits)
         self._at(level).gates.append((gate, self.signed[gate.targets[0]] if alone else 0))
         self._level[[bit for bit in bits if bit in self._inside]] = level + 1
+
+    def _take_sums(self) -> None:
+        """All that wait come after what was done to any of their bits."""
+        bits = sorted({bit for one in self.sums for bit in one.selectors})
+        level = self._together(bits)
+        self._at(level).gates += [(one, 0) for one in self.sums]
+        self._level[[bit for bit in bits if bit in self._inside]] = level + 1
+        self.sums = []
 
     def _unsigned(self, bit: int) -> None:
         """The CZs of a bit are phases again."""

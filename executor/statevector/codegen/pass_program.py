@@ -16,8 +16,10 @@ from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
 from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseMacros, TilePhases
 from tnplan.executor.statevector.codegen.register_layout import Barriers, LayoutChoice, RegisterLayout
+from tnplan.executor.statevector.codegen.sum_macros import SumMacros
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, as_swap
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -40,6 +42,8 @@ class PassProgram:
     values: Array
     factors: Array
     tile_phases: tuple[TilePhases, ...]
+    sums: tuple[tuple[int, float], ...] = ()
+    """The number of each sum of a word, and the real number by which it is multiplied."""
 
     @property
     def n_tile_phases(self) -> int:
@@ -90,7 +94,7 @@ def index_bits(item: Pass, n_bits: int) -> int:
     return most
 
 
-class _Writer(PhaseMacros):
+class _Writer(PhaseMacros, SumMacros):
     """Writes the text, and collects the tables."""
 
     def __init__(self, item: Pass, n_bits: int, register_bits: int, item_bytes: int) -> None:
@@ -100,6 +104,9 @@ class _Writer(PhaseMacros):
         self.steps, self.stored = _without_exchanges(item)
         self.layouts, self.barriers = LayoutChoice(self.tile_bits, register_bits, item_bytes), Barriers()
         self.schedule = GateLevels(n_bits)
+        self.always = {0} if any(isinstance(step, WordSum) for step in item.steps) else set()
+        """Bit 0 tells the two states of a sum apart."""
+        self.sums = []
         super().__init__(item.held, self.layouts.first(()), n_bits)
 
     def program(self) -> PassProgram:
@@ -123,7 +130,7 @@ class _Writer(PhaseMacros):
         return PassProgram(
             " ".join(self.text), np.array(self.values or [0], np.complex128),
             np.array(self.factors, np.complex128).reshape(-1, threads),
-            tuple(self.tile_phases),
+            tuple(self.tile_phases), tuple(self.sums),
         )  # fmt: skip
 
     def _rounds(self) -> list[_Round]:
@@ -135,7 +142,7 @@ class _Writer(PhaseMacros):
             if len(targets) > min(MOST_TARGETS, self.register_bits):
                 raise UnfitError
             if not rounds or len(rounds[-1].bits | targets) > self.register_bits:
-                rounds.append(_Round())
+                rounds.append(_Round(set(self.always)))
             rounds[-1].bits |= targets
             rounds[-1].steps.append(step)
         return rounds
@@ -152,14 +159,19 @@ class _Writer(PhaseMacros):
         levels = self.schedule.round(one.steps, registers, lambda form: self._ways(form)[0] > BULK_PRICE)
         for level in levels:
             self._phases(level.phases)
+            self._word_sums([one for one in level.gates if isinstance(one[0], WordSum)])
             for step, signed in level.gates:
+                if isinstance(step, WordSum):
+                    continue
                 if step.targets:
                     self._gate(step, signed)
                 else:
                     self._table(step)
 
     def _rest(self) -> None:
-        """Phases and signs that nothing waits for."""
+        """Sums, phases and signs that nothing waits for."""
+        self._word_sums([(one, 0) for one in self.schedule.sums])
+        self._add_sums()
         form, signs = self.schedule.waiting, self.schedule.signs()
         separate = self._price(signs) <= SIGNS_PRICE
         if separate or self._price(form) > BULK_PRICE:

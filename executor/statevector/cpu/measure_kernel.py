@@ -1,4 +1,4 @@
-"""The numba kernels that measure a state: probabilities of chunks, samples, marginals, Pauli words.
+"""The numba kernels that measure a state: probabilities of chunks, samples, marginals, a Pauli word.
 
 Imported lazily. Sums are float64 whatever the amplitudes are, in a fixed order. Chunks are 2^chunk_bits
 neighbouring amplitudes.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import count_bits
-from tnplan.executor.statevector.cpu.tiled_pass_kernel import jit
+from tnplan.executor.statevector.cpu.round_kernel import jit
 
 
 @jit
@@ -83,43 +83,6 @@ def pauli(others: Any, amplitudes: Any, x: int, z: int, first: int, last: int) -
 def sign(mask: int, index: int) -> float:
     """(-1)^|mask & index|."""
     return 1.0 - 2.0 * (count_bits(np.uint64(mask & index)) & 1)
-
-
-@jit
-def pauli_words(others: Any, amplitudes: Any, masks: Any, first: int, last: int, out: Any) -> None:
-    """out[k] = the real and imaginary part of the sum over i in first .. last-1 of (-1)^|z & i|
-    conj(others[i ^ x]) amplitudes[i] for the masks x = masks[k, 0] and z = masks[k, 1].
-
-    first and last are multiples of 8: the signs of 8 amplitudes in a row are those of the first of them times
-    8 that are the same everywhere.
-    """
-    for k in range(masks.shape[0]):
-        x, z = masks[k, 0], masks[k, 1]
-        low, high, low_z, high_z = x & 7, x & ~7, z & 7, z & ~7
-        s1, s2, s3, s4 = sign(low_z, 1), sign(low_z, 2), sign(low_z, 3), sign(low_z, 4)
-        s5, s6, s7 = sign(low_z, 5), sign(low_z, 6), sign(low_z, 7)
-        re = im = 0.0
-        for i in range(first, last, 8):
-            j = i ^ high
-            p, q = pair(others[j + low], amplitudes[i])
-            for step, factor in (
-                (1, s1), (2, s2), (3, s3), (4, s4), (5, s5), (6, s6), (7, s7),
-            ):  # fmt: skip
-                u, v = pair(others[j + (step ^ low)], amplitudes[i + step])
-                p += factor * u
-                q += factor * v
-            total = sign(high_z, i)
-            re += total * p
-            im += total * q
-        out[k, 0] = re
-        out[k, 1] = im
-
-
-@jit
-def pair(b: Any, a: Any) -> Any:
-    """conj(b) a in two parts, in double precision."""
-    p, q, s, t = np.float64(b.real), np.float64(b.imag), np.float64(a.real), np.float64(a.imag)
-    return p * s + q * t, p * t - q * s
 
 
 @jit

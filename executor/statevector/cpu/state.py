@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
+from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -27,10 +28,10 @@ CHUNKS_A_THREAD = 8
 """Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
-WORD_PART = 1 << 12
+WORD_PART = 1 << 11
 """Amplitudes that stay in the cache while the sums of many Pauli words run over them."""
-LEAST_WORD_BITS = 3
-"""Words are summed over 8 amplitudes at a time."""
+LEAST_WORD_BITS = 6
+"""Words are summed over 64 amplitudes at a time."""
 TABLE_PARTS = 1024
 """The same for tables of probabilities, divided by their length."""
 
@@ -93,8 +94,7 @@ class HostState:
 
     def _run(self, tables: VectorPass, far: Array, start: int) -> None:
         """Do a pass on the tiles whose bits are `far` ones or those of `start`."""
-        from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
-
+        run_pass = _kernel_of(tables)
         real = self._amplitudes.real.dtype
         flat = self._amplitudes[start:].view(real)
         base = self.rank << self.n_bits | start
@@ -102,7 +102,7 @@ class HostState:
         self._varying = -1
 
         def work(first: int, last: int) -> None:
-            run_tiles(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
+            run_pass(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -167,6 +167,10 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
+    def joint(self) -> None:
+        """See `AdjointState`."""
+        return None
+
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
         found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
@@ -210,21 +214,29 @@ class HostState:
         return lambda: found
 
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
-        from tnplan.executor.statevector.cpu.measure_kernel import pauli_words
-
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        size = min(WORD_PART, len(self._amplitudes))
+        from tnplan.executor.statevector.cpu.word_kernel import add_words
+
+        real = self._amplitudes.real.dtype
+        lanes = VECTOR_BYTES // real.itemsize
         masks = np.array(words, np.int64).reshape(-1, 2)
-        parts = np.zeros((len(self._amplitudes) // size, len(words), 2))
+        order = np.argsort(masks[:, 0] & (lanes // 2 - 1), kind="stable")
+        masks = masks[order]
+        size = min(WORD_PART, len(self._amplitudes))
+        sums = np.zeros((min(PARTS, len(self._amplitudes) // size), len(words), 2))
+        others, own = other._amplitudes.view(real), self._amplitudes.view(real)
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                stop = (part + 1) * size
-                pauli_words(other._amplitudes, self._amplitudes, masks, part * size, stop, parts[part])
+            room, totals, signs = (
+                np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS)
+            )
+            add_words(others, own, masks, first, last, room, totals, signs, sums)
 
-        over_chunks(len(parts), self.threads, work)
-        return np.asarray(parts.sum(axis=0) @ [1, 1j])
+        over_chunks(len(sums), self.threads, work)
+        found = np.empty(len(words), np.complex128)
+        found[order] = sums.sum(axis=0) @ [1, 1j]
+        return found
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
@@ -248,8 +260,7 @@ def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[Vect
 
 def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     """Do a pass on every row of an array, complex [rows, 2^n], contiguous."""
-    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
-
+    run_pass = _kernel_of(tables)
     real = rows.real.dtype
     flat = rows.reshape(-1).view(real)
     n_bits = len(tables.flat.held) + len(tables.far)
@@ -257,9 +268,16 @@ def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     passed = tables.flat._replace(far=far)
 
     def work(first: int, last: int) -> None:
-        run_tiles(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
+        run_pass(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
 
     over_chunks(len(rows) << len(tables.far), threads, work)
+
+
+def _kernel_of(tables: VectorPass) -> Callable[..., None]:
+    """What does a pass on tiles."""
+    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_rounds, run_tiles
+
+    return run_rounds if tables.is_of_rounds else run_tiles
 
 
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:

@@ -18,6 +18,8 @@ LANE_BITS = {4: 4, 8: 3}
 """The bits of a lane's number, by the bytes of a number."""
 Parts = tuple[Any, Any]
 """Real and imaginary parts, a vector each."""
+WORD_VECTORS = 8
+"""Vectors that `word_products` takes."""
 FUSED = ("contract",)
 """Multiplications and additions may be one instruction."""
 
@@ -198,6 +200,24 @@ def _multiply(v: Vectors, given: Sequence[Any]) -> None:
         v.store_parts((v.sum_of_products(*terms_re), v.sum_of_products(*terms_im)), (re, im), place)
 
 
+def _word_products(v: Vectors, given: Sequence[Any]) -> None:
+    totals, others, own, turned, signs, there, here, high = given
+    index, builder = there.type, v.builder
+
+    def constant(value: int) -> Any:
+        return v.ir.Constant(index, value)
+
+    products: list[list[tuple[Any, Any]]] = [[], []]
+    for step in range(WORD_VECTORS):
+        place = builder.xor(builder.add(there, constant(step * v.lanes)), high)
+        signed = builder.fmul(v.load(others, place), v.number(signs, constant(0), step))
+        for part, array in zip(products, (own, turned), strict=True):
+            part.append((signed, v.load(array, builder.add(here, constant(step * v.lanes)))))
+    for part, at in zip(products, (constant(0), constant(v.lanes)), strict=True):
+        total = builder.fadd(v.sum_of_products(*part[::2]), v.sum_of_products(*part[1::2]))
+        v.store(builder.fadd(v.load(totals, at), total), totals, at)
+
+
 copy: Any = _step(_copy)
 """(re, im, to, from_re, from_im, at): both parts of a vector into other arrays."""
 rotate: Any = _step(_rotate)
@@ -220,4 +240,9 @@ multiply: Any = _step(_multiply)
 """(re, im, numbers, at, place, ...): a complex matrix times the amplitudes at some places.
 
 An element is three numbers of `numbers` from `at` on: its real and imaginary part, and minus the latter.
+"""
+word_products: Any = _step(_word_products)
+"""(totals, others, own, turned, signs, there, here, high): two vectors of totals grow by the products of
+`others` with `own` and with `turned`, lane by lane, over WORD_VECTORS vectors. Those of `others` are at the
+numbers there ^ high, the two others from `here` on; each has a sign.
 """

@@ -2,7 +2,8 @@
 //
 // Defines: REAL (float or double), TILE_BITS, REGISTER_BITS, BLOCKS (on a multiprocessor), HELD (the bits of the state's
 // index in a tile, rising, with commas), NUMBER_BITS (of a tile's number), NEIGHBOURS (blocks that do neighbouring tiles
-// at the same time), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, and STEPS, the pass as macros of this file;
+// at the same time), N_VALUES, N_TWISTS, HAS_FAR_PAIRS, N_SUMS (of words
+// between two states), and STEPS, the pass as macros of this file;
 // executor/statevector/codegen/pass_program.py writes them, and says what they mean.
 // A thread holds 2^REGISTER_BITS amplitudes. A layout says which bits of a tile number them (REGS) and which the threads
 // (THREAD_BITS), four binary digits each. The twin is executor/statevector/cpu/tiled_pass_kernel.py.
@@ -62,6 +63,7 @@ struct Tiles {
 };
 
 #include "gates.cuh"
+#include "sums.cuh"
 
 // Bit i of a number goes to bit i of the digits of BITS; neighbours that stay neighbours go together.
 template <Code BITS, int COUNT> __device__ __forceinline__ unsigned spread(unsigned number) {
@@ -230,23 +232,35 @@ __device__ __forceinline__ void move(Amplitude *tile, Amplitude *a) {
 #define TWIST(NUMBER, TURNED, ROW, MASK, HAS_ALL)                                                                      \
     by_factors<MASK, HAS_ALL, true, TURNED>(factors + (ROW) * THREADS, turns + (NUMBER) * ENTRIES, a);
 
-// Tiles are done one after another by as many blocks as there is room for.
+// Tiles are done one after another by as many blocks as there is room for. sums[block][word]: the part of its tiles.
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BLOCKS)
     run_program(Amplitude *__restrict__ state, Place rank_base, const __grid_constant__ Tiles tiles,
                 const Amplitude *__restrict__ factors, const Amplitude *__restrict__ tables,
-                const __grid_constant__ Values values) {
+                const __grid_constant__ Values values, double *__restrict__ sums) {
     extern __shared__ __align__(16) Amplitude shared[];
-    Amplitude *tile = shared + 2 * N_TWISTS * ENTRIES;
+    double *totals = (double *)shared;
+    Amplitude *factors_of_tiles = shared + (WARPS * N_SUMS * sizeof(double) + sizeof(Amplitude) - 1) / sizeof(Amplitude);
+    Amplitude *tile = factors_of_tiles + 2 * N_TWISTS * ENTRIES;
+    for (int k = threadIdx.x; k < WARPS * N_SUMS; k += THREADS) totals[k] = 0;
     int turn_about = 0;
     ARRIVE
     for (unsigned at = blockIdx.x; at < tiles.count; at += gridDim.x) {
         const Place number = tiles.number(at), base = opened(number), index = base | rank_base;
         // Made while others may still read those of the tile before.
-        Amplitude *turns = shared + turn_about * N_TWISTS * ENTRIES;
+        Amplitude *turns = factors_of_tiles + turn_about * N_TWISTS * ENTRIES;
         turn_about ^= 1;
         Amplitude a[IN_THREAD];
+        REAL v[N_SUMS ? MOST_TOGETHER : 1];
         AWAIT
         STEPS
     }
     AWAIT
+    if (N_SUMS) {
+        __syncthreads();
+        for (int k = threadIdx.x; k < N_SUMS; k += THREADS) {
+            double total = 0;
+            for (int warp = 0; warp < WARPS; ++warp) total += totals[warp * N_SUMS + k];
+            sums[(Place)blockIdx.x * N_SUMS + k] = total;
+        }
+    }
 }

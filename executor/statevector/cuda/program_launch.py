@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cupy
@@ -19,17 +20,27 @@ CLUSTER_GROUPS = 8
 """Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Their threads and shared memory, and how many come together."""
+
+    threads: int
+    size_bytes: int
+    together: int = 1
+
+
 class ProgramLaunch:
-    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles."""
+    """A compiled pass over 2^n_bits amplitudes; `arguments` are those before and after the tiles, `word_sums`
+    as in `PassProgram`."""
 
     def __init__(
-        self, kernel: Any, n_bits: int, held: Sequence[int], threads: int, size_bytes: int,
-        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any, together: int = 1,
+        self, kernel: Any, n_bits: int, held: Sequence[int], blocks: Blocks,
+        arguments: tuple[Sequence[np.generic], Sequence[np.generic]], tables: Any,
+        word_sums: Sequence[tuple[int, float]] = (),
     ) -> None:  # fmt: skip
-        """Blocks come `together` as many at a time."""
         self._kernel, self._n_bits, self._held, self._arguments = kernel, n_bits, held, arguments
-        self._size_bytes = size_bytes
-        self._threads, self._tables, self._together = threads, tables, together
+        self._blocks, self._tables, self.word_sums = blocks, tables, word_sums
+        threads, size_bytes = blocks.threads, blocks.size_bytes
         attributes = cupy.cuda.Device().attributes
         most = max(1, PROGRAM_THREADS // threads)
         self._part_bytes = max(size_bytes, attributes["MaxSharedMemoryPerMultiprocessor"] // (most + 1))
@@ -42,28 +53,30 @@ class ProgramLaunch:
             for size in (size_bytes, self._part_bytes)
         )
         self._part_blocks = part
+        self.sums = cupy.zeros((whole, len(word_sums)), np.float64)
+        """[block, word]: the sums of the last launch over all tiles, by block."""
         self.whole = self._launch((), 0, whole, size_bytes)
 
     def on(self, amplitudes: Any) -> ProgramLaunch:
         """The same pass over other amplitudes."""
         (_, base), after = self._arguments
         return ProgramLaunch(
-            self._kernel, self._n_bits, self._held, self._threads, self._size_bytes,
-            ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self._together,
+            self._kernel, self._n_bits, self._held, self._blocks,
+            ((np.uint64(amplitudes.data.ptr), base), after), self._tables, self.word_sums,
         )  # fmt: skip
 
     def part(self, bits: Sequence[int], part: int, share: int) -> BoundKernel:
         """The launch of a part of the tiles, which leaves room for an exchange."""
-        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._threads)
-        left = self._part_blocks - room - (CLUSTER_GROUPS if self._together > 1 else 0)
+        room = -(-OVERLAP_BLOCKS[share] * OVERLAP_THREADS // self._blocks.threads)
+        left = self._part_blocks - room - (CLUSTER_GROUPS if self._blocks.together > 1 else 0)
         return self._launch(bits, part, max(1, left), self._part_bytes)
 
     def _launch(self, bits: Sequence[int], part: int, blocks: int, size_bytes: int) -> BoundKernel:
         tiles = tile_numbers(self._n_bits, self._held, bits, part)
         before, after = self._arguments
-        blocks = max(1, min(int(tiles[0]), blocks) // self._together) * self._together
+        blocks = max(1, min(int(tiles[0]), blocks) // self._blocks.together) * self._blocks.together
         return BoundKernel(
-            self._kernel, blocks, self._threads,
-            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after), size_bytes,
+            self._kernel, blocks, self._blocks.threads,
+            (*before, tiles.view(f"V{tiles.nbytes}")[0], *after, np.uint64(self.sums.data.ptr)), size_bytes,
             cupy.cuda.get_current_stream(), self._tables,
         )  # fmt: skip

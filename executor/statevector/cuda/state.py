@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -22,15 +22,19 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
-from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, ProgramLaunch
+from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.errors import InputError
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.cuda.joint_state import JointState
 
 Array = Any
 """A cupy.ndarray."""
@@ -42,6 +46,9 @@ REALS = {"complex64": "float", "complex128": "double"}
 """The C type of real and imaginary parts."""
 PROGRAMS_FROM = 18
 """States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
+JOINT_FROM = 26
+"""States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
+the device; with smaller states the host takes longer, and the compiler the first time."""
 NEAR_BYTES = 128
 """Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
 LEAST_NUMBER_BITS = 8
@@ -67,6 +74,11 @@ MOST_BLOCKS = 132 * 16
 """Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
+
+
+def has_sums(item: Pass) -> bool:
+    """Whether a pass takes sums of words between two states."""
+    return any(isinstance(step, WordSum) for step in item.steps)
 
 
 Defines = tuple[tuple[str, str], ...]
@@ -101,7 +113,7 @@ def program_defines(
         "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
         "NEIGHBOURS": neighbours(dtype, held, n_bits),
         "N_VALUES": len(program.values), "N_TWISTS": program.n_tile_phases,
-        "HAS_FAR_PAIRS": int(program.has_far_pairs), "STEPS": program.steps,
+        "HAS_FAR_PAIRS": int(program.has_far_pairs), "N_SUMS": len(program.sums), "STEPS": program.steps,
     }  # fmt: skip
 
 
@@ -113,12 +125,13 @@ def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
     return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
 
 
-def program_bytes(dtype: str, n_entries: int, tile_bits: int) -> int:
-    """The shared memory of a block of program.cu: the factors of tiles, and a tile with gaps."""
+def program_bytes(dtype: str, n_entries: int, tile_bits: int, n_totals: int = 0) -> int:
+    """The shared memory of a block of program.cu: totals of warps, factors of tiles, and a tile with gaps."""
     item = np.dtype(dtype).itemsize
     digits = 4 if item == 8 else 3
     last = (1 << tile_bits) - 1
-    return item * (2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
+    totals = -(-8 * n_totals // item)
+    return item * (totals + 2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
 
 
 def measure_defines(dtype: str) -> dict[str, str | int]:
@@ -217,6 +230,16 @@ class CupyState:
             for item, made in zip(passes, programs, strict=True)
         ]
 
+    def prepare_sums(self, passes: Sequence[Pass]) -> list[Any] | None:
+        """The same for passes that may take sums of words; None where no kernel takes those of one."""
+        made = [self._program(item) for item in passes]
+        room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        for item, program in zip(passes, made, strict=True):
+            if has_sums(item) and (program is None or self._block_bytes(program[0], len(item.held)) > room):
+                return None
+        self._made = {id(item): (item, program) for item, program in zip(passes, made, strict=True)}
+        return self.prepare(passes)
+
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
         """Compile the kernels of passes that are done so many times each, where that saves more than it
         takes; `prepare` takes these kernels."""
@@ -233,7 +256,9 @@ class CupyState:
 
         A program has `least` steps or more.
         """
-        if self.n_bits < self.programs_from or len(item.steps) < least or not self.tile.register_bits:
+        if len(item.steps) < least and not has_sums(item):
+            return None
+        if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
         if id(item) in self._made:
             return self._made[id(item)][1]
@@ -249,7 +274,7 @@ class CupyState:
     def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held) - self.tile.register_bits)
-        size_bytes = program_bytes(self.dtype, sum(len(one.rows) for one in made.tile_phases), len(held))
+        size_bytes = self._block_bytes(made, len(held))
         far = [bit for bit in range(self.n_bits) if bit not in held]
         turns = [one.tables(far, self.rank << self.n_bits, made.has_far_pairs) for one in made.tile_phases]
         factors = cupy.asarray(made.factors.astype(self.dtype))
@@ -260,9 +285,15 @@ class CupyState:
             np.uint64(factors.data.ptr), np.uint64(tables.data.ptr), values.view(f"V{values.nbytes}")[0],
         )  # fmt: skip
         return ProgramLaunch(
-            kernel, self.n_bits, held, threads, size_bytes, (before, after), (factors, tables),
-            int(defines["NEIGHBOURS"]),
+            kernel, self.n_bits, held, Blocks(threads, size_bytes, int(defines["NEIGHBOURS"])),
+            (before, after), (factors, tables), made.sums,
         )  # fmt: skip
+
+    def _block_bytes(self, made: PassProgram, tile_bits: int) -> int:
+        """The shared memory of a block."""
+        n_entries = sum(len(one.rows) for one in made.tile_phases)
+        warps = max(1, 1 << (tile_bits - self.tile.register_bits) >> 5)
+        return program_bytes(self.dtype, n_entries, tile_bits, warps * len(made.sums))
 
     def _pass_defines(self, tile_bits: int) -> dict[str, str | int]:
         return pass_defines(self.dtype, tile_bits, self._most_targets)
@@ -367,6 +398,12 @@ class CupyState:
             (blocks,), (MEASURE_THREADS,), (local, others, np.int64(count), np.int64(x), np.int64(z), out)
         )
         return complex(out.get().sum())
+
+    def joint(self) -> JointState | None:
+        """See `AdjointState`."""
+        from tnplan.executor.statevector.cuda.joint_state import JointState
+
+        return JointState(self) if self.n_bits >= JOINT_FROM else None
 
     def twin(self) -> CupyState:
         """Another state of the same size, all of whose amplitudes are zero."""

@@ -1,4 +1,4 @@
-// Pauli words between two state vectors: inner products of many words at once, and a word times a state added.
+// Pauli words between two state vectors: inner products of many words at once, and words times a state.
 //
 // Defines: REAL (float or double), TILE_BITS, THREADS (of a block of `between`; a power of two, 32 to 2^TILE_BITS).
 // The numba twin is executor/statevector/cpu/measure_kernel.py. All sums run in a fixed order.
@@ -15,6 +15,12 @@ struct Word {
     Index far;
 };
 
+// A word on the bits of an index, times a factor.
+struct Term {
+    Index x, z;
+    double2 factor;
+};
+
 #define IN_THREAD ((1 << TILE_BITS) / THREADS)
 #define WARPS (THREADS / 32)
 #define ALL 0xffffffffu
@@ -25,6 +31,14 @@ __device__ __forceinline__ float flipped(float number, unsigned odd) {
 
 __device__ __forceinline__ double flipped(double number, unsigned odd) {
     return __hiloint2double(__double2hiint(number) ^ (int)(odd << 31), __double2loint(number));
+}
+
+// Element i of a word times a factor times a state.
+__device__ __forceinline__ double2 times_word(const Amplitude *source, Index i, Term term) {
+    const Amplitude b = source[i ^ term.x];
+    const unsigned odd = __popcll(term.z & (i ^ term.x));
+    const double re = flipped(term.factor.x, odd), im = flipped(term.factor.y, odd);
+    return {re * b.x - im * b.y, re * b.y + im * b.x};
 }
 
 // out[block * n_words + k] = the part of the tiles of this block in the sum over i of (-1)^|z & i| conj(others[i ^ x])
@@ -107,10 +121,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void add_word(Amplitude *out, const Amplitude *source, Index count, Index x, Index z,
                                     double2 factor) {
     for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (Index)gridDim.x * blockDim.x) {
-        const Amplitude b = source[i ^ x];
-        const unsigned odd = __popcll(z & (i ^ x));
-        const double re = flipped(factor.x, odd), im = flipped(factor.y, odd);
+        const double2 more = times_word(source, i, {x, z, factor});
         const Amplitude a = out[i];
-        out[i] = {(REAL)(a.x + re * b.x - im * b.y), (REAL)(a.y + re * b.y + im * b.x)};
+        out[i] = {(REAL)(a.x + more.x), (REAL)(a.y + more.y)};
+    }
+}
+
+// both[2 i] = source[i], both[2 i + 1] = the sum over the terms of factor (-1)^|z & (i ^ x)| source[i ^ x].
+extern "C" __global__ void join(Amplitude *both, const Amplitude *source, Index count, const Term *terms, int n_terms) {
+    for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (Index)gridDim.x * blockDim.x) {
+        double2 sum = {0, 0};
+        for (int k = 0; k < n_terms; ++k) {
+            const double2 more = times_word(source, i, terms[k]);
+            sum = {sum.x + more.x, sum.y + more.y};
+        }
+        both[2 * i] = source[i];
+        both[2 * i + 1] = {(REAL)sum.x, (REAL)sum.y};
     }
 }

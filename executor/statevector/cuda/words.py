@@ -32,6 +32,8 @@ LEAST_BITS = 5
 ADD_THREADS, ADD_BLOCKS = 256, 132 * 16
 WORD = np.dtype([("x", np.uint32), ("z", np.uint32), ("far", np.int64)])
 """The struct Word."""
+TERM = np.dtype([("x", np.int64), ("z", np.int64), ("factor", np.complex128)])
+"""The struct Term."""
 
 
 def words_defines(dtype: str, tile_bits: int) -> dict[str, str | int]:
@@ -104,10 +106,23 @@ def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
 
 def add_word(out: Array, source: Array, x: int, z: int, factor: complex) -> None:
     """Add `factor` (-1)^|z & (i ^ x)| source[i ^ x] to out[i] for all i."""
-    dtype = out.dtype.name
-    kernel = load_kernel(WORDS_FILE, "add_word", words_defines(dtype, WORD_TILE_BITS[dtype]))
-    blocks = max(1, min(ADD_BLOCKS, len(out) // ADD_THREADS))
-    kernel(
-        (blocks,), (ADD_THREADS,),
-        (out, source, np.int64(len(out)), np.int64(x), np.int64(z), np.complex128(factor)),
+    kernel = _kernel("add_word", out.dtype.name)
+    arguments = (out, source, np.int64(len(out)), np.int64(x), np.int64(z), np.complex128(factor))
+    kernel((_blocks(len(source)),), (ADD_THREADS,), arguments)
+
+
+def join(both: Array, source: Array, words: Sequence[tuple[int, int, complex]]) -> None:
+    """Set both[2 i] to source[i], and both[2 i + 1] to a sum of words, masks and factors, of the source."""
+    terms = np.array(list(words), TERM)
+    arguments = (
+        both, source, np.int64(len(source)), cupy.asarray(terms.view(np.uint8)), np.int32(len(terms))
     )  # fmt: skip
+    _kernel("join", both.dtype.name)((_blocks(len(source)),), (ADD_THREADS,), arguments)
+
+
+def _kernel(entry: str, dtype: str) -> Any:
+    return load_kernel(WORDS_FILE, entry, words_defines(dtype, WORD_TILE_BITS[dtype]))
+
+
+def _blocks(count: int) -> int:
+    return max(1, min(ADD_BLOCKS, count // ADD_THREADS))

@@ -101,6 +101,12 @@ def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
     return made
 
 
+def inverse(gate: MultiplexedGate) -> MultiplexedGate:
+    """The gate that undoes a unitary one."""
+    matrices = np.ascontiguousarray(gate.matrices.conj().swapaxes(1, 2))
+    return MultiplexedGate(gate.targets, gate.selectors, matrices)
+
+
 @lru_cache(GATES_KEPT)
 def _known_gate(matrix: bytes) -> MultiplexedGate | None:
     """A unitary matrix on qubits 0, 1, ...; None for another one."""

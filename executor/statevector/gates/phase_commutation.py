@@ -14,6 +14,7 @@ import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
 
 UNITS = (1, -1, 1j, -1j)
@@ -38,8 +39,14 @@ def commute_phases(
     made: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last gate on each bit."""
+    now: MultiplexedGate
     for gate in gates:
-        if is_phase_gate(gate):
+        if isinstance(gate, WordSum):
+            for bit in gate.targets:
+                made += _unless_one(bit, waiting[bit])
+                waiting[bit] = 1
+            now = gate
+        elif is_phase_gate(gate):
             pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
@@ -50,7 +57,7 @@ def commute_phases(
             waiting[list(gate.targets)] = 1
         else:
             now = gate
-        if len(now.targets) == 1 and not now.selectors:
+        if len(now.targets) == 1 and not now.selectors and not isinstance(now, WordSum):
             (bit,) = now.targets
             matrix = now.matrices[0]
             while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
@@ -65,13 +72,18 @@ def commute_phases(
         for bit in (*now.targets, *now.selectors):
             latest[bit] = len(made)
         made.append(now)
-    last = [_phases(bit, values) for bit, values in enumerate(waiting) if np.any(np.abs(values - 1) > EXACT)]
+    last = [phases for bit, values in enumerate(waiting) for phases in _unless_one(bit, values)]
     return [gate for gate in made if gate.mask] + last
 
 
 def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
     """Whether a gate is a matrix or phases of one bit alone."""
-    return gate.mask == 1 << bit
+    return gate.mask == 1 << bit and not isinstance(gate, WordSum)
+
+
+def _unless_one(bit: int, values: Array) -> list[MultiplexedGate]:
+    """The gate with phases that wait on a bit; none where they are 1."""
+    return [_phases(bit, values.copy())] if np.any(np.abs(values - 1) > EXACT) else []
 
 
 def _phases(bit: int, values: Array) -> MultiplexedGate:

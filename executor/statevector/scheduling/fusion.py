@@ -22,6 +22,7 @@ from tnplan.executor.statevector.gates.phase_polynomial import (
     phases_of,
     split,
 )
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
 
 FAR_SELECTORS = 2
@@ -111,6 +112,11 @@ def _place(
         if gate.targets and any(other.mask & gate.target_mask for other in waiting[at]):
             break
         cluster = clusters[at - 1]
+        if isinstance(cluster, WordSum) or isinstance(gate, WordSum):
+            if not commute(cluster, gate):
+                break
+            at -= 1
+            continue
         narrow = (cluster.mask | gate.mask).bit_count() <= width and (widen or bool(gate.targets))
         if narrow or (widen and _fits(cluster, gate, held_mask, width)):
             clusters[at - 1] = merged(cluster, gate, held_mask)

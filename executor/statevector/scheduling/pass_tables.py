@@ -20,6 +20,7 @@ import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
@@ -86,7 +87,9 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
 
 
 def _check_targets(gate: MultiplexedGate) -> None:
-    """Refuse what would reach beyond the scratch memory of a kernel."""
+    """Refuse sums, and what would reach beyond the scratch memory of a kernel."""
+    if isinstance(gate, WordSum):
+        raise ValueError("a sum of a word is for compiled passes alone")
     if len(gate.targets) > LARGEST_TARGETS:
         raise ValueError(f"a gate has {len(gate.targets)} targets, and kernels take {LARGEST_TARGETS}")
 

@@ -20,7 +20,10 @@ WINDOW = 2000
 WAYS_KEPT, STARTS = 8, 8
 """The ways to do the first passes that are followed, and the random bits from which each goes on."""
 COVERS_KEPT = 64
-"""A plan asks for most covers several times; so many of the last are kept until it is made."""
+"""A plan asks for most covers several times, and so does that of the same circuit with other angles: so many
+of the last are kept."""
+REMEMBERED_GATES = 20_000
+"""Covers of more gates are forgotten when a plan is made: each keeps 16 bytes a gate."""
 
 
 def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
@@ -62,9 +65,10 @@ def _cover(targets: bytes, masks: bytes, always: int, size: int, several: bool) 
     return tuple(_search(columns, always, size, WAYS_KEPT, STARTS, len(greedy) - 1) or greedy)
 
 
-def forget_covers() -> None:
-    """Free what `cover` keeps."""
-    _cover.cache_clear()
+def forget_covers(n_gates: int) -> None:
+    """Free what `cover` keeps, where a plan of so many gates made it large."""
+    if n_gates > REMEMBERED_GATES:
+        _cover.cache_clear()
 
 
 def _search(

@@ -144,7 +144,7 @@ def compile_gates(
             leaving = [now[inside] for inside, _ in following.exchange.pairs]
             made[-1] = _low_bits_kept(made[-1], leaving, now)
         steps += made
-    forget_covers()
+    forget_covers(len(placed))
     return PassPlan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
 
 

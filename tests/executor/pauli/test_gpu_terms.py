@@ -216,6 +216,17 @@ def test_resampling_on_a_gpu_is_without_bias(gpu: pytest.MonkeyPatch) -> None:
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
 
 
+def test_resampling_by_letters_on_a_gpu_is_without_bias(gpu: pytest.MonkeyPatch) -> None:
+    steps, terms = kicked_ising(20, chain_edges(20), 0.3, 6), parse("Z10", 20)
+    exact = propagate(steps, terms, Truncation(merged_cut=1e-9)).value
+    task = linear_task(steps, terms, None, "gpu", keep_cliffords=True)
+    done = [repetition(task, MonteCarlo(16, 7, "letters"), 60, r) for r in range(16)]
+    assert all(one.resampled for one in done)
+    estimate = estimate_of([one.value for one in done], "unbiased")
+    assert 0 < estimate.standard_error < 0.05
+    assert abs(estimate.value - exact) < 4 * estimate.standard_error
+
+
 def test_an_echo_on_a_gpu_keeps_its_norm_and_its_seed(gpu: pytest.MonkeyPatch) -> None:
     from tnplan.executor.pauli.cuda import table
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.circuits import state_vector
 from tests.support.effort import repeats
 from tests.support.engines.pauli import chain_edges, kicked_ising
-from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.executor.pauli.algebra.expectation import overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
 from tnplan.executor.pauli.algebra.schroedinger import adjoint
@@ -27,7 +27,13 @@ from tnplan.executor.pauli.sampling.repetitions import (
     linear_task,
     repetition,
 )
-from tnplan.executor.pauli.sampling.resampling import KEPT_SHARE, StratifiedResampler, threshold
+from tnplan.executor.pauli.sampling.resampling import (
+    KEPT_SHARE,
+    LETTER_FACTOR,
+    StratifiedResampler,
+    threshold,
+    xy_letters,
+)
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
@@ -82,6 +88,53 @@ def word_values(circuit: GateSequence, terms: PauliSum) -> float:
 
 
 GATES = {"h": 1, "s": 1, "t": 1, "rx": 1, "ry": 1, "rz": 1, "cz": 2, "cnot": 2, "cp": 2}
+
+
+@pytest.mark.parametrize("n_qubits", [3, 64, 127])
+def test_letters_are_counted_in_every_bit(n_qubits: int) -> None:
+    words = [(0, 1), (1, 0), (1, 1), (2**n_qubits - 1, 0), (1 << (n_qubits - 1), 2**n_qubits - 1)]
+    words += [(int("5" * 15, 16) % 2**n_qubits, 3)]
+    keys = np.array([pack(x, z, n_qubits) for x, z in words])
+    assert xy_letters(keys).tolist() == [x.bit_count() for x, _ in words]
+
+
+def test_words_of_many_letters_stay_less_often_and_with_larger_magnitudes() -> None:
+    keys = np.array([pack(x, 0, 8) for x in (0, 1, 3)])
+    resampler = StratifiedResampler(np.random.default_rng(0), 1, LETTER_FACTOR)
+    assert np.allclose(resampler.importance(keys), [1, LETTER_FACTOR, LETTER_FACTOR**2])
+    assert np.allclose(StratifiedResampler(resampler.random).importance(keys), 1)
+
+
+def pulls_by_letters(count: int, repetitions: int) -> list[float]:
+    """Kicked Ising chains with random angles, in a random bit string, by letters with few terms."""
+    pulls = []
+    for seed in range(count):
+        random = np.random.default_rng(seed)
+        n_qubits, bits = 7, "".join(random.choice(["0", "1"], 7))
+        steps = kicked_ising(n_qubits, chain_edges(n_qubits), float(random.uniform(0.3, 0.8)), 4)
+        start = parse("Z3 + 0.5*Z1 Z5", n_qubits)
+        exact = float(propagate(steps, start, state=bits).value.real)
+        task = linear_task(steps, start, bits, keep_cliffords=True)
+        plan = MonteCarlo(repetitions, seed, "letters")
+        done = [repetition(task, plan, 60, r) for r in range(repetitions)]
+        assert all(one.resampled for one in done)
+        estimate = estimate_of([one.value for one in done], "unbiased")
+        pulls.append((estimate.value - exact) / estimate.standard_error)
+    return pulls
+
+
+def test_resampling_by_letters_is_without_bias() -> None:
+    check_pulls(pulls_by_letters(8, 16), 16)
+
+
+def test_resampling_by_letters_has_less_noise_in_a_bit_string() -> None:
+    errors = {}
+    steps, start = kicked_ising(20, chain_edges(20), 0.3, 8), parse("Z10", 20)
+    for by in ("magnitude", "letters"):
+        task, plan = linear_task(steps, start, None, keep_cliffords=True), MonteCarlo(12, 5, by)
+        values = [repetition(task, plan, 60, r).value for r in range(plan.repetitions)]
+        errors[by] = estimate_of(values, "unbiased").standard_error
+    assert 0 < 3 * errors["letters"] < errors["magnitude"]
 
 
 def rotating_circuit(n_qubits: int, n_gates: int, random: np.random.Generator) -> GateSequence:
@@ -189,6 +242,25 @@ def test_intervals_are_students() -> None:
     estimate = estimate_of([1.0, 3.0], "unbiased")
     assert (estimate.value, estimate.standard_error) == (2, 1)
     assert estimate.half_width == pytest.approx(12.70620474, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("values", "doubt"),
+    [
+        ([0.4, 0.6, 0.5, 0.55, 0.45, 0.5], ""),
+        ([0.5, 0.5], ""),
+        ([0.0, 0.0, 0.3, 0.0, 0.2, 0.0], "4 of 6 repetitions gave 0"),
+        ([0.0] * 20 + [0.1, -0.1] * 6, ""),
+        ([0.5, 0.5, 0.5, 0.51, 0.5, 0.9], "one repetition makes nearly all"),
+        ([1e4, -2e3, 5e3], "vacuous: no possible value is farther away"),
+    ],
+)
+def test_an_error_that_cannot_be_trusted_is_named(values: list[float], doubt: str) -> None:
+    found = estimate_of(values, "unbiased", 1.0)
+    assert doubt in found.doubt
+    assert bool(found.doubt) == bool(doubt)
+    assert found.text == ("unbiased; " + found.doubt if doubt else "unbiased")
+    assert found.text in repr(found)
 
 
 @pytest.mark.parametrize(

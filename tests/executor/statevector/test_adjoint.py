@@ -115,6 +115,35 @@ def test_a_gpu_gives_what_a_cpu_gives(n_qubits: int, precision: str, rounding: f
     np.testing.assert_allclose(state, state_vector(circuit).reshape(-1), atol=1e-12)
 
 
+@needs_gpus(1)
+@pytest.mark.parametrize(("precision", "rounding"), [("fp64", 1e-12), ("fp32", 1e-5)])
+def test_a_gpu_takes_both_states_back_at_once(
+    monkeypatch: pytest.MonkeyPatch, precision: str, rounding: float
+) -> None:
+    from tnplan.executor.statevector.cuda import state as module
+    from tnplan.executor.statevector.cuda.joint_state import JointState
+
+    monkeypatch.setattr(module, "JOINT_FROM", 18)
+    taken: list[Any] = []
+    circuit = random_circuit(19, 80, 4)
+    begin = JointState.begin
+
+    def noted(*given: Any) -> None:
+        taken.append(given)
+        begin(*given)
+
+    monkeypatch.setattr(JointState, "begin", noted)
+    rows = [
+        tnplan.simulate(circuit, observable=OBSERVABLE, gradient=True, device=device, precision=one).answer
+        for device, one in (("cpu", "fp64"), ("gpu", precision), ("gpu", precision))
+    ]
+    assert len(taken) == 2
+    wanted, found, again = ([one.derivative for one in row.gradient or ()] for row in rows)
+    np.testing.assert_allclose(found, wanted, atol=rounding)
+    assert np.abs(wanted).max() > 1e-2
+    assert found == again
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=needs_gpus(1))])
 def test_several_observables_share_a_sweep(device: str) -> None:
     circuit, sums = random_circuit(6, 30, 4), ["Z0 X1", OBSERVABLE, "Y5"]

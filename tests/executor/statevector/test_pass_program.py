@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tests.support.effort import repeats
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, random_unitary
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
-from tests.support.kernels.statevector_emulator import emulate, emulate_swap
+from tests.support.kernels.statevector_emulator import emulate, emulate_swap, program_text
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
@@ -28,22 +27,11 @@ Run = Callable[..., None]
 """Does a pass on a state in place: its program, its tile, bits whose values are done in turn."""
 
 
-def emulated(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
-) -> None:
-    real = {"complex64": "float", "complex128": "double"}[state.dtype.name]
-    defines: dict[str, Any] = {
-        "REAL": real, "TILE_BITS": tile.bits, "REGISTER_BITS": tile.register_bits, "BLOCKS": 1,
-        "HELD": ",".join(map(str, item.held)), "NUMBER_BITS": _bits_of(state) - tile.bits, "NEIGHBOURS": 1,
-        "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
-        "HAS_FAR_PAIRS": int(made.has_far_pairs), "STEPS": made.steps,
-    }  # fmt: skip
-    emulate(state, made, item.held, defines, 0, bits)
+def emulated(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
+    emulate(state, made, item.held, program_text(made, item, tile, state), 0, bits)
 
 
-def on_gpu(
-    state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()
-) -> None:
+def on_gpu(state: np.ndarray, item: Pass, made: PassProgram, tile: Tile, bits: Sequence[int] = ()) -> None:
     from tnplan.executor.statevector.cuda.state import CupyState
 
     there = CupyState(_bits_of(state), state.dtype.name, tile=tile, programs_from=0)
@@ -267,9 +255,7 @@ def test_a_cz_signs_the_gates_after_it(run: Run) -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("pairs", [((0, 9),), ((1, 8), (11, 2)), ((0, 4), (1, 9))])
-def test_exchanges_at_the_end_are_a_way_to_store(
-    run: Run, pairs: tuple[tuple[int, int], ...]
-) -> None:
+def test_exchanges_at_the_end_are_a_way_to_store(run: Run, pairs: tuple[tuple[int, int], ...]) -> None:
     held = (0, 1, 2, 3, 4, 6, 8, 9, 11)
     steps = [from_gate(gate("ry", (bit,), (0.3 + bit,))) for bit in held]
     item = Pass(held, (*steps, *(from_gate(gate("sw", pair)) for pair in pairs)))

@@ -105,3 +105,22 @@ def test_sums_and_added_words_on_a_device(device: str, dtype: str, n_bits: int) 
     assert not twin.to_host().any()
     twin.assign(own)
     np.testing.assert_array_equal(twin.to_host(), own.to_host())
+
+
+@needs_gpus(1)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_state_and_words_of_it_in_turn(dtype: str) -> None:
+    import cupy
+
+    from tnplan.executor.statevector.cuda.words import join
+
+    a, index = random_state(9, 7), np.arange(1 << 9)
+    words = [(x, z, 0.4 + 0.1j * k) for k, (x, z) in enumerate(random_words(9, 3, 8))]
+    both = cupy.empty(1 << 10, dtype)
+    join(both, cupy.asarray(a.astype(dtype)), words)
+    wanted = sum(
+        factor * (-1.0) ** np.bitwise_count(z & (index ^ x)) * a[index ^ x] for x, z, factor in words
+    )
+    rounding = 1e-6 if dtype == "complex64" else 1e-14
+    np.testing.assert_allclose(both.get()[0::2], a, atol=rounding)
+    np.testing.assert_allclose(both.get()[1::2], wanted, atol=rounding)

@@ -12,14 +12,16 @@ import numpy as np
 from tests.support.kernels.emulator import compiled, source
 from tests.support.root import ROOT
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, tile_numbers
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 KERNEL = ROOT / "executor" / "statevector" / "cuda" / "program.cu"
+BLOCKS = 3
 MEET = "#define MEET(NUMBER, COUNT) __syncthreads()\n"
 CALL = """
 extern "C" void call(unsigned blocks, Amplitude* state, Place rank_base, const Tiles* tiles,
-                     const Amplitude* factors, const Amplitude* tables, const Values* values)
+                     const Amplitude* factors, const Amplitude* tables, const Values* values, double* sums)
 {
-    run(blocks, 1, THREADS, [=] { run_program(state, rank_base, *tiles, factors, tables, *values); });
+    run(blocks, 1, THREADS, [=] { run_program(state, rank_base, *tiles, factors, tables, *values, sums); });
 }
 """
 
@@ -41,11 +43,12 @@ def emulate_swap(sides: np.ndarray, defines: dict[str, Any]) -> None:
 def emulate(
     state: np.ndarray, program: PassProgram, held: Sequence[int], defines: dict[str, Any], rank_base: int,
     bits: Sequence[int] = (),
-) -> None:  # fmt: skip
+) -> np.ndarray:  # fmt: skip
     """Do a pass in place on the part of a state that a rank has; a tile holds the bits `held`.
 
-    The tiles are done for one value of `bits` after another.
+    The tiles are done for one value of `bits` after another. Returns the sums of words, one a `WordSum`.
     """
+    sums = np.zeros((1 << len(bits), BLOCKS, len(program.sums)))
     text = re.sub(r"extern __shared__ (.*) shared\[\];", r"__shared__ \1 shared[1 << 16];", source(KERNEL))
     far = [bit for bit in range(len(state).bit_length() - 1) if bit not in held]
     turns = [one.tables(far, rank_base, program.has_far_pairs) for one in program.tile_phases]
@@ -56,6 +59,19 @@ def emulate(
     for part in range(1 << len(bits)):
         tiles = tile_numbers(len(state).bit_length() - 1, held, bits, part)
         library.call(
-            3, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base),
+            BLOCKS, ctypes.c_void_p(state.ctypes.data), ctypes.c_longlong(rank_base),
             ctypes.c_void_p(tiles.ctypes.data), factors, tables, values,
+            ctypes.c_void_p(sums[part].ctypes.data),
         )  # fmt: skip
+    return np.asarray(sums.sum(axis=(0, 1)))
+
+
+def program_text(made: PassProgram, item: Pass, tile: Tile, state: np.ndarray) -> dict[str, Any]:
+    """The definitions of program.cu for a pass of a small tile."""
+    return {
+        "REAL": {"complex64": "float", "complex128": "double"}[state.dtype.name], "TILE_BITS": len(item.held),
+        "REGISTER_BITS": tile.register_bits, "BLOCKS": 1, "HELD": ",".join(map(str, item.held)),
+        "NUMBER_BITS": len(state).bit_length() - 1 - len(item.held), "NEIGHBOURS": 1,
+        "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
+        "HAS_FAR_PAIRS": int(made.has_far_pairs), "N_SUMS": len(made.sums), "STEPS": made.steps,
+    }  # fmt: skip

@@ -1,7 +1,8 @@
 """Hosts made of namespaces of this machine: each with its own name, network, IPC and /dev/shm.
 
 A switch (a bridge in a network of its own) joins them; nothing of the machine's own network is touched.
-MPICH's hydra starts ranks across them by a launcher that enters a host's namespaces, as ssh would reach it.
+MPICH's hydra or Open MPI starts ranks across them by a program that enters a host's namespaces, as ssh would
+reach it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mpirun import MPIRUN
+from tests.support.mpirun import MPIRUN, open_mpi
 from tests.support.root import ROOT
 
 KINDS = ("-m", "-u", "-i", "-n")
@@ -81,22 +82,48 @@ class Cluster:
         )
 
     def mpirun(
-        self, ranks_a_host: int, arguments: Sequence[object], **variables: str
+        self, ranks: int | Sequence[int], arguments: Sequence[object], launcher: str = "hydra",
+        **variables: str,
     ) -> subprocess.Popen[str]:  # fmt: skip
-        """Start `python ARGUMENTS` on so many ranks of every host; mpirun itself is on the first."""
-        names = ",".join(f"{host.name}:{ranks_a_host}" for host in self.hosts)
-        command = [
-            str(MPIRUN), "-launcher", "ssh", "-launcher-exec", str(self.folder / "reach"), "-hosts", names,
-            "-iface", "eth0", "-n", str(ranks_a_host * len(self.hosts)), sys.executable, *map(str, arguments),
-        ]  # fmt: skip
-        environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self,sm",
-            "UCX_NET_DEVICES": "eth0", "OMP_NUM_THREADS": "1", **variables,
-        }  # fmt: skip
+        """Start `python ARGUMENTS` on so many ranks of every host, or of each; mpirun itself is on the first.
+
+        `launcher` is "hydra" or "openmpi".
+        """
+        counts = [ranks] * len(self.hosts) if isinstance(ranks, int) else ranks
+        names = ",".join(f"{host.name}:{count}" for host, count in zip(self.hosts, counts, strict=True))
+        start, settings = LAUNCHERS[launcher](str(self.folder / "reach"), names)
+        command = [*start, "-n", str(sum(counts)), sys.executable, *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **settings, **variables}
         return subprocess.Popen(
             self.hosts[0].enter(*command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment, start_new_session=True,
         )  # fmt: skip
+
+
+def _hydra(reach: str, names: str) -> tuple[list[str], dict[str, str]]:
+    """MPICH's mpirun for hosts that the program `reach` reaches, and its environment."""
+    command = [str(MPIRUN), "-launcher", "ssh", "-launcher-exec", reach, "-hosts", names, "-iface", "eth0"]
+    return command, {"FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self,sm", "UCX_NET_DEVICES": "eth0"}
+
+
+def _open_mpi(reach: str, names: str) -> tuple[list[str], dict[str, str]]:
+    """The same for Open MPI from version 5 on; mpi4py takes its library in place of its own."""
+    prefix = open_mpi()
+    assert prefix is not None
+    command = [
+        str(prefix / "bin" / "mpirun"), "--prtemca", "plm_ssh_agent", reach, "--prtemca", "prte_if_include",
+        "eth0", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self,sm", "--mca", "btl_tcp_if_include", "eth0",
+        "--host", names, "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none",
+    ]  # fmt: skip
+    root = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
+    return command, {
+        "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}", "MPI4PY_MPIABI": "openmpi",
+        "MPI4PY_LIBMPI": str(prefix / "lib" / "libmpi.so"),
+        **{f"{name}{more}": "1" for name in root for more in ("", "_CONFIRM")},
+    }  # fmt: skip
+
+
+LAUNCHERS = {"hydra": _hydra, "openmpi": _open_mpi}
 
 
 def _hold(*more: str, script: str) -> subprocess.Popen[str]:

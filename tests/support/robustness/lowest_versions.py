@@ -12,7 +12,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.support.robustness.mutated_files import make_files
+from tests.support.robustness.good_files import make_files
 from tests.support.root import ROOT
 
 COMMANDS = (

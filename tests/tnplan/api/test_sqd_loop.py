@@ -131,8 +131,9 @@ def test_mpirun_gives_the_same(files: Path) -> None:
     options = ["--samples-per-batch", "5", "--num-batches", "3", "--max-iterations", "2", "--seed", "7"]
     options += ["--device", "cpu", "--threads", "1"]
     done = mpirun(2, "-m", "tnplan", "sqd", "counts.json", "h.fcidump", *options, "-o", "two.npz")
-    assert done.returncode == 0, done.stderr
-    assert command(["sqd", "counts.json", "h.fcidump", *options, "-o", "one.npz"]) == 0
+    assert done.returncode == 1, done.stderr
+    assert "go on with --resume" in done.stderr
+    assert command(["sqd", "counts.json", "h.fcidump", *options, "-o", "one.npz"]) == 1
     two, one = (json.loads((files / f"{name}.json").read_text()) for name in ("two", "one"))
     for mine, theirs in zip(two["iterations"], one["iterations"], strict=True):
         np.testing.assert_allclose(
@@ -165,7 +166,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(files: Path, seed: int
 
     first, second = resumed(), resumed()
     assert energies(first) == energies(second)
-    assert not (files / "out.npz.ckpt").exists()
+    assert (files / "out.npz.ckpt").exists() == (not first.converged)
     if seed is not None:
         whole = tnplan.sqd.run("counts.json", "h.fcidump", **options, **TIGHT)
         assert energies(first) == energies(whole)
@@ -222,7 +223,7 @@ def test_a_checkpoint_of_another_run_is_refused(files: Path) -> None:
 def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--samples-per-batch", "5", "--num-batches", "2", "--max-iterations", "3", "--seed", "3"]
     arguments = ["sqd", "counts.json", "h.fcidump", *options, "--device", "cpu", "-o", "out.npz"]
-    assert command([*arguments, "--plot", "out.svg"]) == 0
+    assert command([*arguments, "--plot", "out.svg"]) == 1
     shown = capsys.readouterr()
     report = json.loads(Path("out.json").read_text())
     assert f"energy {report['energy_hartree']:.10f} Ha" in shown.out
@@ -235,8 +236,38 @@ def test_the_command_writes_what_others_read(fermion: Any, capsys: pytest.Captur
     np.testing.assert_allclose(state.orbital_occupancies(), report["occupancies"], rtol=0, atol=1e-9)
     again = tnplan.diagonalize("h.fcidump", "out.npz", "out.npz", device="cpu")
     np.testing.assert_allclose(again.energies[0], report["energy_hartree"], rtol=0, atol=1e-9)
-    assert command([*arguments, "--json"]) == 0
+    Path("out.npz.ckpt").unlink()
+    assert command([*arguments, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["energy_hartree"] == report["energy_hartree"]
+
+
+@pytest.mark.usefixtures("fermion", "files")
+def test_a_loop_that_has_not_converged_is_continued(capsys: pytest.CaptureFixture[str]) -> None:
+    loose = ["--energy-tol", "20", "--occupancies-tol", "1"]
+    arguments = ["sqd", "counts.json", "h.fcidump", "--samples-per-batch", "5", "--seed", "7", *loose]
+    arguments += ["--device", "cpu", "-o", "out.npz", "--max-iterations"]
+    assert command([*arguments, "1"]) == 1
+    assert "one iteration tells no change; go on with --resume and more" in capsys.readouterr().err
+    assert not json.loads(Path("out.json").read_text())["converged"]
+    assert command([*arguments, "2", "--resume"]) == 0
+    assert "error" not in capsys.readouterr().err
+    resumed = json.loads(Path("out.json").read_text())
+    assert resumed["converged"]
+    assert not Path("out.npz.ckpt").exists()
+    assert command([*arguments, "2"]) == 0
+    whole = json.loads(Path("out.json").read_text())
+    assert whole["energy_hartree"] == resumed["energy_hartree"]
+
+
+@pytest.mark.usefixtures("fermion", "files")
+def test_what_has_not_converged_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--samples-per-batch", "5", "--max-iterations", "2", "--seed", "7", "--device", "cpu"]
+    assert command(["sqd", "counts.json", "h.fcidump", *options, "--json"]) == 1
+    shown = capsys.readouterr()
+    last = json.loads(shown.out)["iterations"][-1]
+    assert f"energy changes by {last['energy_change_hartree']:.1e} Ha (--energy-tol 1e-08)" in shown.err
+    assert f"occupancies by {last['occupancies_change']:.1e} (--occupancies-tol 1e-05)" in shown.err
+    assert shown.err.rstrip().endswith("allow more --max-iterations")
 
 
 @pytest.mark.usefixtures("fermion", "files")

@@ -21,7 +21,7 @@ SEED = 11
 def test_a_few_mutated_files_are_read_or_refused_in_one_line(name: str) -> None:
     done = list(trials(name, SEED, range(QUICK)))
     assert [trial for trial in done if trial.fault] == []
-    assert {trial.status for trial in done} <= {0, 2}
+    assert 2 in {trial.status for trial in done}
 
 
 @pytest.mark.slow

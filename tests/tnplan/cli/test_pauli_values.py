@@ -197,6 +197,10 @@ def test_values_of_each_term_and_of_lists(circuit: Path, capsys: pytest.CaptureF
         (["--repetitions", "4", "--max-terms", "9", "--branch-cut", "1"], "cut none"),
         (["--repetitions", "4", "--max-terms", "9", "--gradient"], "go with none of"),
         (["--repetitions", "4", "--max-terms", "9", "--resample-by", "square"], "its own observable"),
+        (
+            ["--repetitions", "4", "--max-terms", "9", "--resample-by", "letters", "--overlap", "Z0"],
+            "is for states of 0 and 1",
+        ),
         (["--seed", "4"], "are of repetitions"), (["--resume", "-o", "r.json"], "is for repetitions"),
         (["--state", "00", "--stabilizers", "X0"], "given with --state"),
         (["--state", "00", "--overlap", "Z0"], "together with a state"),

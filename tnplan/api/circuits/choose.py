@@ -31,6 +31,9 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     check_answerable(asked, options)
     has_contraction = is_alone or _is_shared(asked)
     possible = [one for one in possible_methods(asked, options) if has_contraction or one != "contraction"]
+    n_ranks = options.ranks or launched_size()
+    if n_ranks & (n_ranks - 1) and "contraction" in possible:  # the other methods take powers of two
+        return "contraction"
     if not possible:
         check_method("contraction", asked, options)
         raise InputError("mpirun", "started more than one rank, and only 'contraction' answers", "start one")

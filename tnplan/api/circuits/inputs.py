@@ -11,8 +11,9 @@ import numpy as np
 
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
+from tnplan.planner.common.checks import check_count, is_finite
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json, read_text
 from tnplan.planner.networks.circuits.circuit import check_qubits
@@ -105,11 +106,7 @@ def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
 
 def _bits_of_file(path: Path, n_qubits: int) -> Array:
     if path.suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(str(path), f"cannot be read ({error})", "give an array of 0 and 1") from None
-        return _bits_of_array(array, n_qubits, str(path))
+        return _bits_of_array(read_array(path), n_qubits, str(path))
     lines = read_text(path, "a file with a bit string a line").splitlines()
     texts = [(f"{path}: line {k}", line.strip()) for k, line in enumerate(lines, 1) if line.strip()]
     if not texts:
@@ -163,7 +160,7 @@ def _of_words(entry: Mapping[str, Any], n_qubits: int) -> PauliSum:
     terms: list[tuple[int, int, complex]] = []
     for word, given in entry.items():
         parts = given if isinstance(given, list) else [given]
-        if len(parts) not in (1, 2) or not all(is_number(part) and np.isfinite(part) for part in parts):
+        if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
             raise InputError("", f"has the coefficient {_shown(given)}", "give a number or [real, imaginary]")
         ((x, z, one),) = parse(word, n_qubits).masks()
         value = complex(*parts) if len(parts) == 2 else float(parts[0])

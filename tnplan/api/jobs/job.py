@@ -212,8 +212,18 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
         request = job.prepare()
         n_ranks = options.ranks or job.ranks(request)
         job.check_ranks(request, n_ranks)
-        with _kept(options, True), blas_threads(options.threads or max(1, cores() // n_ranks)):
-            return run_ranks(n_ranks, lambda ranks: _on_rank(job, options, ranks, request))[0]
+        threads = options.threads or max(1, cores() // n_ranks)
+
+        def alone(ranks: Communicator) -> Result:
+            # While one thread limits OpenBLAS, threadpoolctl ignores others: the rank's own is to do it.
+            with blas_threads(threads):
+                return _on_rank(job, options, ranks, request)
+
+        with _kept(options, True):
+            if n_ranks == 1:
+                return run_ranks(1, alone)[0]
+            with blas_threads(threads):
+                return run_ranks(n_ranks, lambda ranks: _on_rank(job, options, ranks, request))[0]
     return _collective(world, job, options)
 
 

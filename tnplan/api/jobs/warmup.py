@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -148,14 +149,27 @@ def _propagate(precision: str, device: str) -> None:
         propagate(circuit, "Z0", limits, precision=precision, device=device)
 
 
-def _diagonalize(precision: str, device: str) -> None:
+def _diagonalize(precision: str, device: str, listed: bool = False) -> None:
+    """A solve over more determinants than are diagonalized at first, with a restart."""
     from tnplan.api.jobs.diagonalize import diagonalize
+    from tnplan.executor.sbd.basis.determinants import from_product
     from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+    from tnplan.executor.sbd.basis.strings import from_integers
+    from tnplan.executor.sbd.solver.davidson import Criteria
 
-    random = np.random.default_rng(0)
-    one, two = random.normal(size=(4, 4)), np.zeros((4, 4, 4, 4))
-    integrals = from_arrays(one + one.T, two, 2, 2)
-    diagonalize(integrals, [0b0011, 0b0101, 0b1001, 0b0110], rdm=True, precision=precision, device=device)
+    random, n = np.random.default_rng(0), 6
+    one, two = random.normal(size=(n, n)), random.normal(size=(n * n, n * n)).reshape((n,) * 4)
+    for axes in ((1, 0, 2, 3), (0, 1, 3, 2), (2, 3, 0, 1)):
+        two = two + two.transpose(axes)
+    integrals = from_arrays(one + one.T, two / 8, n // 2, n // 2)
+    every = [sum(1 << p for p in filled) for filled in combinations(range(n), n // 2)]
+    criteria = Criteria(vectors=4, steps=12)
+    if listed:
+        strings = from_integers(every, n)
+        determinants = from_product(strings, strings, np.arange(len(every) ** 2))
+        diagonalize(integrals, determinants=determinants, rdm=True, criteria=criteria, device=device)
+        return
+    diagonalize(integrals, every, rdm=True, criteria=criteria, precision=precision, device=device)
 
 
 def _grow() -> None:
@@ -173,9 +187,13 @@ def _grow() -> None:
 
 def _diagonalize_qubits(device: str) -> None:
     from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits
+    from tnplan.executor.sbd.solver.davidson import Criteria
 
-    for operator in ("X0 X1 + Z0", "X0 Y1 + Z0"):
-        diagonalize_qubits(operator, ["00", "01", "10", "11"], observables="Z1", device=device)
+    n = 9
+    strings, criteria = [f"{number:0{n}b}" for number in range(2**n)], Criteria(vectors=4, steps=12)
+    for letter in "XY":
+        words = " + ".join(f"X{q} {letter}{q + 1} + {q + 1}*Z{q}" for q in range(n - 1))
+        diagonalize_qubits(words, strings, observables="Z1", criteria=criteria, device=device)
 
 
 def _contract(dtype: str, device: str) -> None:
@@ -201,6 +219,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
     for precision, (real, number) in PRECISIONS.items():
         for label, module, function, dtype in (
             ("passes of state vectors", STATE, "of_passes", number),
+            ("rounds of state vectors", STATE, "of_rounds", number),
             ("rotations of Pauli words", TERMS, "of_rotations", real),
             ("answers of state vectors", STATE, "of_measures", number),
             ("tables of Pauli words", TERMS, "of_tables", real),
@@ -210,6 +229,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
+    parts["lists of determinants"] = partial(_diagonalize, "fp64", "cpu", True)
     parts["selection of determinants"] = _grow
     parts["qubit Hamiltonians"] = partial(_diagonalize_qubits, "cpu")
     for label, module, function in (
@@ -232,6 +252,7 @@ def _gpu_parts() -> dict[str, Callable[[], None]]:
         parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
+    parts["lists of determinants on the GPU"] = partial(_diagonalize, "fp64", "gpu", True)
     parts["qubit Hamiltonians on the GPU"] = partial(_diagonalize_qubits, "gpu")
     return parts
 

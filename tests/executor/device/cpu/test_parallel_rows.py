@@ -64,3 +64,14 @@ def test_blas_keeps_to_the_threads_of_a_solve() -> None:
         assert widest_blas() == before
     assert before == 2
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize(("n_rows", "least", "most"), [(1000, 300, 4), (1000, 1, 16), (10, 300, 1)])
+def test_chunks_have_so_many_rows_at_least(n_rows: int, least: int, most: int) -> None:
+    spans: list[tuple[int, int]] = []
+    over_rows(n_rows, 2, lambda first, last: spans.append((first, last)), least=least)
+    spans.sort()
+    assert len(spans) <= most
+    assert [first for first, _ in spans] == [0, *(last for _, last in spans[:-1])]
+    assert spans[-1][1] == n_rows
+    assert all(last - first >= least for first, last in spans[:-1])

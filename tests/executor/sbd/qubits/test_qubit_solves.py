@@ -195,3 +195,26 @@ def test_a_gpu_takes_the_memory_that_is_predicted(kind: str) -> None:
     assert found.report["space"] == expected.report["space"]
     predicted = found.report["predicted_bytes"]
     assert 0.5 * predicted < found.report["measured"]["peak_bytes"] < 1.05 * predicted
+
+
+def test_blas_takes_one_thread_for_short_vectors_and_as_many_as_before_afterwards() -> None:
+    """Limits of a rank's thread are without effect where another thread holds one."""
+    from threadpoolctl import threadpool_info
+
+    def blas() -> list[int]:
+        return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
+
+    heard: list[int] = []
+    before = blas()
+    strings = [f"{number:09b}" for number in range(512)]
+    words = " + ".join(f"X{q} X{q + 1} + {q + 1}*Z{q}" for q in range(8))
+    tnplan.diagonalize_qubits(
+        words,
+        strings,
+        device="cpu",
+        threads=3,
+        progress=lambda at: heard.append(min(blas())) if at.done else None,
+    )
+    assert heard
+    assert set(heard) == {1}
+    assert blas() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, rando
 from tests.support.engines.sbd_lists import SPREAD, as_list, spread
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, dense_two
+from tnplan.executor.sbd.selected_ci import connections as connections_module
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     from_keys,
@@ -119,21 +121,49 @@ def test_little_memory_makes_more_parts() -> None:
     state = np.array([0.9, 0.3, -0.3])
     results = []
     for memory_bytes in (PLENTY, 40_000, 20_000):
-        found = on_workers(
-            lambda group: (
-                select(basis, state, 1e-3, tables, group), second_order(basis, state, -90.0, 0, tables, group)
-            ),
-            memory_bytes=memory_bytes,
-        )[0]  # fmt: skip
-        results.append(found)
+        (candidates,) = on_workers(
+            lambda group: select(basis, state, 1e-3, tables, group), memory_bytes=8 * memory_bytes
+        )
+        (correction,) = on_workers(
+            lambda group: second_order(basis, state, -90.0, 0, tables, group), memory_bytes=memory_bytes
+        )
+        results.append((candidates, correction))
     for candidates, correction in results[1:]:
         np.testing.assert_array_equal(candidates.keys, results[0][0].keys)
         np.testing.assert_allclose(correction.energy, results[0][1].energy, rtol=1e-13)
         assert correction.determinants == results[0][1].determinants
-    with pytest.raises(InputError, match=r"memory: holds 3\.91 KiB for tables of determinants outside"):
+    with pytest.raises(InputError, match=r"memory: holds [\d.]+ KiB for tables of determinants outside"):
         on_workers(lambda group: select(basis, state, 1e-3, tables, group), memory_bytes=4000)
     with pytest.raises(InputError, match="that sorted integrals need; give more memory"):
         excitation_tables(integrals, 0.0, 1000)
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 1), (1, 2), (2, 1)])
+def test_a_selection_stays_within_its_memory_or_is_refused(ranks: int, threads: int) -> None:
+    integrals = random_integrals(9, 4, 4, 3)
+    tables = excitation_tables(integrals, 0.0, PLENTY)
+    chance = np.random.default_rng(5)
+    every = every_determinant(9, (4, 4))
+    basis = as_list([every[at] for at in chance.permutation(len(every))[:300]], 9)
+    weights = np.full(300, 0.05)
+    selected, refused = 0, 0
+    for memory_bytes in (3e6, 2e6, 1.5e6, 1e6, 6e5):
+        tracemalloc.start()
+        try:
+            found = on_workers(
+                lambda group: len(select(basis, weights, 1e-9, tables, group)), ranks, threads, memory_bytes
+            )
+            selected += 1
+            assert found == [15_576] * ranks
+        except InputError as error:
+            refused += 1
+            assert "give more memory or a larger epsilon" in str(error)  # noqa: PT017
+        finally:
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak_bytes <= ranks * memory_bytes
+    assert selected
+    assert refused
 
 
 def test_orbitals_in_several_words() -> None:
@@ -172,14 +202,16 @@ def test_tables_leave_small_elements_out() -> None:
     assert cut.size_bytes < whole.size_bytes
 
 
-def test_the_largest_candidates_come_first() -> None:
+def test_the_largest_candidates_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = keys_of([(3, 5), (5, 3), (3, 6), (6, 3)])
     found = Candidates(keys, np.array([0.1, 0.3, 0.3, 0.2]))
     np.testing.assert_array_equal(found.largest(1).keys, keys[1:2])
     np.testing.assert_array_equal(found.largest(3).keys, keys[1:])
     np.testing.assert_array_equal(found.largest(9).keys, keys)
     # Orbitals 0, 1, 2 have labels 1, 2, 3: (3, 6) fills 0, 1 and 1, 2, of product 1 + (0 ^ 1 ^ 1 ^ 2) = 3.
-    np.testing.assert_array_equal(found.of_irrep(3, (1, 2, 3)).keys, keys[2:])
+    for at_once in (1, 3, 4):
+        monkeypatch.setattr(connections_module, "AT_ONCE", at_once)
+        np.testing.assert_array_equal(found.of_irrep(3, (1, 2, 3)).keys, keys[2:])
 
 
 def test_keys_are_lists_of_determinants() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import tracemalloc
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -184,6 +185,22 @@ def test_memory_ends_the_growth_before_the_determinants() -> None:
     assert short.energies[0] > whole.energies[0]
     assert short.report["growth"]["points"] == []
     assert short.report["growth"]["extrapolation"] == [None]
+
+
+@pytest.mark.parametrize("memory_mib", [1, 2, 4, 8])
+def test_a_growth_stays_within_its_memory(memory_mib: int) -> None:
+    """Also where the next threshold selects many times what the list has."""
+    integrals = chain(10)
+    growth = tnplan.Growth((0.1, 0.03, 0.01, 0.003, 1e-3, 1e-4, 1e-6), epsilon_pt2=1e-6)
+    options = {**TIGHT, "criteria": tnplan.Criteria(residual=1e-4)}
+    tnplan.diagonalize(integrals, grow=tnplan.Growth((0.1,)), **options)
+    tracemalloc.start()
+    found = tnplan.diagonalize(integrals, grow=growth, memory=f"{memory_mib}MiB", **options)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.report["growth"]["ended"] == "memory"
+    assert len(found.report["growth"]["points"]) > 3
+    assert peak_bytes <= memory_mib * 2**20
 
 
 GROWTH = tnplan.Growth((0.3, 0.1, 0.03), stable=0.0)

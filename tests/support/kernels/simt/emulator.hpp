@@ -134,7 +134,11 @@ template <typename T> static T __shfl_sync(unsigned, T value, unsigned lane) { r
 template <typename T> static T __shfl_xor_sync(unsigned, T value, unsigned bits)
 {
     const unsigned lane = threadIdx.x % 32;
-    return (T)exchange(value).values[lane ^ bits];
+    uint64_t word = 0;
+    memcpy(&word, &value, sizeof value);
+    word = exchange(word).values[lane ^ bits];
+    memcpy(&value, &word, sizeof value);
+    return value;
 }
 
 template <typename T> static T __shfl_up_sync(unsigned, T value, unsigned step)

@@ -29,13 +29,28 @@ def test_two_ranks_give_what_one_gives(tmp_path: Path, method: str) -> None:
     file.write_text(CIRCUIT)
     options = ("--method", method, "--device", "cpu", "-o", tmp_path / "out.json")
     done = mpirun(
-        2, "-m", "tnplan", "expectation", file, "--observable", "X0 Z7", "--observable", "Y3", *options
+        2, "-m", "tnplan", "expectation", file, "--observable", "X6 Z7", "--observable", "Z2 X3", *options
     )
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "out.json").read_text())
-    expected = tnplan.Circuit(file).expectation(["X0 Z7", "Y3"], method=method, device="cpu").value
+    expected = tnplan.Circuit(file).expectation(["X6 Z7", "Z2 X3"], method=method, device="cpu").value
+    assert min(abs(expected)) > 0.1
     assert document["ranks"] == 2
     assert document["value"] == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+@needs_mpi
+def test_three_ranks_get_a_method_that_takes_them(tmp_path: Path) -> None:
+    file = tmp_path / "c.qsim"
+    file.write_text(CIRCUIT)
+    options = ("--observable", "X6 Z7", "--device", "cpu", "-o", tmp_path / "out.json")
+    done = mpirun(3, "-m", "tnplan", "expectation", file, *options)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    expected = tnplan.Circuit(file).expectation("X6 Z7", method="statevector", device="cpu").value
+    assert (document["method"], document["ranks"]) == ("contraction", 3)
+    assert abs(expected) > 0.1
+    assert document["value"] == pytest.approx([expected], abs=1e-12)
 
 
 @needs_mpi

@@ -7,20 +7,28 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tnplan.api.circuits.contraction.networks import contract_network, dtype_of
-from tnplan.api.circuits.contraction.sparse_state import SparseState
+from tnplan.api.circuits.contraction.sparse_state import SparseState, products_per_s
+from tnplan.api.circuits.contraction.string_calls import amplitudes_by_calls
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.executor.device.selection.select import gpu_profile, sees_gpu
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence, check_qubits
 from tnplan.planner.sparse_state.rows import distinct_strings
 
 LARGEST_BATCH = 1 << 17
 """Strings of one contraction."""
+CALLS_FROM_S = 5.0
+"""Predicted seconds of all strings together from which on it is asked what they take one after the other."""
 
 
 def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOptions | None = None) -> Array:
-    """The amplitudes of given bit strings, all in one contraction that shares what they have in common.
+    """The amplitudes of given bit strings, in one contraction that shares what they have in common.
+
+    Where strings have so little in common that each by itself takes fewer operations, and on GPUs, they come
+    one after the other, and what does not depend on them is contracted once.
 
     Parameters
     ----------
@@ -55,8 +63,23 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
     found = np.empty(len(distinct), dtype_of(options))
     for first in range(0, len(distinct), LARGEST_BATCH):
         part = distinct[first : first + LARGEST_BATCH]
-        found[first : first + len(part)] = SparseState(circuit, part, options).amplitudes()
+        found[first : first + len(part)] = _distinct(circuit, part, options)
     return found[inverse]
+
+
+def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
+    """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
+    if len(bitstrings) == 1 or options.device == "gpu" or options.gpu is not None or options.devices > 1:
+        return amplitudes_by_calls(circuit, bitstrings, options)
+    state = SparseState(circuit, bitstrings, options)
+    rate = products_per_s(load_profile("cpu"), state.dtype)
+    together_s = state.plan.products / rate
+    if together_s > CALLS_FROM_S:
+        if options.device == "auto" and sees_gpu():
+            rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
+        if len(bitstrings) * state.alone() / rate < together_s:
+            return amplitudes_by_calls(circuit, bitstrings, options)
+    return state.amplitudes()
 
 
 def open_amplitudes(

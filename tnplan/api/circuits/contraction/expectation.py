@@ -87,6 +87,11 @@ class LightCones:
     def __len__(self) -> int:
         return len(self._groups)
 
+    @property
+    def n_words(self) -> list[int]:
+        """How many words each cone has."""
+        return [len(words) for _, words in self._groups]
+
     def values(self, number: int, options: ContractionOptions) -> Array:
         """The values of the words of a cone, complex128."""
         support, words = self._groups[number]

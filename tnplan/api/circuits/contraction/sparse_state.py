@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2
 
-import numpy as np
-
 from tnplan.api.circuits.contraction.networks import dtype_of
+from tnplan.api.circuits.contraction.string_calls import varied_ends
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import memory_bytes
 from tnplan.api.progress import Progress
@@ -42,16 +41,15 @@ class SparseState:
     def __init__(self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> None:
         _check(options)
         self.options, self.dtype = options, dtype_of(options)
-        varied = np.flatnonzero((bitstrings != bitstrings[:1]).any(axis=0))
-        ends = ["." if qubit in varied else "01"[bit] for qubit, bit in enumerate(bitstrings[0].tolist())]
+        varied, ends = varied_ends(bitstrings)
         self.bitstrings = bitstrings = bitstrings[:, varied]
-        network, self.arrays = simplify(*circuit_network(circuit, "".join(ends)))
+        network, self.arrays = simplify(*circuit_network(circuit, ends))
         profile = _profile(options)
-        rate = profile.rate(self.dtype, DEFAULT_PRECISION[self.dtype]) / FLOPS_PER_PRODUCT[self.dtype]
-        weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
+        rate = products_per_s(profile, self.dtype)
+        self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
         limit_bytes = memory_bytes(options, "cpu")
         elements = limit_bytes / ITEM_BYTES[self.dtype]
-        most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
@@ -63,6 +61,13 @@ class SparseState:
                     "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
                     "allow more, or ask for fewer strings at once",
                 )  # fmt: skip
+
+    def alone(self) -> int:
+        """Multiply-adds of one of the strings by itself."""
+        options = self.options
+        rate = products_per_s(_profile(options), self.dtype)
+        search = BatchSearch(options.search_s, self.most_elements, options.seed, self.element_weight)
+        return search_batch_in_proportion(self.plan.network, self.bitstrings[:1], rate, search).products
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
@@ -94,6 +99,11 @@ def _check(options: ContractionOptions) -> None:
         )  # fmt: skip
     if options.precision not in (None, "fp32", "fp64"):
         raise InputError("precision", f"{options.precision!r} is not for a CPU", "choose fp32 or fp64")
+
+
+def products_per_s(profile: Profile, dtype: str) -> float:
+    """Multiply-adds of a device."""
+    return profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
 
 
 def _profile(options: ContractionOptions) -> Profile:

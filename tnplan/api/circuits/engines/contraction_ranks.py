@@ -43,7 +43,7 @@ def shared_expectations(
         )  # fmt: skip
         return cones.expectations([row.view(np.complex128) for row in rows])
 
-    return _run(options, work, lambda: {} if kept is None else kept.read())
+    return _run(options, work, lambda: {} if kept is None else kept.read([2 * n for n in cones.n_words]))
 
 
 def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:

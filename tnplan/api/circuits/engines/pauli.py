@@ -71,11 +71,16 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         )  # fmt: skip
 
     job = Job(
-        prepare=lambda: (_planned(asked), {} if kept is None else kept.read()), work=work,
+        prepare=lambda: _with_done(_planned(asked), kept), work=work,
         needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
+
+
+def _with_done(planned: _PauliWork, kept: TaskCheckpoint | None) -> tuple[_PauliWork, Rows]:
+    """The work with the rows that an interrupted job has left of it."""
+    return planned, {} if kept is None else kept.read([ROW] * len(planned.sums))
 
 
 def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
@@ -104,6 +109,10 @@ def _words(question: Probabilities | ReducedDensityMatrix) -> list[int]:
         return [*words]
     has_x = sum(1 << 2 * k for k in range(len(question.qubits)))
     return [word for word in words if not word & has_x]
+
+
+ROW = 5
+"""The numbers of `_row`."""
 
 
 def _row(found: Propagation) -> Array:

@@ -87,7 +87,10 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
     def prepare() -> tuple[int, Rows]:
-        done = {} if kept is None else kept.read()
+        question = asked.question
+        done: Rows = {}
+        if kept is not None and isinstance(question, ExpectationValues):
+            done = kept.read([2] * len(question.sums))
         compile_soon([COVERS])
         return seed, done
 
@@ -103,7 +106,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         if planned is not None:
             _check_host(rank, planned, options.dtype)
         with rank.on_stream():
-            state = open_state(rank, n_qubits, options.dtype)
+            state = open_state(rank, n_qubits, options.dtype, asked.program.operations)
             simulator = Simulator(state, n_qubits, seed=seed)
             if planned is None:
                 outcome = _sampled(rank, simulator, asked, options.dtype)

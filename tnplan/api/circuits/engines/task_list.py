@@ -42,8 +42,11 @@ class TaskCheckpoint:
     def __init__(self, path: Path, identity: str, resume: bool) -> None:
         self._path, self._identity, self._resume = path, identity, resume
 
-    def read(self) -> Rows:
-        """Those of an interrupted job; none where there is no file. Refuses the file of another job."""
+    def read(self, widths: Sequence[int]) -> Rows:
+        """Those of an interrupted job; none where there is no file. Refuses the file of another job.
+
+        `widths` says how many numbers each task gives.
+        """
         check_writable(self._path)
         if not self._path.exists():
             return {}
@@ -59,11 +62,14 @@ class TaskCheckpoint:
                 "resume with those of that job, or delete the file to start again",
             )  # fmt: skip
         try:
-            return {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError):
+            rows = {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
+            if any(row.shape != (widths[task],) or not np.isfinite(row).all() for task, row in rows.items()):
+                raise ValueError
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
             raise InputError(
                 str(self._path), "is a damaged checkpoint", "delete the file to start again"
             ) from None
+        return rows
 
     def write(self, done: Mapping[int, Array]) -> None:
         """Replace the file."""

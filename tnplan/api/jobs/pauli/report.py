@@ -72,7 +72,7 @@ def estimate_report(
 ) -> dict[str, Any]:
     """The report of repetitions; `work` has the figures of how they went."""
     assert asked.monte_carlo is not None
-    kind = "exact" if estimate.kind == "exact" else f"standard error, {estimate.kind}"
+    kind = "exact" if estimate.kind == "exact" else f"standard error, {estimate.text}"
     return {
         **_head(problem, asked),
         "expectation": estimate.value,

@@ -60,8 +60,13 @@ def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) ->
     """What each repetition does; refuses what is no echo where that is asked."""
     assert asked.monte_carlo is not None
     start = use.converted(problem.terms)
-    if asked.monte_carlo.by == "magnitude":
-        return linear_task(problem.steps, start, problem.state, use.device)
+    if asked.monte_carlo.by != "square":
+        is_by_letters = asked.monte_carlo.by == "letters"
+        if is_by_letters and not isinstance(problem.state, str | None):
+            raise InputError(
+                "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
+            )
+        return linear_task(problem.steps, start, problem.state, use.device, keep_cliffords=is_by_letters)
     other = problem.state.other if isinstance(problem.state, OverlapWith) else None
     if other is None or other.lines() != problem.terms.lines():
         raise InputError(
@@ -90,7 +95,7 @@ def sample(
     elif not any(values):
         estimate = nothing_met(len(values), farthest(problem))
     else:
-        estimate = estimate_of(values, kind)
+        estimate = estimate_of(values, kind, farthest(problem))
     work: dict[str, Any] = {
         "terms": most, "largest_terms": max(each.largest for each in done), "resampled": resampled,
         "repetitions": len(estimate.values),

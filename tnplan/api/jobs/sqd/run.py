@@ -181,7 +181,8 @@ def run(
         Draw energies and changes by iteration, .svg.
     device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
         How the job uses the machine, as in `diagonalize`. `output` is an .npz that `SCIState.load` and
-        `tnplan sbd --alpha` read, with a .json beside it; OUTPUT.ckpt is written after each iteration.
+        `tnplan sbd --alpha` read, with a .json beside it; OUTPUT.ckpt is written after each iteration, and
+        stays where the loop has not converged: `resume` with more iterations goes on.
 
     Returns
     -------
@@ -354,7 +355,7 @@ class _RankLoop:
             from tnplan.reporting.run_plots import iterations_plot
 
             write_text(self._asked.plot, svg_of(iterations_plot(loop.iterations)))
-        if self._kept is not None:
+        if self._kept is not None and loop.converged:
             self._kept.unlink(missing_ok=True)
         return result
 

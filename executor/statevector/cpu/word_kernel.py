@@ -1,0 +1,73 @@
+"""The numba kernel that sums many Pauli words between two states, part by part. Imported lazily.
+
+Products are made on whole vectors in the precision of the states; sums over lanes and parts are float64, in
+a fixed order. Amplitudes are given as real numbers, real and imaginary parts in turn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.statevector.cpu.measure_kernel import sign
+from tnplan.executor.statevector.cpu.round_kernel import jit
+from tnplan.executor.statevector.cpu.vector_kernel import WORD_VECTORS, word_products
+
+
+@jit
+def add_words(
+    others: Any, amplitudes: Any, masks: Any, first: int, last: int, room: Any, totals: Any, signs: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """out[n, k] += the real and the imaginary part of the sum over the amplitudes i of piece n of
+    (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], for pieces first .. last-1; masks[k] are x and z.
+
+    A state is divided into as many equal pieces as `out` has room for, and these into parts, for which `room`
+    is, [2, 2 * part]. A part is a multiple of what `word_products` takes; `totals` has room for two vectors,
+    `signs` for WORD_VECTORS numbers. Words whose x is the same in the bits of a vector come together.
+    """
+    part, piece = room.shape[1] // 2, amplitudes.size // 2 // out.shape[0]
+    for number in range(first, last):
+        for start in range(number * piece, (number + 1) * piece, part):
+            _add_part(
+                others, amplitudes, masks, start, start + part, room[0], room[1], totals, signs, out[number]
+            )
+
+
+@jit
+def _add_part(
+    others: Any, amplitudes: Any, masks: Any, first: int, last: int, own: Any, turned: Any, totals: Any,
+    signs: Any, out: Any,
+) -> None:  # fmt: skip
+    """The same for one part, first .. last-1, and `out` of its piece."""
+    lanes = totals.size // 2
+    inner = lanes // 2
+    now = -1
+    for k in range(masks.shape[0]):
+        x, z = masks[k, 0], masks[k, 1]
+        low, low_z = x & (inner - 1), z & (inner - 1)
+        if low != now:
+            turn(amplitudes, first, last, low, own, turned)
+            now = low
+        for lane in range(2 * lanes):
+            totals[lane] = 0
+        for place in range(first, last, WORD_VECTORS * inner):
+            for step in range(WORD_VECTORS):
+                signs[step] = sign(z - low_z, place + step * inner)
+            word_products((totals, others, own, turned, signs, 2 * place, 2 * (place - first), 2 * (x - low)))
+        for place in range(inner):
+            own_sign = sign(low_z, place ^ low)
+            for half in range(2):
+                at = half * lanes + 2 * place
+                out[k, half] += own_sign * (np.float64(totals[at]) + np.float64(totals[at + 1]))
+
+
+@jit
+def turn(amplitudes: Any, first: int, last: int, low: int, own: Any, turned: Any) -> None:
+    """own[i] = amplitudes[first + (i ^ low)], and turned = -1j times that, so that its products with b are
+    the imaginary parts of conj(b) a."""
+    for i in range(last - first):
+        at = 2 * (first + (i ^ low))
+        own[2 * i], own[2 * i + 1] = amplitudes[at], amplitudes[at + 1]
+        turned[2 * i], turned[2 * i + 1] = amplitudes[at + 1], -amplitudes[at]
