@@ -15,7 +15,8 @@ from tests.support.root import ROOT
 PAGES = [path for path in sorted((ROOT / "docs" / "tutorials").glob("*.md")) if path.stem != "index"]
 CELL = re.compile(r"^```\{code-cell\} python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LIBRARIES = {
-    "molecule": ("pyscf",), "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",),
+    "molecule": ("pyscf",), "gallery": ("pyscf",),
+    "quimb-on-four-ranks": ("quimb",), "circuit-questions": ("qiskit",),
     "gradients": ("scipy",), "vqe-molecule": ("pyscf", "qiskit", "scipy"), "qaoa-light-cones": ("scipy",),
 }  # fmt: skip
 """What a tutorial needs beside tnplan."""

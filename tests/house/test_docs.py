@@ -101,14 +101,25 @@ def test_contractions() -> None:
     gradients = run_example("contract.md", 7, **names)
     np.testing.assert_allclose(gradients["db"], names["a"].T @ names["c"])
     np.testing.assert_allclose(gradients["dc"], (names["a"] @ names["b"]).T)
-    product = run_example("contract.md", 9, **names)["product"]
+    product = run_example("contract.md", 8, **names)["product"]
     np.testing.assert_allclose(product, names["a"] @ names["b"] @ names["c"])
 
 
-def test_torch_goes_back_through_a_contraction() -> None:
+def test_torch_contracts_and_fits() -> None:
     pytest.importorskip("torch", reason="needs torch")
-    weights = run_example("contract.md", 8, tnplan=tnplan)["weights"]
-    assert weights.grad.diagonal().numpy() == pytest.approx(2 * np.trace(weights.detach().numpy()))
+    names = run_example("torch-and-jax.md", 0)
+    np.testing.assert_allclose(names["product"].numpy(), (names["a"] @ names["b"]).numpy(), rtol=1e-5)
+    losses = run_example("torch-and-jax.md", 1)["losses"]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_jax_goes_back_through_a_contraction() -> None:
+    pytest.importorskip("jax", reason="needs jax")
+    names = run_example("torch-and-jax.md", 2)
+    a, b, c = (np.asarray(names[name], np.float64) for name in "abc")
+    assert float(names["value"]) == pytest.approx(np.trace(a @ b @ c) ** 2, rel=1e-4)
+    expected = 2 * np.trace(a @ b @ c) * (b @ c).T
+    np.testing.assert_allclose(names["by_a"], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_simulation() -> None:

@@ -1,4 +1,4 @@
-"""`plot`: a schedule, a projection or a propagation as a figure of matplotlib."""
+"""`plot`: a path, a schedule, a projection or a propagation as a figure of matplotlib."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tnplan.api.jobs.propagate import Expectation
 from tnplan.api.planning.show import UseChain
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -16,21 +17,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("speedup", "complexity", "memory", "split")
-"""What is drawn of a projection."""
+"""What is drawn of a projection, the first where nothing is said."""
+SCHEDULE_KINDS = ("chain", "redistribution")
+"""What is drawn of a schedule."""
 
 
-def plot(shown: Any, kind: str = "speedup") -> Figure:
-    """Draw a result. Notebooks show the figure; `savefig` writes it.
+def plot(shown: Any, kind: str | None = None) -> Figure:
+    """Draw a path, a plan or a result. Notebooks show the figure; `savefig` writes it.
 
     Parameters
     ----------
-    shown : Schedule, UseChain, Projection, sequence of Projection, or Expectation
-        A schedule: the sizes along its use-chain (arXiv 2606.01852, Fig. 5). A projection: by number of
-        devices, what `kind` says. Several projections: their speedups beside each other. What `propagate`
-        gives: its terms after each step.
-    kind : {"speedup", "complexity", "memory", "split"}
-        Of a projection: speedups (Fig. 6), operations of all slices (Fig. 1), memory of a rank, or the parts
-        of the time.
+    shown : ContractionPath, Schedule, UseChain, Projection, sequence of Projection, or Expectation
+        A path: its contraction tree. A schedule or a projection: what `kind` says. Several projections:
+        their speedups beside each other. What `propagate` gives: its terms after each step.
+    kind : str, optional
+        Of a schedule: "chain" for the sizes along its use-chain (arXiv 2606.01852, Fig. 5; the default), or
+        "redistribution" for the ranks that hold a tensor before and after its largest redistribution. Of a
+        projection, by number of devices: "speedup" (Fig. 6; the default), "complexity" for the operations of
+        all slices (Fig. 1), "memory" of a rank, or "split" for the parts of the time.
 
     Returns
     -------
@@ -40,7 +44,7 @@ def plot(shown: Any, kind: str = "speedup") -> Figure:
     Raises
     ------
     InputError
-        For what cannot be drawn.
+        For what cannot be drawn, and for a schedule that redistributes nothing.
 
     Examples
     --------
@@ -50,13 +54,22 @@ def plot(shown: Any, kind: str = "speedup") -> Figure:
     """
     from tnplan.reporting import plots
 
-    check_choice("kind", kind, KINDS)
     if isinstance(shown, UseChain):
         shown = shown.schedule
     if isinstance(shown, Schedule):
-        return plots.styled(plots.chain, shown)
+        if _kind(kind, SCHEDULE_KINDS) == "chain":
+            return plots.styled(plots.chain, shown)
+        from tnplan.reporting.diagrams import redistribution
+
+        return plots.styled(redistribution, shown)
     if isinstance(shown, Projection):
-        return plots.styled(getattr(plots, kind), shown)
+        return plots.styled(getattr(plots, _kind(kind, KINDS)), shown)
+    if kind is not None:
+        raise InputError("kind", f"is {kind!r}, and {type(shown).__name__} has one plot", "leave it out")
+    if isinstance(shown, ContractionPath):
+        from tnplan.reporting.diagrams import tree
+
+        return plots.styled(tree, shown, 4.6)
     if isinstance(shown, Expectation) and shown.propagation is not None:
         from tnplan.reporting.run_plots import record_plot
 
@@ -64,5 +77,13 @@ def plot(shown: Any, kind: str = "speedup") -> Figure:
     if isinstance(shown, Sequence) and shown and all(isinstance(one, Projection) for one in shown):
         return plots.styled(plots.comparison, list(shown), 4.6)
     raise InputError(
-        "plot", f"cannot draw {type(shown).__name__}", "give a schedule, a projection or an expectation"
-    )
+        "plot", f"cannot draw {type(shown).__name__}",
+        "give a path, a schedule, a projection or an expectation",
+    )  # fmt: skip
+
+
+def _kind(given: str | None, kinds: Sequence[str]) -> str:
+    if given is None:
+        return kinds[0]
+    check_choice("kind", given, kinds)
+    return given

@@ -84,8 +84,8 @@ def _compare(array: Path, bound: float, threshold: float | None, plot: Path | No
         check_suffix(plot, ".svg")
     rows = compare_codecs(array, bound, threshold=threshold)
     if plot is not None:
-        from tnplan.reporting.codec_plot import codec_plot
         from tnplan.reporting.plots import svg_of
+        from tnplan.reporting.run_plots import codec_plot
 
         write_text(plot, svg_of(codec_plot(rows)))
     if as_json:
