@@ -69,7 +69,7 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
 
 def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
     """Together, or one after the other where that takes fewer operations, or GPUs, which do no other."""
-    if len(bitstrings) == 1 or options.device == "gpu" or options.gpu is not None or options.devices > 1:
+    if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
     state = SparseState(circuit, bitstrings, options)
     rate = products_per_s(load_profile("cpu"), state.dtype)
@@ -77,7 +77,7 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     if together_s > CALLS_FROM_S:
         if options.device == "auto" and sees_gpu():
             rate = products_per_s(load_profile(gpu_profile(0)), state.dtype)
-        if len(bitstrings) * state.alone() / rate < together_s:
+        if len(bitstrings) == 1 or len(bitstrings) * state.alone() / rate < together_s:
             return amplitudes_by_calls(circuit, bitstrings, options)
     return state.amplitudes()
 

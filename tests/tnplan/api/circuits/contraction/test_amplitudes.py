@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
+from tnplan.api.circuits.contraction import amplitudes as module
 from tnplan.api.circuits.contraction.amplitudes import amplitudes, open_amplitudes
 from tnplan.api.circuits.contraction.sparse_state import SparseState
+from tnplan.api.circuits.contraction.string_calls import amplitudes_by_calls
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.progress import Progress
 from tnplan.planner.common.errors import InputError
@@ -36,6 +38,34 @@ def test_amplitudes_of_strings_equal_dense_ones(n_qubits: int, precision: str) -
         bits = strings(n_qubits, count, count)
         found = amplitudes(circuit, bits, options(precision))
         np.testing.assert_allclose(found, state[tuple(bits.T)], rtol=0, atol=PRECISIONS[precision])
+
+
+def test_strings_come_one_by_one_where_that_is_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0)
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    monkeypatch.setattr(module, "CALLS_FROM_S", 0.0)
+    seen: list[int] = []
+
+    def by_calls(circuit: GateSequence, bits: np.ndarray, options: ContractionOptions) -> np.ndarray:
+        seen.append(len(bits))
+        return amplitudes_by_calls(circuit, bits, options)
+
+    monkeypatch.setattr(module, "amplitudes_by_calls", by_calls)
+    for alone, taken in ((0, [20]), (10**9, [])):
+        monkeypatch.setattr(SparseState, "alone", lambda state, alone=alone: alone)
+        seen.clear()
+        found = amplitudes(circuit, bits, CPU)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+        assert seen == taken
+
+
+@pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])
+def test_calls_for_each_string_equal_dense_ones(devices: int, memory: float | None) -> None:
+    circuit, bits = lattice_circuit("triangular", 3, 4, 6, 2), strings(12, 30, 1)
+    bits[:, 3] = 1
+    found = amplitudes_by_calls(circuit, bits, options("fp64", devices=devices, memory=memory))
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("most", [2**12, 2**10, 2**9])
@@ -102,10 +132,9 @@ def test_bad_strings_and_qubits_are_refused() -> None:
         open_amplitudes(circuit, {0: 1, 1: 0, 2: 0}, [2])
     with pytest.raises(InputError, match="fix qubit 1 on 3"):
         open_amplitudes(circuit, {0: 1, 1: 3}, [2])
-    with pytest.raises(InputError, match="devices: are 2"):
-        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(devices=2))
-    with pytest.raises(InputError, match="device: is a GPU"):
-        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(device="gpu"))
+    for refused in (ContractionOptions(devices=2), ContractionOptions(device="gpu")):
+        with pytest.raises(InputError, match="devices?: "):
+            SparseState(circuit, strings(3, 2, 0), refused)
     with pytest.raises(InputError, match="search time: is -1"):
         ContractionOptions(search_s=-1.0)
     with pytest.raises(InputError, match="precision: 'tf32' is not for a CPU"):
