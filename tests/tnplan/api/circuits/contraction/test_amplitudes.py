@@ -133,7 +133,7 @@ def test_bad_strings_and_qubits_are_refused() -> None:
     with pytest.raises(InputError, match="fix qubit 1 on 3"):
         open_amplitudes(circuit, {0: 1, 1: 3}, [2])
     for refused in (ContractionOptions(devices=2), ContractionOptions(device="gpu")):
-        with pytest.raises(InputError, match="devices?: "):
+        with pytest.raises(InputError, match=r"devices?: "):
             SparseState(circuit, strings(3, 2, 0), refused)
     with pytest.raises(InputError, match="search time: is -1"):
         ContractionOptions(search_s=-1.0)
