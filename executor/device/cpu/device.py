@@ -16,7 +16,7 @@ from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.input_block import NumpyInputBlock
-from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
@@ -179,11 +179,15 @@ class NumpyDevice(HostDevice):
         size_bytes = workspace.itemsize * max(prod(extents) for extents in parts[0].copies)
         places = [workspace, *self._workspaces(len(parts) - 1, size_bytes, workspace.dtype)]
         calls = [bind_tiles(part, a, b, c, place) for part, place in zip(parts, places, strict=True)]
-        together = calls[0] if len(calls) == 1 else self._bind_parallel(calls)
+        together = self._bind_parallel(calls)
 
         def run() -> None:
             with blas_threads(1):
-                together()
+                if is_blas_single():
+                    together()
+                    return
+            for call in calls:  # ranks of one process, whose BLAS takes the threads of each
+                call()
 
         return run
 

@@ -36,6 +36,12 @@ def blas_threads(threads: int) -> AbstractContextManager[Any]:
     return limit
 
 
+def is_blas_single() -> bool:
+    """Whether BLAS takes one thread now: another thread that limits it may have let it take more."""
+    pools = thread_pools().lib_controllers
+    return all(pool.num_threads == 1 for pool in pools if pool.user_api == "blas")
+
+
 def over_rows(
     n_rows: int, threads: int, work: Callable[[int, int], None], longest: int | None = None, least: int = 1
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from threading import Thread, get_ident
 
 import numpy as np
 import pytest
 
 from tnplan.executor.device.cpu import device
+from tnplan.executor.device.cpu.contract import bind_tiles
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.output_tiling import cut_output
@@ -118,6 +121,32 @@ def test_threads_share_tiles_and_give_the_same_bits(threads, monkeypatch):
         several = contract(np.random.default_rng(seed), *given, threads)
         check("complex64", *several)
         assert np.array_equal(one[0], several[0])
+
+
+def test_tiles_come_in_turn_where_another_thread_lets_blas_take_more(monkeypatch):
+    monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
+    order = tuple(int(position) for position in np.random.default_rng(12).permutation(12))
+    found, users = [], []
+
+    def noted(*given):
+        call = bind_tiles(*given)
+        return lambda: users.append(get_ident()) or call()
+
+    def rank():
+        rng = np.random.default_rng(13)
+        found.append(contract(rng, (2,), (2,) * 6, (2,) * 5, 4, order, "complex64", 64, 2))
+        users.append(get_ident())
+
+    monkeypatch.setattr(device, "bind_tiles", noted)
+    with blas_threads(2):
+        if is_blas_single():
+            pytest.skip("BLAS has one thread here")
+        one = Thread(target=rank)
+        one.start()
+        one.join()
+    check("complex64", *found[0])
+    assert len(users) == 3
+    assert len(set(users)) == 1
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 10, 97, 500, 5000])
