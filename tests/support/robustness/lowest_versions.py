@@ -18,7 +18,7 @@ from tests.support.root import ROOT
 COMMANDS = (
     "plan path.json --devices 4 -o o.json",
     "show o.json --plot o.svg",
-    "search net.json --unlimited --time 0.1 -o p.json",
+    "search net.json --unlimited --time 0.1 -o searched.json",
     "report path.json --devices 1,2 --hardware cpu --html o.html",
     "execute four.json --device cpu -o result.npy",
     "pauli c.qsim --observable Z0 --device cpu",
