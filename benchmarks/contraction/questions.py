@@ -1,7 +1,7 @@
 """Expectation values and amplitudes of a circuit by contraction, beside quimb on a CPU, cuTensorNet on a GPU.
 
     python benchmarks/contraction/questions.py [--device gpu] [--threads 2] [--strings 1000] [--words 20]
-           [--theirs-strings 10] [--theirs-words 20] [--longest 120] [-o results.json]
+           [--theirs-strings 10] [--theirs-words 20] [--longest 120] [--memory 32GiB] [-o results.json]
 
 The circuit: Haar-random gates on a 7 x 8 lattice, 10 layers, seed 0. The questions: the expectation values of
 words on two neighbours each, and the amplitudes of random strings. Seconds go from the circuit in hand to the
@@ -31,7 +31,6 @@ from tnplan.planner.workloads.lattice import lattice_circuit
 
 GOAL = 2.0
 ROWS, COLUMNS, LAYERS, SEED = 7, 8, 10, 0
-MEMORY = "32GiB"
 TOLERANCE = 1e-4
 """Of the largest value, between two programs in complex64."""
 
@@ -56,10 +55,12 @@ def matrices(circuit: tnplan.GateSequence) -> Iterator[tuple[tuple[int, ...], An
         yield gate.qubits, gate.matrix.astype(np.complex64)
 
 
-def ours(circuit: tnplan.GateSequence, question: Question, device: str, threads: int) -> tuple[Any, float]:
+def ours(
+    circuit: tnplan.GateSequence, question: Question, device: str, threads: int, memory: str
+) -> tuple[Any, float]:
     """Values, and seconds."""
     begin = time.perf_counter()
-    options = {"method": "contraction", "device": device, "memory": MEMORY, "precision": "fp32"}
+    options = {"method": "contraction", "device": device, "memory": memory, "precision": "fp32"}
     if device == "cpu":
         options["threads"] = threads
     asked = getattr(tnplan.Circuit(circuit), question[0])
@@ -87,7 +88,7 @@ def letters(word: str) -> dict[int, str]:
 
 
 def cutensornet(
-    circuit: tnplan.GateSequence, question: Question, longest_s: float
+    circuit: tnplan.GateSequence, question: Question, longest_s: float, memory: str
 ) -> tuple[Any, list[float]]:
     """By cuTensorNet's network states: the first second holds what is made once."""
     import cupy
@@ -96,7 +97,7 @@ def cutensornet(
     begin = time.perf_counter()
     state = NetworkState(
         (2,) * circuit.n_qubits, dtype="complex64", config=TNConfig(num_hyper_samples=8),
-        options={"memory_limit": MEMORY.replace("G", " G")},
+        options={"memory_limit": memory.replace("G", " G")},
     )  # fmt: skip
     with state:
         for qubits, matrix in matrices(circuit):
@@ -117,7 +118,9 @@ def cutensornet(
     return values, seconds
 
 
-def quimb(circuit: tnplan.GateSequence, question: Question, longest_s: float) -> tuple[Any, list[float]]:
+def quimb(
+    circuit: tnplan.GateSequence, question: Question, longest_s: float, memory: str
+) -> tuple[Any, list[float]]:
     """By quimb's circuits and cotengra's paths."""
     import quimb
     import quimb.tensor
@@ -152,10 +155,10 @@ def row(circuit: tnplan.GateSequence, question: Question, given: argparse.Namesp
     """One question by both."""
     theirs_of = {"expectation": given.theirs_words, "amplitudes": given.theirs_strings}
     rival = cutensornet if given.device == "gpu" else quimb
-    values, ours_s = ours(circuit, question, given.device, given.threads)
+    values, ours_s = ours(circuit, question, given.device, given.threads, given.memory)
     print(f"{question[0]:12} {len(question[1])} in {ours_s:.1f} s", flush=True)
     part = (question[0], question[1][: theirs_of[question[0]]])
-    theirs, seconds = rival(circuit, part, given.longest)
+    theirs, seconds = rival(circuit, part, given.longest, given.memory)
     theirs_s = in_all(seconds, len(question[1]))
     apart = float(np.max(np.abs(values[: len(theirs)] - theirs)) / np.max(np.abs(values)))
     print(
@@ -183,20 +186,22 @@ def main() -> None:
     parser.add_argument("--theirs-words", type=int, default=20)
     parser.add_argument("--theirs-strings", type=int, default=10)
     parser.add_argument("--longest", type=float, default=120.0)
+    parser.add_argument("--memory", default="32GiB", help="of ours, and of cuTensorNet; quimb has no limit")
     parser.add_argument("--question", choices=("expectation", "amplitudes"))
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     circuit = lattice_circuit("rectangular", ROWS, COLUMNS, LAYERS, SEED)
     small = lattice_circuit("rectangular", 2, 3, 4, SEED)
     for question in (("expectation", ["X0 Z1"]), ("amplitudes", ["010101", "110011"])):
-        ours(small, question, given.device, given.threads)
+        ours(small, question, given.device, given.threads, given.memory)
     rows = [
         row(circuit, question, given) for question in questions(given.words, given.strings)
         if given.question in (None, question[0])
     ]  # fmt: skip
     document = {
         "date": date.today().isoformat(), "environment": {**host_facts(), "device": given.device},
-        "goal": GOAL, "circuit": f"lattice {ROWS} x {COLUMNS}, {LAYERS} layers, seed {SEED}", "rows": rows,
+        "goal": GOAL, "memory": given.memory,
+        "circuit": f"lattice {ROWS} x {COLUMNS}, {LAYERS} layers, seed {SEED}", "rows": rows,
     }  # fmt: skip
     output = given.output or RESULTS / f"questions_{given.device}.json"
     output.write_text(json.dumps(document, indent=1) + "\n")

@@ -12,6 +12,7 @@ from tnplan.api.contraction.planning import memory_bytes
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import ITEM_BYTES
@@ -47,7 +48,7 @@ class SparseState:
         profile = _profile(options)
         rate = products_per_s(profile, self.dtype)
         self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
-        limit_bytes = memory_bytes(options, "cpu")
+        limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
         elements = limit_bytes / ITEM_BYTES[self.dtype]
         self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         while True:

@@ -7,11 +7,13 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector
 from tnplan.api.circuits.contraction import amplitudes as module
+from tnplan.api.circuits.contraction import sparse_state
 from tnplan.api.circuits.contraction.amplitudes import amplitudes, open_amplitudes
 from tnplan.api.circuits.contraction.sparse_state import SparseState
 from tnplan.api.circuits.contraction.string_calls import amplitudes_by_calls
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.progress import Progress
+from tnplan.executor.contraction.sparse_state.replay import peak_elements
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.sparse_state.rows import distinct_strings
@@ -85,6 +87,15 @@ def test_slices_add_up_and_keep_what_they_share(most: int) -> None:
         np.testing.assert_allclose(sum(parts), wanted, rtol=0, atol=1e-10)
         backwards = state.amplitudes(range(n_slices - 1, -1, -1))
         np.testing.assert_allclose(backwards, wanted, rtol=0, atol=1e-10)
+
+
+def test_no_more_is_taken_than_the_host_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), distinct_strings(strings(12, 40, 0))[0]
+    free_bytes = 3 * 16 * 2**10
+    monkeypatch.setattr(sparse_state, "host_memory", lambda: (2 * free_bytes, free_bytes))
+    state = SparseState(circuit, bits, options("fp64", memory=1e12, search_s=0.5))
+    assert state.plan.n_slices > 1
+    assert 16 * peak_elements(state.plan) <= free_bytes
 
 
 def test_strings_that_stand_twice_and_none_at_all() -> None:
