@@ -170,9 +170,11 @@ class NumpyDevice(HostDevice):
         if workspace is None or not len(workspace):
             raise ValueError("a contraction whose result is stored in another order needs a workspace")
         tiling = cut_output(shape, len(workspace))
-        if self._pool is None or n_batch * m * n * k < PARALLEL_PRODUCTS:
-            return bind_tiles(tiling, a, b, c, workspace)
-        return self._bind_tiles(tiling.divided(self._threads), a, b, c, workspace)
+        if self._pool is not None and n_batch * m * n * k >= PARALLEL_PRODUCTS:
+            parts = tiling.divided(self._threads)
+            if len(parts) == self._threads:  # of fewer tiles, BLAS has threads left for each
+                return self._bind_tiles(parts, a, b, c, workspace)
+        return bind_tiles(tiling, a, b, c, workspace)
 
     def _bind_tiles(self, parts: list[OutputTiling], a: Array, b: Array, c: Array, workspace: Array) -> Call:
         """Tiles over threads, each with one thread of BLAS, which gains nothing from more for one tile."""

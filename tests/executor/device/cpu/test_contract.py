@@ -123,6 +123,17 @@ def test_threads_share_tiles_and_give_the_same_bits(threads, monkeypatch):
         assert np.array_equal(one[0], several[0])
 
 
+@pytest.mark.parametrize(("capacity", "shared"), [(64, 4), (2048, 1)])
+def test_threads_share_tiles_where_each_has_one(capacity, shared, monkeypatch):
+    monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
+    bound = []
+    monkeypatch.setattr(device, "bind_tiles", lambda *given: bound.append(given) or bind_tiles(*given))
+    order = tuple(int(position) for position in np.random.default_rng(12).permutation(12))
+    rng = np.random.default_rng(14)
+    check("complex64", *contract(rng, (2,), (2,) * 6, (2,) * 5, 4, order, "complex64", capacity, 4))
+    assert len(bound) == shared
+
+
 def test_tiles_come_in_turn_where_another_thread_lets_blas_take_more(monkeypatch):
     monkeypatch.setattr(device, "PARALLEL_PRODUCTS", 1)
     order = tuple(int(position) for position in np.random.default_rng(12).permutation(12))

@@ -72,7 +72,7 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
     if options.device == "gpu" or options.gpu is not None or options.devices > 1:
         return amplitudes_by_calls(circuit, bitstrings, options)
     state = SparseState(circuit, bitstrings, options)
-    rate = products_per_s(load_profile("cpu"), state.dtype)
+    rate = state.products_per_s
     together_s = state.plan.products / rate
     if together_s > CALLS_FROM_S:
         if options.device == "auto" and sees_gpu():

@@ -46,7 +46,7 @@ class SparseState:
         self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
         profile = _profile(options)
-        rate = products_per_s(profile, self.dtype)
+        self.products_per_s = rate = products_per_s(profile, self.dtype)
         self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
         limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
         elements = limit_bytes / ITEM_BYTES[self.dtype]
@@ -66,9 +66,9 @@ class SparseState:
     def alone(self) -> int:
         """Multiply-adds of one of the strings by itself."""
         options = self.options
-        rate = products_per_s(_profile(options), self.dtype)
         search = BatchSearch(options.search_s, self.most_elements, options.seed, self.element_weight)
-        return search_batch_in_proportion(self.plan.network, self.bitstrings[:1], rate, search).products
+        first = self.bitstrings[:1]
+        return search_batch_in_proportion(self.plan.network, first, self.products_per_s, search).products
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
