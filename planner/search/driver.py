@@ -161,7 +161,7 @@ def _climb(
     checkpoint: SearchCheckpoint | None,
     tell: Tell,
 ) -> None:
-    """Rounds until time is up; the pools is kept after each one that comes back."""
+    """Rounds until time is up; the pools are kept after each one that comes back."""
     time_s, most = task.effort.time_s, task.effort.max_rounds
     ends = began + time_s
     full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
