@@ -140,7 +140,19 @@ def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     sizes = STATES_BYTES + 2 * (counts + counts % 2)
     damaged_unless(bool((counts <= data.size).all()) and at + int(sizes.sum()) == data.size, place)
     segments, step = data[at:].view("<u2"), TILE << tiles_log2
-    damaged_unless(bool(kernel.decode_segments(segments, counts, slot_table(frequencies), step, q)), place)
+    magnitudes = np.zeros(TILE + kernel.LANES, np.int32)
+    work = np.zeros(kernel.WORK_ROWS * kernel.LANES, np.uint32)
+    good = kernel.decode_segments(
+        segments,
+        counts,
+        slot_table(frequencies),
+        step,
+        q.view(np.uint32),
+        magnitudes,
+        work,
+        work.view(np.float32),
+    )
+    damaged_unless(bool(good), place)
 
 
 def encode_bytes(data: NDArray[np.uint8], most_bytes: int) -> bytes | None:

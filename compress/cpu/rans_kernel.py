@@ -19,11 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.compress.cpu.numba_cache import cached_njit
+from tnplan.compress.cpu.numba_cache import cached_njit, unowned_views
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
+unowned = unowned_views()
+int32: Any = np.int32
 int64: Any = np.int64
+uint32: Any = np.uint32
+uint64: Any = np.uint64
 
 TILE = 4096
 LANES = 32
@@ -51,7 +55,20 @@ NEIGHBOURS = np.array(
     np.uint64,
 )
 """Where the magnitudes of a round's neighbours begin; those that come later are a row of zeros."""
+USED_BY = np.array(
+    [[sum(1 << (r ^ 1 << b) % 64 for b in range(ROUND_AXES) if r >> b & 1 and (r ^ 1 << b) // 64 == half)
+      for half in (0, 1)] for r in range(ROUNDS)],
+    np.uint64,
+)  # fmt: skip
+"""Bits of a round's neighbours among the first 64 rounds, and among the others."""
 SCALE = np.array([0] + [8 * 65536 // n for n in range(1, ROUND_AXES + 1)], np.int64)
+
+SLOT_LOG2 = np.uint32(TOTAL_LOG2)
+SLOTS = np.uint32(TOTAL - 1)
+STATE, CONTEXT, NUMBER, BITS, SIZE = (np.uint64(row * LANES) for row in range(5))
+"""Where the 32 lanes' values start in the memory for work: all in one array, so that the compiler sees that
+they do not overlap. A context is its table's first slot; a number is an entry of `slots`, then a zigzag."""
+WORK_ROWS = 5
 
 TOKEN_ROOM = 1 << 7
 FREQUENCY_AT = 7
@@ -81,111 +98,166 @@ def parts_of(bits: Any) -> Any:
     return (bits + RAW_LOG2 - 1) // RAW_LOG2
 
 
-@jit
-def fill_round(magnitudes: Any, used: Any, r: Any, floats: Any, buckets: Any) -> Any:
-    """The context buckets of round r from the magnitudes (129 * 32) of earlier rounds, of which `used` says
-    whether any is not 0, and a row of zeros; whether any bucket is not 0."""
-    if r == 0:
-        buckets[:] = FIRST
-        return True
-    any_used = False
-    for b in range(ROUND_AXES):
-        any_used |= ((r >> b) & 1) != 0 and used[r ^ (1 << b)]
-    if not any_used:
-        buckets[:] = 0
-        return False
+@inline
+def fill_contexts(magnitudes: Any, r: Any, work: Any, floats: Any, lanes: Any) -> None:
+    """The context tables of round r, as their first slots, from the magnitudes (129 * 32) of earlier rounds
+    and a row of zeros; `floats` is `work` as float32."""
     o0, o1, o2, o3 = NEIGHBOURS[r, 0], NEIGHBOURS[r, 1], NEIGHBOURS[r, 2], NEIGHBOURS[r, 3]
     o4, o5, o6 = NEIGHBOURS[r, 4], NEIGHBOURS[r, 5], NEIGHBOURS[r, 6]
-    scale = np.int32(SCALE[POPCOUNT[r]])
-    for lane in range(LANES):
-        at = np.uint64(lane)
+    scale = int32(SCALE[POPCOUNT[r]])
+    for at in range(lanes):
         near = magnitudes[o0 + at] + magnitudes[o1 + at] + magnitudes[o2 + at] + magnitudes[o3 + at]
         total = near + magnitudes[o4 + at] + magnitudes[o5 + at] + magnitudes[o6 + at]
-        floats[lane] = np.float32((np.int32(total) * scale) >> np.int32(16))
+        floats[CONTEXT + at] = np.float32(int32(int32(int32(total) * scale) >> int32(16)))
     # A float32 from 1/2 on has its bit length in its exponent, less 126.
-    exponents = floats.view(np.int32)
-    for lane in range(LANES):
-        buckets[lane] = max((exponents[lane] >> np.int32(23)) - np.int32(126), np.int32(0))
-    return True
+    for at in range(lanes):
+        length = max(int32(work[CONTEXT + at] >> uint32(23)) - int32(126), int32(0))
+        work[CONTEXT + at] = uint32(length) << SLOT_LOG2
 
 
-@jit
-def take_words(states: Any, words: Any, at: Any) -> Any:
+@inline
+def add_classes(work: Any, lanes: Any) -> None:
+    """The context tables of imaginary parts from those of a round and the real parts' sizes."""
+    for lane in range(lanes):
+        size = work[SIZE + lane]
+        kind = uint32(min(size, uint32(2)) + uint32(size >= uint32(4)))
+        context = uint32(work[CONTEXT + lane] * uint32(CLASSES))
+        work[CONTEXT + lane] = uint32(uint32(context + uint32(BUCKETS << TOTAL_LOG2)) + (kind << SLOT_LOG2))
+
+
+@inline
+def take_words(work: Any, words: Any, at: Any, lanes: Any) -> Any:
     """States below LOW take a word each, the first lane first; the place of the next word. Beyond the
     last word they take that one."""
-    least = states[0]
-    for lane in range(LANES):
-        least = min(least, states[lane])
-    if least >= LOW:
+    least = work[STATE]
+    for lane in range(lanes):
+        least = min(least, work[STATE + lane])
+    if least >= uint32(LOW):
         return at
-    last = words.size - 1
-    for lane in range(LANES):
-        low = states[lane] < LOW
-        word = int64(words[np.uint64(min(at, last))])
-        states[lane] = (states[lane] << 16) | word if low else states[lane]
-        at += int64(low)
-    return at
+    place, last = uint64(at), uint64(words.size - 1)
+    if at + LANES <= words.size:
+        for lane in range(lanes):
+            state = work[STATE + lane]
+            low = state < uint32(LOW)
+            taken = uint32(uint32(state << uint32(16)) | uint32(words[place]))
+            work[STATE + lane] = taken if low else state
+            place += uint64(low)
+        return int64(place)
+    for lane in range(lanes):
+        state = work[STATE + lane]
+        low = state < uint32(LOW)
+        taken = uint32(uint32(state << uint32(16)) | uint32(words[min(place, last)]))
+        work[STATE + lane] = taken if low else state
+        place += uint64(low)
+    return int64(place)
 
 
-@jit
-def take_zeros(states: Any, zeros: Any, words: Any, at: Any) -> Any:
-    """Take a 0 in context 0 from every state, where all have one: the place of the next word, or -1.
-    `zeros`: the frequency of that token."""
-    largest = int64(0)
-    for lane in range(LANES):
-        largest = max(largest, states[lane] & (TOTAL - 1))
+@inline
+def take_zeros(work: Any, zeros: Any, words: Any, at: Any, lanes: Any) -> Any:
+    """Take a token 0 of one table from every state, where all have one: the place of the next word, or -1.
+    `zeros`: the frequency of that token, the table's first."""
+    largest = uint32(0)
+    for lane in range(lanes):
+        largest = max(largest, uint32(work[STATE + lane] & SLOTS))
     if largest >= zeros:
         return -1
-    for lane in range(LANES):
-        states[lane] = zeros * (states[lane] >> TOTAL_LOG2) + (states[lane] & (TOTAL - 1))
-    return take_words(states, words, at)
+    for lane in range(lanes):
+        state = work[STATE + lane]
+        work[STATE + lane] = uint32(uint32(zeros * uint32(state >> SLOT_LOG2)) + uint32(state & SLOTS))
+    return take_words(work, words, at, lanes)
 
 
-@jit
-def take_raw(states: Any, longest: Any, bits: Any, widths: Any, words: Any, at: Any, numbers: Any) -> Any:
-    """Raw bits below what `numbers` have of their zigzags, in parts; `bits` (32) are how many, and are used
-    up. `widths` (32) is for work."""
-    for _ in range((longest + RAW_LOG2 - 1) // RAW_LOG2):
-        if longest <= RAW_LOG2:
-            widths[:] = bits
-        else:
-            for lane in range(LANES):
-                widths[lane] = (bits[lane] - 1) % RAW_LOG2 + 1 if bits[lane] else 0
-        for lane in range(LANES):
-            rest = TOTAL_LOG2 - widths[lane]
-            slot = states[lane] & (TOTAL - 1)
-            states[lane] = ((states[lane] >> TOTAL_LOG2) << rest) + (slot & ((int64(1) << rest) - 1))
-            bits[lane] -= widths[lane]
-            numbers[lane] |= (slot >> rest) << bits[lane]
-        at = take_words(states, words, at)
+@inline
+def take_raw(work: Any, longest: Any, words: Any, at: Any, lanes: Any) -> Any:
+    """Raw bits below what numbers have of their zigzags, in parts."""
+    for _ in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2):
+        for lane in range(lanes):
+            bits, state = work[BITS + lane], work[STATE + lane]
+            first = uint32(uint32(uint32(bits - uint32(1)) % uint32(RAW_LOG2)) + uint32(1))
+            width = bits if longest <= RAW_LOG2 else (first if bits else uint32(0))
+            rest = uint32(SLOT_LOG2 - width)
+            slot = uint32(state & SLOTS)
+            kept = uint32(slot & uint32(uint32(uint32(1) << rest) - uint32(1)))
+            work[STATE + lane] = uint32(uint32(uint32(state >> SLOT_LOG2) << rest) + kept)
+            left = uint32(bits - width)
+            work[BITS + lane] = left
+            work[NUMBER + lane] |= uint32(uint32(slot >> rest) << left)
+        at = take_words(work, words, at, lanes)
     return at
 
 
-@jit
-def take_round(
-    states: Any, tables: Any, slots: Any, words: Any, at: Any, numbers: Any, bits: Any, widths: Any
-) -> Any:
-    """A number a lane from the states: the tokens of all lanes, then the first part of raw bits of all lanes
-    that have one, then the second. Returns the place of the next word, past the end of `words` where they are
-    used up. `slots` is what `slot_table` gives; `bits` and `widths` (32) are for work."""
-    longest = int64(0)
-    for lane in range(LANES):
-        numbers[lane] = slots[np.uint64(tables[lane] * TOTAL + (states[lane] & (TOTAL - 1)))]
-    for lane in range(LANES):
-        found = numbers[lane]
-        token, frequency = found & (TOKEN_ROOM - 1), (found >> FREQUENCY_AT) & (2 * TOTAL - 1)
-        states[lane] = frequency * (states[lane] >> TOTAL_LOG2) + (found >> OFFSET_AT)
-        raw = max(3 + ((token - DIRECT) >> 1), int64(0)) if token >= DIRECT else int64(0)
-        numbers[lane] = (2 + (token & 1)) << raw if token >= DIRECT else token
-        bits[lane] = raw
+@inline
+def take_round(work: Any, slots: Any, words: Any, at: Any, lanes: Any) -> Any:
+    """A zigzag number a lane from the states: the tokens of all lanes, then the first part of raw bits of all
+    lanes that have one, then the second. Returns the place of the next word, past the end of `words` where
+    they are used up. `slots` is what `slot_table` gives."""
+    for lane in range(lanes):
+        work[NUMBER + lane] = uint32(work[CONTEXT + lane] + uint32(work[STATE + lane] & SLOTS))
+    for lane in range(lanes):
+        work[NUMBER + lane] = slots[uint64(work[NUMBER + lane])]
+    longest, direct = uint32(0), uint32(DIRECT)
+    for lane in range(lanes):
+        found = work[NUMBER + lane]
+        token = uint32(found & uint32(TOKEN_ROOM - 1))
+        frequency = uint32(uint32(found >> uint32(FREQUENCY_AT)) & uint32(2 * TOTAL - 1))
+        above = uint32(frequency * uint32(work[STATE + lane] >> SLOT_LOG2))
+        work[STATE + lane] = uint32(above + uint32(found >> uint32(OFFSET_AT)))
+        raw = (
+            uint32(uint32(uint32(token - direct) >> uint32(1)) + uint32(3)) if token >= direct else uint32(0)
+        )
+        high = uint32(uint32(2) + uint32(token & uint32(1)))
+        work[NUMBER + lane] = uint32(high << raw) if token >= direct else token
+        work[BITS + lane] = raw
         longest = max(longest, raw)
-    at = take_words(states, words, at)
-    if longest:
-        at = take_raw(states, longest, bits, widths, words, at, numbers)
-    for lane in range(LANES):
-        z = numbers[lane]
-        numbers[lane] = ((z >> 1) ^ ((z & 1) - 1)) + 1
+    at = take_words(work, words, at, lanes)
+    return take_raw(work, longest, words, at, lanes) if longest else at
+
+
+@inline
+def put_round(work: Any, row: Any, place: Any, lanes: Any) -> None:
+    """Bring a round's numbers to their place, and add what counts of their sizes."""
+    for lane in range(lanes):
+        zigzag = work[NUMBER + lane]
+        odd = uint32(zigzag & uint32(1))
+        size, sign = uint32(uint32(zigzag >> uint32(1)) + odd), uint32(odd - uint32(1))
+        work[SIZE + lane] += min(size, uint32(LARGEST_MAGNITUDE))
+        row[place + lane] = uint32(uint32(size ^ sign) - sign)
+
+
+@inline
+def take_part(
+    work: Any, zeros: Any, slots: Any, words: Any, at: Any, row: Any, place: Any, lanes: Any
+) -> Any:
+    """A round of one component, the shorter way where `zeros` is not 0 and all its tokens are 0: returns the
+    place of the next word."""
+    after = take_zeros(work, zeros, words, at, lanes) if zeros else -1
+    if after >= 0:
+        for lane in range(lanes):
+            row[place + lane] = uint32(0)
+        return after
+    at = take_round(work, slots, words, at, lanes)
+    put_round(work, row, place, lanes)
     return at
+
+
+@inline
+def any_size(work: Any, lanes: Any) -> Any:
+    """Whether any number of a round so far is not 0."""
+    found = uint32(0)
+    for lane in range(lanes):
+        found |= work[SIZE + lane]
+    return found != uint32(0)
+
+
+@inline
+def remember(work: Any, magnitudes: Any, first: Any, lanes: Any) -> Any:
+    """Keep a round's magnitudes; whether any is not 0."""
+    largest = uint32(0)
+    for lane in range(lanes):
+        size = min(work[SIZE + lane], uint32(LARGEST_MAGNITUDE))
+        largest |= size
+        magnitudes[first + lane] = int32(size)
+    return largest != uint32(0)
 
 
 @jit
@@ -196,59 +268,52 @@ def zeros_of(slots: Any, table: Any) -> Any:
 
 
 @jit
-def remember(sizes: Any, magnitudes: Any) -> Any:
-    """Keep a round's magnitudes; whether any is not 0."""
-    largest = int64(0)
-    for lane in range(LANES):
-        magnitudes[lane] = min(sizes[lane], LARGEST_MAGNITUDE)
-        largest |= sizes[lane]
-    return largest != 0
+def decode_segments(
+    data: Any, counts: Any, slots: Any, step: Any, q: Any, magnitudes: Any, work: Any, floats: Any
+) -> Any:
+    """Fill q (components, tiles * 4096; uint32) from segments of `step` places: 32-bit states and 16-bit
+    words, filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words
+    or states do not come out even.
 
-
-@jit
-def put(numbers: Any, into: Any, sizes: Any) -> None:
-    """Bring a round's numbers to their place, and add their sizes."""
-    for lane in range(LANES):
-        into[lane] = numbers[lane]
-        sizes[lane] += abs(numbers[lane])
-
-
-@jit
-def decode_segments(data: Any, counts: Any, slots: Any, step: Any, q: Any) -> Any:
-    """Fill q (components, tiles * 4096) from segments of `step` places: 32-bit states and 16-bit words,
-    filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words or
-    states do not come out even."""
-    magnitudes, used = np.zeros(TILE + LANES, np.int32), np.zeros(ROUNDS, np.bool_)
-    floats = np.zeros(LANES, np.float32)
-    buckets, tables = np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)
-    states, bits = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    widths = np.zeros(LANES, np.int64)
-    numbers, sizes = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    zeros, at = zeros_of(slots, 0), 0
+    For work: magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and floats,
+    the same memory as float32.
+    """
+    words, slots, magnitudes = unowned(data), unowned(slots), unowned(magnitudes)
+    work, floats = unowned(work), unowned(floats)
+    real, imaginary = unowned(q[0]), unowned(q[q.shape[0] - 1])
+    lanes = uint64(work.size) // uint64(WORK_ROWS)
+    zeros, at, used, later = uint32(zeros_of(slots, 0)), 0, uint64(0), uint64(0)
+    zeros_behind = uint32(zeros_of(slots, BUCKETS)) if q.shape[0] == 2 else uint32(0)
     for segment in range(counts.size):
         for lane in range(LANES):
-            states[lane] = int64(data[at + 2 * lane]) | int64(data[at + 2 * lane + 1]) << 16
+            high = uint32(uint32(words[at + 2 * lane + 1]) << uint32(16))
+            work[STATE + uint64(lane)] = uint32(words[at + 2 * lane]) | high
         at += 2 * LANES
         end = at + counts[segment]
         for place in range(segment * step, min(q.shape[1], segment * step + step), LANES):
-            r = place // LANES % ROUNDS
             if at > end:
                 return False
-            alone = not fill_round(magnitudes, used, r, floats, buckets)
-            after = take_zeros(states, zeros, data, at) if alone else -1
-            numbers[:] = 0
-            sizes[:] = 0
-            at = after if after >= 0 else take_round(states, buckets, slots, data, at, numbers, bits, widths)
-            put(numbers, q[0, place : place + LANES], sizes)
+            r, first = place // LANES % ROUNDS, uint64(place)
+            if r == 0:
+                used, later = uint64(0), uint64(0)
+            quiet = r > 0 and (used & USED_BY[r, 0]) | (later & USED_BY[r, 1]) == uint64(0)
+            for lane in range(lanes):
+                work[SIZE + lane] = uint32(0)
+                work[CONTEXT + lane] = uint32(0) if r else uint32(FIRST << TOTAL_LOG2)
+            if r and not quiet:
+                fill_contexts(magnitudes, r, work, floats, lanes)
+            at = take_part(work, zeros if quiet else uint32(0), slots, words, at, real, first, lanes)
             if q.shape[0] == 2:
-                for lane in range(LANES):
-                    kind = min(sizes[lane], 2) + int64(sizes[lane] >= 4)
-                    tables[lane] = BUCKETS + CLASSES * buckets[lane] + kind
-                at = take_round(states, tables, slots, data, at, numbers, bits, widths)
-                put(numbers, q[1, place : place + LANES], sizes)
-            used[r] = remember(sizes, magnitudes[r * LANES : r * LANES + LANES])
-        for lane in range(LANES):
-            if states[lane] != LOW:
+                quiet = quiet and not any_size(work, lanes)
+                add_classes(work, lanes)
+                at = take_part(
+                    work, zeros_behind if quiet else uint32(0), slots, words, at, imaginary, first, lanes
+                )
+            if remember(work, magnitudes, uint64(r * LANES), lanes):
+                used |= uint64(r < 64) << uint64(r % 64)
+                later |= uint64(r >= 64) << uint64(r % 64)
+        for lane in range(lanes):
+            if work[STATE + lane] != uint32(LOW):
                 return False
         if at != end:
             return False
