@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
-from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor
+from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor, sampled_boxes
 from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import extent
-from tnplan.compress.format.box import Box, box_of_shape, frame_elements, may_be_smooth
+from tnplan.compress.format.box import box_of_shape, frame_elements, may_be_smooth
 from tnplan.compress.format.choice import Limits, chosen_header, trial_pieces
 from tnplan.compress.format.errors import CodecError, StreamError
 from tnplan.compress.format.options import CodingOptions
@@ -166,16 +166,19 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
         pieces = [values[n * start : n * (start + count)] for start, count in trial_pieces(header.stored)]
         return len(encode_frame(np.concatenate(pieces), header, limits))
 
-    def take_box(starts: Box, counts: Box, stride: int) -> NDArray[np.floating]:
-        ends = (start + stride * (count - 1) + 1 for start, count in zip(starts, counts, strict=True))
-        part = tuple(slice(start, end, stride) for start, end in zip(starts, ends, strict=True))
-        return values.reshape(*box_of_shape(array.shape), n)[part]
+    def take(level: int) -> NDArray[np.floating]:
+        boxes, points = sampled_boxes(array.shape)[level], values.reshape(*box_of_shape(array.shape), n)
+        taken = np.empty((len(boxes.starts), *boxes.counts, n), values.dtype)
+        for one, starts in zip(taken, boxes.starts, strict=True):
+            ends = (first + boxes.stride * (m - 1) + 1 for first, m in zip(starts, boxes.counts, strict=True))
+            one[:] = points[tuple(map(slice, starts, ends, (boxes.stride,) * 3))]
+        return taken.reshape(len(boxes.starts), boxes.size, n)
 
     found = reaches, reflection_of(values, n)
     header, limits = chosen_header(
         dtype, array.shape, options, found, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
-        lambda header: chosen_predictor(header, take_box),
+        lambda header: chosen_predictor(header, take),
     )  # fmt: skip
     return header, _pieces(header, values, limits)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.compress.cpu.numba_cache import cached_njit
+from tnplan.compress.cpu.numba_cache import cached_njit, unowned_views
 from tnplan.compress.cpu.rans_kernel import (
     BUCKETS,
     CLASSES,
@@ -25,6 +25,7 @@ from tnplan.compress.cpu.rans_kernel import (
     RAW_LOG2,
     ROUND_AXES,
     SCALE,
+    SLOT_LOG2,
     TILE,
     TOKENS,
     TOTAL,
@@ -33,7 +34,9 @@ from tnplan.compress.cpu.rans_kernel import (
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
+unowned = unowned_views()
 int32: Any = np.int32
+uint32: Any = np.uint32
 int64: Any = np.int64
 uint64: Any = np.uint64
 uint16: Any = np.uint16
@@ -45,6 +48,9 @@ EXPONENT_32 = 126
 """Of a float32 from 1/2 on, below its exponent's bits: what is above it is a bit length."""
 EXPONENT_64 = 1022
 PACKED_LOG2 = 16
+STATE, LIMIT, SYMBOL, WIDTH, VALUE = (np.uint64(row * LANES) for row in range(5))
+"""Where the 32 lanes' values start in the memory for work (`cpu.rans_kernel`)."""
+WORK_ROWS = 5
 
 
 @jit
@@ -142,98 +148,112 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     return total
 
 
-@jit
-def spill(states: Any, limits: Any, words: Any, top: Any) -> Any:
+@inline
+def spill(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     """States from their limits on put a word each, the last lane first; words[top - 1] is free. Returns the
     new top."""
     at = uint64(top)
-    for lane in range(LANES - 1, -1, -1):
-        full = states[lane] >= limits[lane]
-        words[at - uint64(1)] = uint16(states[lane])
+    for back in range(lanes):
+        lane = uint64(LANES - 1) - back
+        state = work[STATE + lane]
+        full = state >= work[LIMIT + lane]
+        words[at - uint64(1)] = uint16(state)
         at -= uint64(full)
-        states[lane] >>= int64(full) << 4
+        work[STATE + lane] = uint32(state >> uint32(16)) if full else state
     return int64(at)
 
 
-@jit
-def push_raw(q: Any, raw_bits: Any, longest: Any, states: Any, limits: Any, words: Any, top: Any) -> Any:
-    """Put the raw bits of a round's numbers on the states, in parts of which the first may be shorter."""
-    for part in range((longest + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
-        for lane in range(LANES):
-            bits = int64(raw_bits[lane])
-            below = max((bits + RAW_LOG2 - 1) // RAW_LOG2 - 1 - part, 0) * RAW_LOG2
-            width = min(bits - below, RAW_LOG2) if bits > RAW_LOG2 * part else 0
-            limits[lane] = int64(1) << (32 - width)
-        top = spill(states, limits, words, top)
-        for lane in range(LANES):
-            bits, number = int64(raw_bits[lane]), int64(q[lane])
-            zigzag = (2 * number - 1) ^ ((number - 1) >> 63)
-            below = max((bits + RAW_LOG2 - 1) // RAW_LOG2 - 1 - part, 0) * RAW_LOG2
-            width = min(bits - below, RAW_LOG2) if bits > RAW_LOG2 * part else 0
-            rest = TOTAL_LOG2 - width
-            value = (zigzag >> below) & ((int64(1) << width) - 1)
-            kept = states[lane] & ((int64(1) << rest) - 1)
-            states[lane] = ((states[lane] >> rest) << TOTAL_LOG2) + (value << rest) + kept
+@inline
+def push_raw(
+    numbers: Any, raw_bits: Any, place: Any, part: Any, work: Any, words: Any, top: Any, lanes: Any
+) -> Any:
+    """Put a part of the raw bits of a round's numbers on the states; the first part may be shorter."""
+    most = int32(RAW_LOG2)
+    for lane in range(lanes):
+        bits = int32(raw_bits[place + lane])
+        below = int32(
+            max(int32(int32(bits + most - int32(1)) // most - int32(1)) - int32(part), int32(0)) * most
+        )
+        width = uint32(min(int32(bits - below), most)) if bits > most * int32(part) else uint32(0)
+        number = numbers[place + lane]
+        zigzag = uint32(int32(int32(2) * number - int32(1)) ^ int32(int32(number - int32(1)) >> int32(31)))
+        work[WIDTH + lane] = width
+        work[VALUE + lane] = uint32(zigzag >> uint32(below)) & uint32(uint32(uint32(1) << width) - uint32(1))
+        # A state has 32 bits, so that none is full where no bits follow.
+        work[LIMIT + lane] = uint32(uint32(1) << uint32(uint32(32) - width)) if width else uint32(0xFFFFFFFF)
+    top = spill(work, words, top, lanes)
+    for lane in range(lanes):
+        state = work[STATE + lane]
+        rest = uint32(SLOT_LOG2 - work[WIDTH + lane])
+        kept = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
+        above = uint32(uint32(state >> rest) << SLOT_LOG2)
+        work[STATE + lane] = uint32(uint32(above + uint32(work[VALUE + lane] << rest)) + kept)
     return top
 
 
-@jit
-def push_short(q: Any, raw_bits: Any, states: Any, limits: Any, words: Any, top: Any) -> Any:
-    """As `push_raw`, where no number has more than one part."""
-    for lane in range(LANES):
-        limits[lane] = int64(1) << (int64(32) - int64(raw_bits[lane]))
-    top = spill(states, limits, words, top)
-    for lane in range(LANES):
-        width, number = int64(raw_bits[lane]), int64(q[lane])
-        zigzag = (2 * number - 1) ^ ((number - 1) >> 63)
-        rest = int64(TOTAL_LOG2) - width
-        value = zigzag & ((int64(1) << width) - int64(1))
-        kept = states[lane] & ((int64(1) << rest) - int64(1))
-        states[lane] = ((states[lane] >> rest) << int64(TOTAL_LOG2)) + (value << rest) + kept
+@inline
+def push_symbols(work: Any, inverses: Any, words: Any, top: Any, lanes: Any) -> Any:
+    """Put a symbol a lane on the states: work[SYMBOL] has frequencies above PACKED_LOG2 bits of first slots,
+    `inverses` (32) those of frequencies."""
+    any_full = uint32(0)
+    for lane in range(lanes):
+        frequency = uint32(work[SYMBOL + lane] >> uint32(PACKED_LOG2))
+        # The greatest limit is 2^32, which no state reaches.
+        limit = (
+            uint32(frequency << uint32(32 - TOTAL_LOG2)) if frequency < uint32(TOTAL) else uint32(0xFFFFFFFF)
+        )
+        work[LIMIT + lane] = limit
+        any_full |= uint32(work[STATE + lane] >= limit)
+    if any_full:
+        top = spill(work, words, top, lanes)
+    for lane in range(lanes):
+        state, symbol = work[STATE + lane], work[SYMBOL + lane]
+        # Exact: half a unit is more than the rounding of a product below 2^33.
+        quotient = uint32((np.float64(state) + 0.5) * inverses[lane])
+        above = uint32(quotient * uint32(uint32(TOTAL) - uint32(symbol >> uint32(PACKED_LOG2))))
+        start = uint32(symbol & uint32((1 << PACKED_LOG2) - 1))
+        work[STATE + lane] = uint32(uint32(state + above) + start)
     return top
 
 
 @jit
 def encode_segment(
     q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, inverses: Any, states: Any,
-    words: Any,
+    divisors: Any, words: Any,
 ) -> Any:  # fmt: skip
     """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words`
-    they start, -1 where they do not fit.
-
-    symbols and raw_bits are those of `count`; packed (symbols): the frequency of each, and in the lower 16
-    bits its first slot; inverses: of the frequencies. states (32) is set to what the decoder starts with.
-    """
-    limits, found = np.zeros(LANES, np.int64), np.zeros(LANES, np.int64)
-    inverse = np.zeros(LANES, np.float64)
-    top = int64(words.size)
-    states[:] = LOW
+    they start, -1 where they do not fit. The first 32 of `states` are set to what the decoder starts with."""
+    work, into, lane_inverses = unowned(states), unowned(words), unowned(divisors)
+    frequencies, all_inverses = unowned(packed), unowned(inverses)
+    lanes, top = uint64(work.size) // uint64(WORK_ROWS), int64(words.size)
+    for lane in range(lanes):
+        work[STATE + lane] = uint32(LOW)
     for place in range(stop - LANES, begin - LANES, -LANES):
         if top < MOST_ROUND_WORDS:
             return -1
+        first = uint64(place)
         for c in range(q.shape[0] - 1, -1, -1):
-            own, raw = symbols[c, place : place + LANES], raw_bits[c, place : place + LANES]
-            longest = np.uint8(0)
-            for lane in range(LANES):
-                found[lane] = packed[own[lane]]
-                inverse[lane] = inverses[own[lane]]
-                longest = max(longest, raw[lane])
-            if longest > RAW_LOG2:
-                top = push_raw(q[c, place : place + LANES], raw, int64(longest), states, limits, words, top)
-            elif longest:
-                top = push_short(q[c, place : place + LANES], raw, states, limits, words, top)
-            full = False
-            for lane in range(LANES):
-                limits[lane] = (found[lane] >> PACKED_LOG2) << (32 - TOTAL_LOG2)
-                full |= states[lane] >= limits[lane]
-            if full:
-                top = spill(states, limits, words, top)
-            for lane in range(LANES):
-                # Exact: half a unit is more than the rounding of a product below 2^33.
-                quotient = int64((np.float64(states[lane]) + 0.5) * inverse[lane])
-                frequency = found[lane] >> PACKED_LOG2
-                start = found[lane] & int64((1 << PACKED_LOG2) - 1)
-                states[lane] += quotient * (TOTAL - frequency) + start
+            own, raw, numbers = unowned(symbols[c]), unowned(raw_bits[c]), unowned(q[c])
+            # The symbol of zeros among zeros.
+            zero = uint16(0) if c == 0 else uint16(BUCKETS * TOKENS)
+            other = uint16(0)
+            for lane in range(lanes):
+                other |= own[first + lane] ^ zero
+            if other:
+                longest = np.uint8(0)
+                for lane in range(lanes):
+                    longest = max(longest, raw[first + lane])
+                for part in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
+                    top = push_raw(numbers, raw, first, part, work, into, top, lanes)
+                for lane in range(lanes):
+                    symbol = uint64(own[first + lane])
+                    work[SYMBOL + lane] = uint32(frequencies[symbol])
+                    lane_inverses[lane] = all_inverses[symbol]
+            else:
+                for lane in range(lanes):
+                    work[SYMBOL + lane] = uint32(frequencies[zero])
+                    lane_inverses[lane] = all_inverses[zero]
+            top = push_symbols(work, lane_inverses, into, top, lanes)
     return top
 
 
@@ -243,14 +263,18 @@ def encode_segments(
     out: Any,
 ) -> Any:  # fmt: skip
     """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how
-    many were written, -1 where they do not fit; counts (segments) gets the words of each. `words` is for
-    work."""
-    states = np.zeros(LANES, np.int64)
+    many were written, -1 where they do not fit; counts (segments) gets the words of each.
+
+    symbols and raw_bits are those of `count`; packed (symbols): the frequency of each, and in the lower 16
+    bits its first slot; inverses: of the frequencies. A segment's places are put the last one first. `words`
+    is for work.
+    """
+    states, divisors = np.zeros(WORK_ROWS * LANES, np.uint32), np.zeros(LANES, np.float64)
     at = 0
     for segment in range(counts.size):
         begin = segment * step
         stop = min(begin + step, q.shape[1])
-        top = encode_segment(q, symbols, raw_bits, begin, stop, packed, inverses, states, words)
+        top = encode_segment(q, symbols, raw_bits, begin, stop, packed, inverses, states, divisors, words)
         size = words.size - top
         if top < 0 or at + 2 * LANES + size + 1 > out.size:
             return -1

@@ -6,6 +6,7 @@ structures as ctypes arrays of bytes. Knows no CuPy: whatever compiles and launc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ctypes import Array, c_char
 from functools import lru_cache
 from pathlib import Path
@@ -54,6 +55,9 @@ FRAME = np.dtype(
 )
 """`Frame` of tile.cuh."""
 BOX = Struct("<4I")
+SAMPLED_BOX = Struct("<3Q4I")
+MOST_SAMPLED = 64
+"""`SampledBox` and `SampledBoxes` of split.cu."""
 SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
@@ -111,6 +115,12 @@ def no_rules(dtype: str) -> Array[c_char]:
 def box(extents: tuple[int, int, int], cubic: bool) -> Array[c_char]:
     """The struct `Box` (1,) of predicted.cuh."""
     return _structure(BOX.pack(*extents, cubic))
+
+
+def sampled_boxes(rows: Sequence[tuple[int, ...]]) -> Array[c_char]:
+    """The struct `SampledBoxes` (1,) of boxes: the first point, where its values go, stride, three counts."""
+    packed = b"".join(SAMPLED_BOX.pack(*row, 0) for row in rows)
+    return _structure(packed.ljust(MOST_SAMPLED * SAMPLED_BOX.size, b"\0"))
 
 
 @lru_cache(256)
@@ -213,6 +223,11 @@ def small_decode(n_frames: int, n_tiles: int) -> KernelLaunch:
 def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     """A kernel of frames.cu, with so many blocks along x."""
     return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
+
+
+def take_boxes(n_boxes: int, most_points: int) -> KernelLaunch:
+    """Blocks along x share a box of at most so many points."""
+    return KernelLaunch("predicted/split.cu", "take_boxes", (-(-most_points // THREADS), n_boxes), THREADS)
 
 
 def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch:

@@ -169,48 +169,54 @@ def _predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, know
 
 
 @jit
-def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> None:
-    """Residuals of a pass."""
-    half, low, count = int32(1 << (SHIFT - 1)), int32(SHIFT), lattice[10]
-    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
+def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any, known: Any, line: Any) -> None:
+    """Residuals of a pass; known and line (longest axis + 1) are for work."""
+    half, low, count, step = int32(1 << (SHIFT - 1)), int32(SHIFT), lattice[10], lattice[7]
     at = 0
     for j in range(lattice[8]):
         z = lattice[2] + j * lattice[5]
         for k in range(lattice[9]):
             y = lattice[3] + k * lattice[6]
             first = _predict(fine, box, lattice, cubic, z, y, known, line)
-            step = lattice[7]
+            own = residuals[at : at + count]
             if step == 1:
                 for i in range(count):
                     residual = (fine[first + i] - line[i] + half) >> low
-                    residuals[at + i] = residual
+                    own[i] = residual
                     fine[first + i] = line[i] + (residual << low)
             elif step == 2:
                 for i in range(count):
                     residual = (fine[first + 2 * i] - line[i] + half) >> low
-                    residuals[at + i] = residual
+                    own[i] = residual
                     fine[first + 2 * i] = line[i] + (residual << low)
             else:
                 for i in range(count):
                     residual = (fine[first + i * step] - line[i] + half) >> low
-                    residuals[at + i] = residual
+                    own[i] = residual
                     fine[first + i * step] = line[i] + (residual << low)
             at += count
 
 
 @jit
-def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any) -> None:
-    """Points of a pass from their residuals."""
+def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any, known: Any, line: Any) -> None:
+    """Points of a pass from their residuals; known and line (longest axis + 1) are for work."""
     low, count, step = int32(SHIFT), lattice[10], lattice[7]
-    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     at = 0
     for j in range(lattice[8]):
         z = lattice[2] + j * lattice[5]
         for k in range(lattice[9]):
             y = lattice[3] + k * lattice[6]
             first = _predict(fine, box, lattice, cubic, z, y, known, line)
-            for i in range(count):
-                fine[first + i * step] = line[i] + (residuals[at + i] << low)
+            own = residuals[at : at + count]
+            if step == 1:
+                for i in range(count):
+                    fine[first + i] = line[i] + (own[i] << low)
+            elif step == 2:
+                for i in range(count):
+                    fine[first + 2 * i] = line[i] + (own[i] << low)
+            else:
+                for i in range(count):
+                    fine[first + i * step] = line[i] + (own[i] << low)
             at += count
 
 
@@ -221,17 +227,19 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
     lattices (passes, 12): axis, spacing, starts, steps and counts along the three axes, residuals before
     these.
     """
+    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = lattices[number]
-        split_pass(fine, box, lattice, cubic, residuals[lattice[11] :])
+        split_pass(fine, box, lattice, cubic, residuals[lattice[11] :], known, line)
 
 
 @jit
 def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """A box of fine numbers from residuals."""
+    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
         lattice = lattices[number]
-        join_pass(fine, box, lattice, cubic, residuals[lattice[11] :])
+        join_pass(fine, box, lattice, cubic, residuals[lattice[11] :], known, line)

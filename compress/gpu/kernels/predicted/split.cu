@@ -2,15 +2,26 @@
 
 #include "predicted.cuh"
 
-// The values of a box of points, `stride` apart along each axis: counts (3) from starts (3) on of an array whose last
-// two axes have n1 and n2.
-extern "C" __global__ void __launch_bounds__(THREADS) take_box(
-    const Element* values, Word n1, Word n2, Word start0, Word start1, Word start2, Word count1, Word count2,
-    Word count, Word stride, Element* sample)
+// Sampled boxes of points, `stride` apart along each axis: the number of the first one in the array, where its values go,
+// and how many there are along each axis.
+struct SampledBox {
+    Word start, at, stride;
+    unsigned counts[3], unused;
+};
+
+struct SampledBoxes {
+    SampledBox of[64];
+};
+
+// The values of boxes, along y, of an array whose last two axes have n1 and n2 points.
+extern "C" __global__ void __launch_bounds__(THREADS) take_boxes(
+    const Element* values, Word n1, Word n2, SampledBoxes boxes, Element* sample)
 {
-    for (Word k = (Word)blockIdx.x * THREADS + threadIdx.x; k < count; k += (Word)gridDim.x * THREADS) {
-        const Word x = k % count2, y = k / count2 % count1, z = k / count2 / count1;
-        sample[k] = values[((start0 + z * stride) * n1 + start1 + y * stride) * n2 + start2 + x * stride];
+    const SampledBox& box = boxes.of[blockIdx.y];
+    const unsigned size = box.counts[0] * box.counts[1] * box.counts[2];
+    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < size; k += gridDim.x * THREADS) {
+        const unsigned x = k % box.counts[2], row = k / box.counts[2], y = row % box.counts[1], z = row / box.counts[1];
+        sample[box.at + k] = values[box.start + (((Word)z * n1 + y) * n2 + x) * box.stride];
     }
 }
 
