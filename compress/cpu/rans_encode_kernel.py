@@ -109,6 +109,18 @@ def add_to(histograms: Any, symbols: Any) -> None:
 
 
 @jit
+def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
+    """The symbols and raw bits (components, 4096) of a tile of zeros, and their counts."""
+    raw_bits[:] = 0
+    for c in range(symbols.shape[0]):
+        for place in range(TILE):
+            bucket = FIRST if place < LANES else 0
+            symbols[c, place] = (bucket if c == 0 else BUCKETS + CLASSES * bucket) * TOKENS
+        histogram[symbols[c, 0]] += LANES
+        histogram[symbols[c, LANES]] += TILE - LANES
+
+
+@jit
 def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number
     of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
@@ -120,12 +132,18 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     total = int64(0)
     for first in range(0, q.shape[1], TILE):
         reals = q[0, first : first + TILE]
+        some = int32(0)
         for i in range(TILE):
+            some |= reals[i]
             magnitudes[i] = min(np.uint32(abs(reals[i])), np.uint32(most))
         if q.shape[0] == 2:
             imaginaries = q[1, first : first + TILE]
             for i in range(TILE):
+                some |= imaginaries[i]
                 magnitudes[i] = min(magnitudes[i] + int32(min(abs(imaginaries[i]), most)), most)
+        if some == 0:
+            count_zeros(symbols[:, first : first + TILE], raw_bits[:, first : first + TILE], histograms[0])
+            continue
         fill_buckets(magnitudes, sums, singles, buckets)
         for i in range(TILE):
             bases[i] = buckets[i] * int32(TOKENS)

@@ -22,6 +22,15 @@ def whole_number(value: Any, unit: Any) -> Any:
 
 
 @jit
+def count_beyond(values: Any, most: Any) -> Any:
+    """How many of the values are larger than this."""
+    found = 0
+    for value in values.flat:
+        found += np.float64(abs(value)) > most
+    return found
+
+
+@jit
 def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
     """The first tile of each box of values (boxes, points, components) as it is, filled up with zeros;
     `turned`: neighbours are in rounds instead of lanes."""

@@ -106,7 +106,9 @@ class _Trial:
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
-        return float(np.mean(np.abs(self.values) > np.float64(most)))
+        from tnplan.compress.cpu.prediction import choice_kernel as kernel
+
+        return int(kernel.count_beyond(self.values, most)) / self.values.size
 
     def plain_bits(self, turned: bool) -> float:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
