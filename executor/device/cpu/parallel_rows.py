@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 CHUNKS_A_THREAD = 8
@@ -68,3 +69,36 @@ def over_rows(
             for chunk in chunks:
                 chunk.cancel()
             wait(chunks)
+
+
+def over_spans(count: int, length: int, threads: int, work: Callable[[int, int], None]) -> None:
+    """Call work(first, last) for spans of `length` of 0 .. count-1, the last one shorter.
+
+    This thread and `threads` - 1 more take them in turn. An error in one is raised, after which none begins.
+    """
+    starts, lock = iter(range(0, count, length)), Lock()
+
+    def run() -> None:
+        try:
+            while True:
+                with lock:
+                    first = next(starts, None)
+                if first is None:
+                    return
+                work(first, min(count, first + length))
+        except BaseException:
+            with lock:
+                for _ in starts:
+                    pass
+            raise
+
+    n_helpers = min(threads, -(-count // length)) - 1
+    helpers = [_workers(os.getpid(), threads).submit(run) for _ in range(n_helpers)]
+    try:
+        run()
+    finally:
+        # Nothing is left for one that has not begun.
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
@@ -283,11 +283,4 @@ def _kernel_of(tables: VectorPass) -> Callable[..., None]:
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:
     """Call work(first, last) for chunks of 0 .. count-1 on so many threads; an error in one is raised."""
     length = length or -(-count // (threads * CHUNKS_A_THREAD if threads > 1 else 1))
-    if count <= length:
-        work(0, count)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [
-            pool.submit(work, first, min(count, first + length)) for first in range(0, count, length)
-        ]:
-            done.result()
+    over_spans(count, max(1, length), threads, work)

@@ -6,6 +6,7 @@ The kernel of a pass allocates nothing, which makes it fast to compile.
 from __future__ import annotations
 
 import math
+from threading import local
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,15 +49,33 @@ class TileRoom(NamedTuple):
     high_im: Array
 
 
+class _Kept(local):
+    """The room that a thread made last."""
+
+    sizes: tuple[Any, ...] | None = None
+    room: TileRoom
+
+
+_KEPT = _Kept()
+
+
 def tile_room(tables: VectorPass, real: np.dtype[np.floating]) -> TileRoom:
-    """Room for the tiles of a pass, of numbers of this type."""
-    tile_bits = len(tables.flat.held)
+    """Room of this thread for the tiles of a pass, of numbers of this type, with anything in it; that of its
+    last pass where it is as large. To make it takes as long as some tiles of a short pass."""
+    sizes = len(tables.flat.held), real, tables.most_targets, *tables.numbers.high_re.shape
+    if _KEPT.sizes != sizes:
+        _KEPT.room, _KEPT.sizes = _new_room(*sizes), sizes
+    return _KEPT.room
+
+
+def _new_room(
+    tile_bits: int, real: np.dtype[np.floating], most_targets: int, turns: int, high: int
+) -> TileRoom:  # fmt: skip
     round_size = ROUND_BYTES // (2 * real.itemsize)
-    turns, high = tables.numbers.high_re.shape
     parts = aligned((2, round_size + APART), real)
     return TileRoom(
         aligned((2 * (1 << tile_bits) + 2 * APART,), real),
-        np.empty((4, LANES << tables.most_targets), real),
+        np.empty((4, LANES << most_targets), real),
         np.empty(1 << 2 * LARGEST_TARGETS, real),
         np.empty(1 << LARGEST_TARGETS, np.int64),
         np.empty(LANES, np.uint64),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
-from tnplan.executor.device.cpu.parallel_rows import blas_threads, over_rows, thread_pools
+from tnplan.executor.device.cpu.parallel_rows import blas_threads, over_rows, over_spans, thread_pools
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.solve import solve
 
@@ -75,3 +75,32 @@ def test_chunks_have_so_many_rows_at_least(n_rows: int, least: int, most: int) -
     assert [first for first, _ in spans] == [0, *(last for _, last in spans[:-1])]
     assert spans[-1][1] == n_rows
     assert all(last - first >= least for first, last in spans[:-1])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("count", "length"), [(0, 1), (1, 1), (17, 4), (64, 64), (30, 7)])
+def test_spans_cover_every_number_once(count: int, length: int, threads: int) -> None:
+    found: list[tuple[int, int]] = []
+    over_spans(count, length, threads, lambda first, last: found.append((first, last)))
+    expected = [(first, min(count, first + length)) for first in range(0, count, length)]
+    assert sorted(found) == expected
+
+
+@pytest.mark.parametrize("bad", [0, 3, 39])
+def test_an_error_in_a_span_is_raised_and_ends_the_rest(bad: int) -> None:
+    def work(first: int, last: int) -> None:
+        if first == bad:
+            raise ValueError(f"span {first}")
+        time.sleep(1e-3)
+
+    with pytest.raises(ValueError, match=f"span {bad}"):
+        over_spans(40, 1, 3, work)
+    done: list[int] = []
+    over_spans(8, 1, 3, lambda first, last: done.append(first))
+    assert sorted(done) == list(range(8))
+
+
+def test_spans_within_spans_end() -> None:
+    done: list[tuple[int, int]] = []
+    over_spans(6, 1, 2, lambda a, _: over_spans(6, 1, 2, lambda b, _: done.append((a, b))))
+    assert sorted(done) == [(a, b) for a in range(6) for b in range(6)]
