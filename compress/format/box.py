@@ -120,9 +120,9 @@ def passes(box: Box, order: int) -> tuple[PointPass, ...]:
 
 
 @lru_cache(256)
-def lattices(box: Box, order: int) -> NDArray[np.int64]:
+def lattices(box: Box, order: int) -> NDArray[np.uint64]:
     """The lattices of all passes (passes, 12)."""
-    return np.array([one.lattice for one in passes(box, order)], np.int64).reshape(-1, 12)
+    return np.array([one.lattice for one in passes(box, order)], np.uint64).reshape(-1, 12)
 
 
 def _box(numbers: list[int]) -> Box:

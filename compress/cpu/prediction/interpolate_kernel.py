@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.compress.cpu.numba_cache import cached_njit
+from tnplan.compress.cpu.numba_cache import cached_njit, unowned_views
 from tnplan.compress.format.box import LARGEST_FINE, SHIFT
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
+unowned = unowned_views()
 int32: Any = np.int32
+uint64: Any = np.uint64
 
+ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
+"""Places are numbers without sign, so that compiled code need not look whether they count from the end."""
 BLOCK = 4096
 COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
 
@@ -88,158 +92,185 @@ def edge_of(a: Any, b: Any) -> Any:
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
-@jit
+@inline
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
+    far, farther = at >= THREE * spacing, at + THREE * spacing < n
     if at + spacing >= n:
-        return EDGE if at >= 3 * spacing else COPY
+        return EDGE if far else COPY
     if not cubic:
         return MIDDLE
-    if at + 3 * spacing < n:
-        return CUBIC if at >= 3 * spacing else RIGHT
-    return LEFT if at >= 3 * spacing else MIDDLE
+    if farther:
+        return CUBIC if far else RIGHT
+    return LEFT if far else MIDDLE
 
 
-@jit
+@inline
+def predict_cubic(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
+    """line[k]: point first + k step from neighbours d and 3 d away on both sides."""
+    for k in range(count):
+        i = first + k * step
+        line[k] = cubic_of(fine[i - THREE * d], fine[i - d], fine[i + d], fine[i + THREE * d])
+
+
+@inline
+def predict_middle(fine: Any, first: Any, step: Any, count: Any, d: Any, line: Any) -> None:
+    """The same from neighbours d away on both sides."""
+    for k in range(count):
+        i = first + k * step
+        line[k] = middle_of(fine[i - d], fine[i + d])
+
+
+@inline
+def predict_side(fine: Any, first: Any, step: Any, count: Any, places: Any, line: Any) -> None:
+    """The same of neighbours at three distances: the far one, the near one beside it, the other near one."""
+    a, b, c = places
+    for k in range(count):
+        i = first + k * step
+        line[k] = side_of(fine[i + a], fine[i + b], fine[i + c])
+
+
+@inline
 def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any, line: Any) -> None:
-    """line[k]: the prediction of point first + k step by neighbours d and 3 d away in the flat box."""
+    """line[k]: the prediction of point first + k step by neighbours d and 3 d away in the flat box. Steps of
+    1 and 2 have loops of their own, so that they become vector instructions."""
+    none = uint64(0)
     if kind == CUBIC:
-        for k in range(count):
-            i = first + k * step
-            line[k] = cubic_of(fine[i - 3 * d], fine[i - d], fine[i + d], fine[i + 3 * d])
+        if step == ONE:
+            predict_cubic(fine, first, ONE, count, d, line)
+        elif step == TWO:
+            predict_cubic(fine, first, TWO, count, d, line)
+        else:
+            predict_cubic(fine, first, step, count, d, line)
     elif kind == MIDDLE:
-        for k in range(count):
-            i = first + k * step
-            line[k] = middle_of(fine[i - d], fine[i + d])
+        if step == ONE:
+            predict_middle(fine, first, ONE, count, d, line)
+        elif step == TWO:
+            predict_middle(fine, first, TWO, count, d, line)
+        else:
+            predict_middle(fine, first, step, count, d, line)
     elif kind == LEFT:
-        for k in range(count):
-            i = first + k * step
-            line[k] = side_of(fine[i - 3 * d], fine[i - d], fine[i + d])
+        predict_side(fine, first, step, count, (none - THREE * d, none - d, d), line)
     elif kind == RIGHT:
-        for k in range(count):
-            i = first + k * step
-            line[k] = side_of(fine[i + 3 * d], fine[i + d], fine[i - d])
+        predict_side(fine, first, step, count, (THREE * d, d, none - d), line)
     elif kind == EDGE:
         for k in range(count):
             i = first + k * step
-            line[k] = edge_of(fine[i - 3 * d], fine[i - d])
+            line[k] = edge_of(fine[i - THREE * d], fine[i - d])
     else:
         for k in range(count):
             line[k] = fine[first + k * step - d]
 
 
-@jit
+@inline
 def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, known: Any, line: Any) -> None:
     """The same of the points between those known along a row of n points, whose copies go to `known`."""
-    count = (n - 1) // (2 * spacing) + 1
-    if spacing == 1:
+    count = (n - ONE) // (TWO * spacing) + ONE
+    if spacing == ONE:
         for k in range(count):
-            known[k] = fine[row + 2 * k]
+            known[k] = fine[row + TWO * k]
     else:
         for k in range(count):
-            known[k] = fine[row + 2 * spacing * k]
-    between = (n - 1 - spacing) // (2 * spacing) + 1
+            known[k] = fine[row + TWO * spacing * k]
+    between = (n - ONE - spacing) // (TWO * spacing) + ONE
     if cubic:
-        for k in range(1, count - 2):
-            line[k] = cubic_of(known[k - 1], known[k], known[k + 1], known[k + 2])
+        for k in range(ONE, max(count, THREE) - TWO):
+            line[k] = cubic_of(known[k - ONE], known[k], known[k + ONE], known[k + TWO])
     else:
-        for k in range(count - 1):
-            line[k] = middle_of(known[k], known[k + 1])
-    if cubic and count > 2:
+        for k in range(count - ONE):
+            line[k] = middle_of(known[k], known[k + ONE])
+    if cubic and count > TWO:
         line[0] = side_of(known[2], known[1], known[0])
-        line[count - 2] = side_of(known[count - 3], known[count - 2], known[count - 1])
-    elif cubic and count == 2:
+        line[count - TWO] = side_of(known[count - THREE], known[count - TWO], known[count - ONE])
+    elif cubic and count == TWO:
         line[0] = middle_of(known[0], known[1])
     if between == count:
-        line[count - 1] = edge_of(known[count - 2], known[count - 1]) if count > 1 else known[0]
+        last = edge_of(known[count - TWO], known[count - ONE]) if count > ONE else known[0]
+        line[count - ONE] = last
 
 
-@jit
-def _predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, known: Any, line: Any) -> Any:
+@inline
+def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, known: Any, line: Any) -> Any:
     """Predict the points of row (z, y) of a pass; the place of the first."""
     n1, n2 = box[1], box[2]
-    axis, spacing, step = lattice[0], lattice[1], lattice[7]
-    first = (z * n1 + y) * n2 + lattice[4]
-    if axis == 2:
-        predict_line(fine, (z * n1 + y) * n2, n2, spacing, cubic, known, line)
-        return first
-    at, n, d = (z, box[0], spacing * n1 * n2) if axis == 0 else (y, n1, spacing * n2)
-    predict_row(fine, first, step, lattice[10], d, kind_of(at, n, spacing, cubic), line)
-    return first
+    axis, spacing = lattice[0], lattice[1]
+    row = (z * n1 + y) * n2
+    if axis == TWO:
+        predict_line(fine, row, n2, spacing, cubic, known, line)
+    else:
+        at, n, d = (z, box[0], spacing * n1 * n2) if axis == 0 else (y, n1, spacing * n2)
+        kind = kind_of(at, n, spacing, cubic)
+        predict_row(fine, row + lattice[4], lattice[7], lattice[10], d, kind, line)
+    return row + lattice[4]
 
 
-@jit
-def split_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any, known: Any, line: Any) -> None:
-    """Residuals of a pass; known and line (longest axis + 1) are for work."""
-    half, low, count, step = int32(1 << (SHIFT - 1)), int32(SHIFT), lattice[10], lattice[7]
-    at = 0
-    for j in range(lattice[8]):
-        z = lattice[2] + j * lattice[5]
-        for k in range(lattice[9]):
-            y = lattice[3] + k * lattice[6]
-            first = _predict(fine, box, lattice, cubic, z, y, known, line)
-            own = residuals[at : at + count]
-            if step == 1:
-                for i in range(count):
-                    residual = (fine[first + i] - line[i] + half) >> low
-                    own[i] = residual
-                    fine[first + i] = line[i] + (residual << low)
-            elif step == 2:
-                for i in range(count):
-                    residual = (fine[first + 2 * i] - line[i] + half) >> low
-                    own[i] = residual
-                    fine[first + 2 * i] = line[i] + (residual << low)
-            else:
-                for i in range(count):
-                    residual = (fine[first + i * step] - line[i] + half) >> low
-                    own[i] = residual
-                    fine[first + i * step] = line[i] + (residual << low)
-            at += count
+@inline
+def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
+    """Residuals of a row of points, which become what a decoder will know."""
+    half, low = int32(1 << (SHIFT - 1)), int32(SHIFT)
+    for i in range(count):
+        residual = int32(fine[first + i * step] - line[i] + half) >> low
+        residuals[at + i] = residual
+        line[i] = line[i] + (residual << low)
+    for i in range(count):
+        fine[first + i * step] = line[i]
 
 
-@jit
-def join_pass(fine: Any, box: Any, lattice: Any, cubic: Any, residuals: Any, known: Any, line: Any) -> None:
-    """Points of a pass from their residuals; known and line (longest axis + 1) are for work."""
-    low, count, step = int32(SHIFT), lattice[10], lattice[7]
-    at = 0
-    for j in range(lattice[8]):
-        z = lattice[2] + j * lattice[5]
-        for k in range(lattice[9]):
-            y = lattice[3] + k * lattice[6]
-            first = _predict(fine, box, lattice, cubic, z, y, known, line)
-            own = residuals[at : at + count]
-            if step == 1:
-                for i in range(count):
-                    fine[first + i] = line[i] + (own[i] << low)
-            elif step == 2:
-                for i in range(count):
-                    fine[first + 2 * i] = line[i] + (own[i] << low)
-            else:
-                for i in range(count):
-                    fine[first + i * step] = line[i] + (own[i] << low)
-            at += count
+@inline
+def join_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
+    """A row of points from their residuals."""
+    for i in range(count):
+        fine[first + i * step] = line[i] + (residuals[at + i] << int32(SHIFT))
 
 
 @jit
 def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """Residuals of a box of fine numbers (flat), which become what a decoder will know.
 
-    lattices (passes, 12): axis, spacing, starts, steps and counts along the three axes, residuals before
-    these.
+    lattices (passes, 12; uint64): axis, spacing, starts, steps and counts along the three axes, residuals
+    before these.
     """
-    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
+    own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
+    known, line, numbers, into = unowned(own_known), unowned(own_line), unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
-        lattice = lattices[number]
-        split_pass(fine, box, lattice, cubic, residuals[lattice[11] :], known, line)
+        lattice = unowned(lattices[number])
+        step, count, at = lattice[7], lattice[10], lattice[11]
+        for j in range(lattice[8]):
+            z = lattice[2] + j * lattice[5]
+            for k in range(lattice[9]):
+                y = lattice[3] + k * lattice[6]
+                first = predict(numbers, box, lattice, cubic, z, y, known, line)
+                if step == ONE:
+                    split_row(numbers, first, ONE, count, line, into, at)
+                elif step == TWO:
+                    split_row(numbers, first, TWO, count, line, into, at)
+                else:
+                    split_row(numbers, first, step, count, line, into, at)
+                at += count
+    own_known[0] = own_line[0] = 0  # They live until here.
 
 
 @jit
 def join(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> None:
     """A box of fine numbers from residuals."""
-    known, line = np.empty(box[2] + 1, np.int32), np.empty(box[2] + 1, np.int32)
+    own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
+    known, line, numbers, given = unowned(own_known), unowned(own_line), unowned(fine), unowned(residuals)
     fine[0] = residuals[0] << int32(SHIFT)
     for number in range(lattices.shape[0]):
-        lattice = lattices[number]
-        join_pass(fine, box, lattice, cubic, residuals[lattice[11] :], known, line)
+        lattice = unowned(lattices[number])
+        step, count, at = lattice[7], lattice[10], lattice[11]
+        for j in range(lattice[8]):
+            z = lattice[2] + j * lattice[5]
+            for k in range(lattice[9]):
+                y = lattice[3] + k * lattice[6]
+                first = predict(numbers, box, lattice, cubic, z, y, known, line)
+                if step == ONE:
+                    join_row(numbers, first, ONE, count, line, given, at)
+                elif step == TWO:
+                    join_row(numbers, first, TWO, count, line, given, at)
+                else:
+                    join_row(numbers, first, step, count, line, given, at)
+                at += count
+    own_known[0] = own_line[0] = 0  # They live until here.

@@ -65,11 +65,11 @@ def split(fine: NDArray[np.int32], box: Box, predictor: Predictor, residuals: ND
     """Residuals of a box of fine numbers, which become what a decoder will know."""
     from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
-    kernel.split(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)
+    kernel.split(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)
 
 
 def join(residuals: NDArray[np.int32], box: Box, predictor: Predictor, fine: NDArray[np.int32]) -> None:
     """A box of fine numbers from residuals."""
     from tnplan.compress.cpu.prediction import interpolate_kernel as kernel
 
-    kernel.join(fine, np.array(box), lattices(box, predictor.order), predictor.cubic, residuals)
+    kernel.join(fine, np.array(box, np.uint64), lattices(box, predictor.order), predictor.cubic, residuals)

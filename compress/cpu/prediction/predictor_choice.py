@@ -128,7 +128,7 @@ class _Trial:
             some = kernel.fill_residuals(
                 self.values,
                 units,
-                np.array(self.box),
+                np.array(self.box, np.uint64),
                 passes,
                 predictor.cubic,
                 self.fine,
