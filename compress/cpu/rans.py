@@ -276,14 +276,7 @@ def slot_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
     from tnplan.compress.cpu import rans_kernel as kernel
 
     slots = np.zeros(frequencies.shape[0] * kernel.TOTAL, np.uint32)
-    starts, numbers = cumulative(frequencies), np.arange(kernel.TOTAL)
-    for number in np.flatnonzero(frequencies.any(axis=1)).tolist():
-        row = frequencies[number]
-        token = np.repeat(np.arange(row.size), row)
-        own = (
-            token | row[token] << kernel.FREQUENCY_AT | (numbers - starts[number, token]) << kernel.OFFSET_AT
-        )
-        slots[number * kernel.TOTAL : (number + 1) * kernel.TOTAL] = own
+    kernel.fill_slots(frequencies, slots)
     return slots
 
 

@@ -21,9 +21,10 @@ from tnplan.compress.cpu.rans_kernel import (
     LARGEST_MAGNITUDE,
     LOW,
     MOST_ROUND_WORDS,
+    NEIGHBOURS,
     POPCOUNT,
     RAW_LOG2,
-    ROUND_AXES,
+    ROUNDS,
     SCALE,
     SLOT_LOG2,
     TILE,
@@ -43,7 +44,6 @@ uint16: Any = np.uint16
 
 HISTOGRAMS = 4
 """Equal symbols often follow one another: neighbours count in histograms of their own."""
-SCALES = np.repeat(SCALE[POPCOUNT], LANES).astype(np.int32)
 EXPONENT_32 = 126
 """Of a float32 from 1/2 on, below its exponent's bits: what is above it is a bit length."""
 EXPONENT_64 = 1022
@@ -54,17 +54,19 @@ WORK_ROWS = 5
 
 
 @jit
-def fill_buckets(magnitudes: Any, sums: Any, floats: Any, buckets: Any) -> None:
-    """The context buckets of a tile from its magnitudes; sums (int32) and floats (float32) are for work."""
-    sums[:] = 0
-    for b in range(ROUND_AXES):
-        run = LANES << b
-        for start in range(run, TILE, 2 * run):
-            into, others = sums[start : start + run], magnitudes[start - run : start]
-            for i in range(run):
-                into[i] += others[i]
-    for i in range(TILE):
-        floats[i] = np.float32((sums[i] * SCALES[i]) >> int32(16))
+def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
+    """The context buckets of a tile from magnitudes and a row of zeros (129 * 32); floats (float32) are for
+    work."""
+    sizes, into = unowned(magnitudes), unowned(floats)
+    lanes = uint64(sizes.size) // uint64(ROUNDS + 1)
+    for r in range(ROUNDS):
+        o0, o1, o2, o3 = NEIGHBOURS[r, 0], NEIGHBOURS[r, 1], NEIGHBOURS[r, 2], NEIGHBOURS[r, 3]
+        o4, o5, o6 = NEIGHBOURS[r, 4], NEIGHBOURS[r, 5], NEIGHBOURS[r, 6]
+        scale, first = int32(SCALE[POPCOUNT[r]]), uint64(r * LANES)
+        for at in range(lanes):
+            near = sizes[o0 + at] + sizes[o1 + at] + sizes[o2 + at] + sizes[o3 + at]
+            total = near + sizes[o4 + at] + sizes[o5 + at] + sizes[o6 + at]
+            into[first + at] = np.float32(int32(int32(int32(total) * scale) >> int32(16)))
     exponents = floats.view(np.int32)
     for i in range(TILE):
         buckets[i] = max((exponents[i] >> int32(23)) - int32(EXPONENT_32), int32(0))
@@ -72,9 +74,11 @@ def fill_buckets(magnitudes: Any, sums: Any, floats: Any, buckets: Any) -> None:
 
 
 @jit
-def fill_symbols(q: Any, bases: Any, zigzags: Any, floats: Any, symbols: Any, raw_bits: Any) -> Any:
+def fill_symbols(
+    q: Any, bases: Any, zigzags: Any, singles: Any, doubles: Any, symbols: Any, raw_bits: Any
+) -> Any:
     """Symbols of a tile's numbers, which are their tokens above `bases`, and raw bits, whose sum is returned.
-    zigzags (int32) and floats (float64) are for work."""
+    zigzags (int32), singles (float32) and doubles (float64) are for work."""
     largest = int32(0)
     for i in range(TILE):
         zigzags[i] = (int32(2) * q[i] - int32(1)) ^ ((q[i] - int32(1)) >> int32(31))
@@ -85,17 +89,26 @@ def fill_symbols(q: Any, bases: Any, zigzags: Any, floats: Any, symbols: Any, ra
             symbols[i] = bases[i] + zigzags[i]
             raw_bits[i] = 0
         return 0
-    for i in range(TILE):
-        floats[i] = np.float64(np.uint32(zigzags[i]))
-    words = floats.view(np.int64)
+    if 0 <= largest < 1 << 24:
+        for i in range(TILE):
+            singles[i] = np.float32(zigzags[i])
+        halves = singles.view(np.int32)
+        for i in range(TILE):
+            # The exponent, and behind it the bit below the highest one.
+            high = (halves[i] >> int32(22)) - int32(2 * EXPONENT_32 - DIRECT + 10)
+            zigzags[i] = zigzags[i] if zigzags[i] < DIRECT else high
+    else:
+        for i in range(TILE):
+            doubles[i] = np.float64(np.uint32(zigzags[i]))
+        words = doubles.view(np.int64)
+        for i in range(TILE):
+            high = int32(words[i] >> 51) - int32(2 * EXPONENT_64 - DIRECT + 10)
+            zigzags[i] = zigzags[i] if doubles[i] < DIRECT else high
     total = int64(0)
     for i in range(TILE):
-        # The exponent, and behind it the bit below the highest one.
-        high = int32(words[i] >> 51) - int32(2 * EXPONENT_64)
-        direct = floats[i] < DIRECT
-        symbols[i] = bases[i] + (zigzags[i] if direct else high + int32(DIRECT - 10))
-        bits = int32(0) if direct else (high >> int32(1)) - int32(2)
-        raw_bits[i] = bits
+        token = zigzags[i]
+        bits = int32(3) + ((token - int32(DIRECT)) >> int32(1)) if token >= DIRECT else int32(0)
+        symbols[i], raw_bits[i] = bases[i] + token, bits
         total += bits
     return total
 
@@ -124,7 +137,7 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
 def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number
     of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
-    magnitudes, sums, buckets = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
+    magnitudes, buckets = np.zeros(TILE + LANES, np.int32), np.zeros(TILE, np.int32)
     bases, zigzags = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
     singles, doubles = np.zeros(TILE, np.float32), np.zeros(TILE, np.float64)
     histograms = np.zeros((HISTOGRAMS, counts.size), np.int64)
@@ -144,11 +157,11 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
         if some == 0:
             count_zeros(symbols[:, first : first + TILE], raw_bits[:, first : first + TILE], histograms[0])
             continue
-        fill_buckets(magnitudes, sums, singles, buckets)
+        fill_buckets(magnitudes, singles, buckets)
         for i in range(TILE):
             bases[i] = buckets[i] * int32(TOKENS)
         own = symbols[0, first : first + TILE]
-        total += fill_symbols(reals, bases, zigzags, doubles, own, raw_bits[0, first : first + TILE])
+        total += fill_symbols(reals, bases, zigzags, singles, doubles, own, raw_bits[0, first : first + TILE])
         add_to(histograms, own)
         if q.shape[0] == 2:
             for i in range(TILE):
@@ -157,7 +170,7 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
                 bases[i] = (int32(BUCKETS) + int32(CLASSES) * buckets[i] + kind) * int32(TOKENS)
             own = symbols[1, first : first + TILE]
             total += fill_symbols(
-                imaginaries, bases, zigzags, doubles, own, raw_bits[1, first : first + TILE]
+                imaginaries, bases, zigzags, singles, doubles, own, raw_bits[1, first : first + TILE]
             )
             add_to(histograms, own)
     flat = counts.reshape(-1)

@@ -261,6 +261,18 @@ def remember(work: Any, magnitudes: Any, first: Any, lanes: Any) -> Any:
 
 
 @jit
+def fill_slots(frequencies: Any, slots: Any) -> None:
+    """Entries of `slots` for frequencies (tables, tokens), table after table."""
+    for table in range(frequencies.shape[0]):
+        at = table * TOTAL
+        for token in range(frequencies.shape[1]):
+            frequency = frequencies[table, token]
+            for offset in range(frequency):
+                slots[at + offset] = token | frequency << FREQUENCY_AT | offset << OFFSET_AT
+            at += frequency
+
+
+@jit
 def zeros_of(slots: Any, table: Any) -> Any:
     """The frequency of token 0 in a table, whose slots are the first ones."""
     first = int64(slots[table * TOTAL])
