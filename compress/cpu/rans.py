@@ -218,17 +218,10 @@ def _filled(part: bytes) -> bytes:
 
 def normalized(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Counts (tables, tokens) as frequencies that add to 4096 in each used table; what occurs has 1."""
-    from tnplan.compress.cpu.rans_kernel import TOTAL
+    from tnplan.compress.cpu import rans_kernel as kernel
 
     frequencies = np.zeros_like(counts)
-    for row, found in zip(frequencies, counts, strict=True):
-        total = int(found.sum())
-        if not total:
-            continue
-        row[:] = np.where(found > 0, np.maximum(1, found * TOTAL // total), 0)
-        while (short := TOTAL - int(row.sum())) != 0:
-            largest = int(row.argmax())
-            row[largest] += max(short, -(int(row[largest]) // 2))
+    kernel.normalize(counts, frequencies)
     return frequencies
 
 

@@ -261,6 +261,25 @@ def remember(work: Any, magnitudes: Any, first: Any, lanes: Any) -> Any:
 
 
 @jit
+def normalize(counts: Any, frequencies: Any) -> None:
+    """Frequencies (tables, tokens), zeros before, from counts: those of a used table add to TOTAL, what occurs
+    has 1."""
+    for table in range(counts.shape[0]):
+        total, left = counts[table].sum(), TOTAL
+        if total == 0:
+            continue
+        for token in range(counts.shape[1]):
+            if counts[table, token]:
+                frequencies[table, token] = max(1, counts[table, token] * TOTAL // total)
+                left -= frequencies[table, token]
+        while left:
+            largest = frequencies[table].argmax()
+            change = max(left, -(frequencies[table, largest] // 2))
+            frequencies[table, largest] += change
+            left -= change
+
+
+@jit
 def fill_slots(frequencies: Any, slots: Any) -> None:
     """Entries of `slots` for frequencies (tables, tokens), table after table."""
     for table in range(frequencies.shape[0]):
