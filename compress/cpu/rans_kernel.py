@@ -262,8 +262,8 @@ def remember(work: Any, magnitudes: Any, first: Any, lanes: Any) -> Any:
 
 @jit
 def normalize(counts: Any, frequencies: Any) -> None:
-    """Frequencies (tables, tokens), zeros before, from counts: those of a used table add to TOTAL, what occurs
-    has 1."""
+    """Fill frequencies (tables, tokens), zeros before, from counts: those of a used table add to TOTAL, and
+    what occurs has 1."""
     for table in range(counts.shape[0]):
         total, left = counts[table].sum(), TOTAL
         if total == 0:

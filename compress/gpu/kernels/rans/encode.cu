@@ -89,6 +89,7 @@ struct Writer {
     __device__ __forceinline__ void spill(bool full)
     {
         const unsigned all = __ballot_sync(WHOLE_WARP, full);
+        if (all == 0) return;
         if (full) {
             words[top - 1 - __popc(all & above)] = (Half)state;
             state >>= 16;
@@ -153,44 +154,8 @@ __device__ __forceinline__ void remember_tile(
     }
 }
 
-// A group's elements, read only if any of its numbers is not 0.
-template <bool PLAIN>
-struct Ahead {
-    Element elements[GROUP];
-    bool inside[GROUP], any;
-
-    __device__ __forceinline__ void read(
-        const View& view, const Rounds& rounds, const unsigned* history, unsigned group, unsigned lane)
-    {
-        const unsigned* own = history + 2 * group * LANES + lane;
-        any = __any_sync(WHOLE_WARP, own[0] | own[LANES]);
-        if (!any) return;
-#pragma unroll
-        for (unsigned k = 0; k < GROUP; ++k) elements[k] = view.element<PLAIN>(rounds.groups[group], k, inside[k]);
-    }
-};
-
-// Put the rounds of a group of zeros among zeros; false where there is no room.
-__device__ __forceinline__ bool push_zeros(Writer& writer, const Symbol* symbols)
-{
-    Symbol zeros[COMPONENTS];
-    float inverses[COMPONENTS];
-#pragma unroll
-    for (unsigned c = 0; c < COMPONENTS; ++c) {
-        zeros[c] = symbols[table_of(c, 0, 0) * TOKENS];
-        inverses[c] = __fdividef(1.0f, (float)zeros[c].frequency);
-    }
-#pragma unroll 1
-    for (unsigned k = 0; k < GROUP; ++k) {
-        if (writer.top < MOST_ROUND_WORDS) return false;
-#pragma unroll
-        for (unsigned c = COMPONENTS; c-- > 0;) writer.push(zeros[c].start, zeros[c].frequency, inverses[c]);
-    }
-    return true;
-}
-
-// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead. A group of zeros
-// among zeros takes a shorter way.
+// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead, and symbols are looked
+// up for a group at once, before its rounds wait for one another.
 template <bool PLAIN>
 __device__ __forceinline__ bool push_tile(
     const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Symbol* symbols,
@@ -198,39 +163,50 @@ __device__ __forceinline__ bool push_tile(
 {
     const unsigned lane = writer.lane;
     remember_tile<PLAIN>(view, rounds, rules, history, lane);
-    Ahead<PLAIN> ahead;
-    ahead.read(view, rounds, history, GROUPS - 1, lane);
+    Element ahead[GROUP];
+    bool inside[GROUP];
+#pragma unroll
+    for (unsigned k = 0; k < GROUP; ++k) ahead[k] = view.element<PLAIN>(rounds.groups[GROUPS - 1], k, inside[k]);
 #pragma unroll 1
     for (unsigned group = GROUPS; group-- > 0;) {
-        Numbers numbers[GROUP] = {};
-        unsigned sizes[GROUP] = {}, missed;
-        const bool any = ahead.any;
-        if (any) {
+        Numbers numbers[GROUP];
+        unsigned sizes[GROUP], missed;
 #pragma unroll
-            for (unsigned k = 0; k < GROUP; ++k) {
-                numbers[k] = numbers_of<PLAIN>(ahead.elements[k], rules, missed);
-                if (!ahead.inside[k]) numbers[k] = {};
-                sizes[k] = magnitude_of(numbers[k]);
+        for (unsigned k = 0; k < GROUP; ++k) {
+            numbers[k] = numbers_of<PLAIN>(ahead[k], rules, missed);
+            if (!inside[k]) numbers[k] = {};
+            sizes[k] = magnitude_of(numbers[k]);
+        }
+        const unsigned next = rounds.groups[group ? group - 1 : 0];
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) ahead[k] = view.element<PLAIN>(next, k, inside[k]);
+        const Context context(history, rounds, group, lane);
+        Symbol chosen[GROUP][COMPONENTS];
+        float inverses[GROUP][COMPONENTS];
+        unsigned raw = 0, bits;
+#pragma unroll
+        for (unsigned k = 0; k < GROUP; ++k) {
+            const unsigned bucket = context.bucket(k, sizes);
+#pragma unroll
+            for (unsigned c = 0; c < COMPONENTS; ++c) {
+                const unsigned token = token_of(zigzag(numbers[k].of[c]), bits);
+                chosen[k][c] = symbols[table_of(c, bucket, numbers[k].of[0]) * TOKENS + token];
+                inverses[k][c] = __fdividef(1.0f, (float)chosen[k][c].frequency);
+                raw |= bits;
             }
         }
-        ahead.read(view, rounds, history, group ? group - 1 : 0, lane);
-        const Context context(history, rounds, group, lane);
-        if (!any && group && !__any_sync(WHOLE_WARP, context.any())) {
-            if (!push_zeros(writer, symbols)) return false;
-            continue;
-        }
+        const bool any_raw = __any_sync(WHOLE_WARP, raw);
 #pragma unroll
         for (unsigned k = GROUP; k-- > 0;) {
             if (writer.top < MOST_ROUND_WORDS) return false;
-            const unsigned bucket = context.bucket(k, sizes);
 #pragma unroll
             for (unsigned c = COMPONENTS; c-- > 0;) {
-                unsigned bits;
-                const unsigned z = zigzag(numbers[k].of[c]), token = token_of(z, bits);
-                const Symbol symbol = symbols[table_of(c, bucket, numbers[k].of[0]) * TOKENS + token];
-                const float inverse = __fdividef(1.0f, (float)symbol.frequency);
-                if (__any_sync(WHOLE_WARP, bits)) writer.push_raw(z, bits);
-                writer.push(symbol.start, symbol.frequency, inverse);
+                if (any_raw) {
+                    const unsigned z = zigzag(numbers[k].of[c]);
+                    token_of(z, bits);
+                    if (__any_sync(WHOLE_WARP, bits)) writer.push_raw(z, bits);
+                }
+                writer.push(chosen[k][c].start, chosen[k][c].frequency, inverses[k][c]);
             }
         }
     }

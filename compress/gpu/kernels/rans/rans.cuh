@@ -136,9 +136,6 @@ struct Sums {
             }
         }
     }
-
-    // Whether any of them is not 0.
-    __device__ __forceinline__ bool any() const { return (even[0] | even[1] | odd[0] | odd[1]) != 0; }
 };
 
 // The context of a number from the sum of its neighbours' magnitudes.
