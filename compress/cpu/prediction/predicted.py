@@ -29,7 +29,8 @@ def quantize(
     predictor, n, real = _predictor(header), header.components, values.dtype.type
     box = frame_box(header.shape, values.size // n)
     fine = np.empty(values.size // n, np.int32)
-    residuals = np.zeros((n, tile_count(fine.size) * TILE), np.int32)
+    residuals = np.empty((n, tile_count(fine.size) * TILE), np.int32)
+    residuals[:, fine.size :] = 0
     room, found = np.empty(most_exact, np.int64), 0
     for c, rule in enumerate(header.quantizers):
         before, step, part = found, real(rule.step), np.ascontiguousarray(values[c::n])

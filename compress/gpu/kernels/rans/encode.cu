@@ -89,7 +89,6 @@ struct Writer {
     __device__ __forceinline__ void spill(bool full)
     {
         const unsigned all = __ballot_sync(WHOLE_WARP, full);
-        if (all == 0) return;
         if (full) {
             words[top - 1 - __popc(all & above)] = (Half)state;
             state >>= 16;
@@ -154,8 +153,7 @@ __device__ __forceinline__ void remember_tile(
     }
 }
 
-// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead, and symbols are looked
-// up for a group at once, before its rounds wait for one another.
+// Put a tile's numbers, the last first; false where there is no room. Memory is read a group ahead.
 template <bool PLAIN>
 __device__ __forceinline__ bool push_tile(
     const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, const Symbol* symbols,
@@ -181,32 +179,18 @@ __device__ __forceinline__ bool push_tile(
 #pragma unroll
         for (unsigned k = 0; k < GROUP; ++k) ahead[k] = view.element<PLAIN>(next, k, inside[k]);
         const Context context(history, rounds, group, lane);
-        Symbol chosen[GROUP][COMPONENTS];
-        float inverses[GROUP][COMPONENTS];
-        unsigned raw = 0, bits;
-#pragma unroll
-        for (unsigned k = 0; k < GROUP; ++k) {
-            const unsigned bucket = context.bucket(k, sizes);
-#pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                const unsigned token = token_of(zigzag(numbers[k].of[c]), bits);
-                chosen[k][c] = symbols[table_of(c, bucket, numbers[k].of[0]) * TOKENS + token];
-                inverses[k][c] = __fdividef(1.0f, (float)chosen[k][c].frequency);
-                raw |= bits;
-            }
-        }
-        const bool any_raw = __any_sync(WHOLE_WARP, raw);
 #pragma unroll
         for (unsigned k = GROUP; k-- > 0;) {
             if (writer.top < MOST_ROUND_WORDS) return false;
+            const unsigned bucket = context.bucket(k, sizes);
 #pragma unroll
             for (unsigned c = COMPONENTS; c-- > 0;) {
-                if (any_raw) {
-                    const unsigned z = zigzag(numbers[k].of[c]);
-                    token_of(z, bits);
-                    if (__any_sync(WHOLE_WARP, bits)) writer.push_raw(z, bits);
-                }
-                writer.push(chosen[k][c].start, chosen[k][c].frequency, inverses[k][c]);
+                unsigned bits;
+                const unsigned z = zigzag(numbers[k].of[c]), token = token_of(z, bits);
+                const Symbol symbol = symbols[table_of(c, bucket, numbers[k].of[0]) * TOKENS + token];
+                const float inverse = __fdividef(1.0f, (float)symbol.frequency);
+                if (__any_sync(WHOLE_WARP, bits)) writer.push_raw(z, bits);
+                writer.push(symbol.start, symbol.frequency, inverse);
             }
         }
     }
