@@ -4,8 +4,9 @@ Usage: python benchmarks/statevector/dynamic_circuits.py [--qubits 6,10,14] [--s
        [--circuits phase,teleport,repetition,random,reset,noisy] [--exact 100000] [-o results.json]
 A time, in seconds of the processor, goes from a program in each library's own form to the counts, complex128,
 one thread. Libraries take turns, `--rounds` times after one that is not counted; the least time of each
-counts. The distributions of both are compared; where a circuit is small enough (10 qubits, 6 with noise), so are `--exact` shots of ours
-with exact probabilities. Goals: at most 1.0 times as long as Aer, and no outcome 8 standard deviations off.
+counts. The distributions of both are compared; where a circuit is small enough (10 qubits, 6 with noise), so
+are `--exact` shots of ours with exact probabilities. Goals: at most 1.0 times as long as Aer, and no outcome
+8 standard deviations off.
 """
 
 from __future__ import annotations

@@ -253,7 +253,8 @@ def rows_of(options: argparse.Namespace, threads: int) -> Iterator[dict[str, Any
                 ratio = None if fastest is None else least["ours"] / others[fastest]
                 yield {
                     "circuit": name, "qubits": n, "dtype": dtype, "threads": threads,
-                    "clock": options.clock, "time_s": least, "fastest_rival": fastest, "ratio": ratio, "left_out": sorted(slow),
+                    "clock": options.clock, "time_s": least, "fastest_rival": fastest, "ratio": ratio,
+                    "left_out": sorted(slow),
                 }  # fmt: skip
                 if fastest is not None:
                     slow |= {rival for rival, time_s in others.items() if time_s > SLOW * others[fastest]}

@@ -100,15 +100,13 @@ def encode(q: NDArray[np.int32], most_bytes: int, residuals: bool = False) -> by
     if planned.size_bytes > most_bytes:
         return None
     frequencies = planned.frequencies.reshape(-1)
-    packed = frequencies << kernel.PACKED_LOG2 | cumulative(planned.frequencies)[:, :-1].reshape(-1)
-    inverses = 1 / np.maximum(frequencies, 1)
+    starts = cumulative(planned.frequencies)[:, :-1].reshape(-1)
+    packed = (frequencies << kernel.PACKED_LOG2 | starts).astype(np.uint32)
     segment = min(n_tiles, 1 << planned.tiles_log2)
     words = np.empty(most_words(segment, q.shape[0]), np.uint16)
     sizes = np.empty(-(-n_tiles >> planned.tiles_log2), np.int64)
     out = np.empty(most_bytes // 2 + 1, "<u2")
-    end = int(
-        kernel.encode_segments(q, symbols, raw_bits, TILE * segment, packed, inverses, words, sizes, out)
-    )
+    end = int(kernel.encode_segments(q, symbols, raw_bits, TILE * segment, packed, words, sizes, out))
     if end < 0:
         return None
     data = pack_head(planned, sizes) + out[:end].tobytes()

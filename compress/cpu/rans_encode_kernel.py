@@ -48,7 +48,7 @@ EXPONENT_32 = 126
 """Of a float32 from 1/2 on, below its exponent's bits: what is above it is a bit length."""
 EXPONENT_64 = 1022
 PACKED_LOG2 = 16
-STATE, LIMIT, SYMBOL, WIDTH, VALUE = (np.uint64(row * LANES) for row in range(5))
+STATE, FULL, SYMBOL, WIDTH, VALUE = (np.uint64(row * LANES) for row in range(5))
 """Where the 32 lanes' values start in the memory for work (`cpu.rans_kernel`)."""
 WORK_ROWS = 5
 
@@ -181,17 +181,39 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
 
 @inline
 def spill(work: Any, words: Any, top: Any, lanes: Any) -> Any:
-    """States from their limits on put a word each, the last lane first; words[top - 1] is free. Returns the
+    """States that are full put a word each, the last lane first; words[top - 1] is free. Returns the
     new top."""
     at = uint64(top)
     for back in range(lanes):
         lane = uint64(LANES - 1) - back
-        state = work[STATE + lane]
-        full = state >= work[LIMIT + lane]
-        words[at - uint64(1)] = uint16(state)
-        at -= uint64(full)
-        work[STATE + lane] = uint32(state >> uint32(16)) if full else state
+        words[at - uint64(1)] = uint16(work[STATE + lane])
+        at -= uint64(work[FULL + lane])
+    for lane in range(lanes):
+        work[STATE + lane] = uint32(work[STATE + lane] >> uint32(work[FULL + lane] << uint32(4)))
     return int64(at)
+
+
+@inline
+def zigzag_of(number: Any) -> Any:
+    """The zigzag number, without sign, of an int32."""
+    return uint32(int32(int32(2) * number - int32(1)) ^ int32(int32(number - int32(1)) >> int32(31)))
+
+
+@inline
+def push_bits(work: Any, words: Any, top: Any, lanes: Any) -> Any:
+    """Put work[WIDTH] bits of work[VALUE] on the states."""
+    for lane in range(lanes):
+        width = work[WIDTH + lane]
+        above = uint32(work[STATE + lane] >> uint32(uint32(32) - width)) if width else uint32(0)
+        work[FULL + lane] = uint32(above != uint32(0))
+    top = spill(work, words, top, lanes)
+    for lane in range(lanes):
+        state, width = work[STATE + lane], work[WIDTH + lane]
+        rest, ones = uint32(SLOT_LOG2 - width), uint32(uint32(uint32(1) << width) - uint32(1))
+        kept = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
+        value = uint32(uint32(work[VALUE + lane] & ones) << rest)
+        work[STATE + lane] = uint32(uint32(uint32(uint32(state >> rest) << SLOT_LOG2) + value) + kept)
+    return top
 
 
 @inline
@@ -202,60 +224,46 @@ def push_raw(
     most = int32(RAW_LOG2)
     for lane in range(lanes):
         bits = int32(raw_bits[place + lane])
-        below = int32(
-            max(int32(int32(bits + most - int32(1)) // most - int32(1)) - int32(part), int32(0)) * most
-        )
+        parts = int32(int32(bits + most - int32(1)) // most)
+        below = int32(max(int32(parts - int32(1) - int32(part)), int32(0)) * most)
         width = uint32(min(int32(bits - below), most)) if bits > most * int32(part) else uint32(0)
-        number = numbers[place + lane]
-        zigzag = uint32(int32(int32(2) * number - int32(1)) ^ int32(int32(number - int32(1)) >> int32(31)))
         work[WIDTH + lane] = width
-        work[VALUE + lane] = uint32(zigzag >> uint32(below)) & uint32(uint32(uint32(1) << width) - uint32(1))
-        # A state has 32 bits, so that none is full where no bits follow.
-        work[LIMIT + lane] = uint32(uint32(1) << uint32(uint32(32) - width)) if width else uint32(0xFFFFFFFF)
-    top = spill(work, words, top, lanes)
-    for lane in range(lanes):
-        state = work[STATE + lane]
-        rest = uint32(SLOT_LOG2 - work[WIDTH + lane])
-        kept = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
-        above = uint32(uint32(state >> rest) << SLOT_LOG2)
-        work[STATE + lane] = uint32(uint32(above + uint32(work[VALUE + lane] << rest)) + kept)
-    return top
+        work[VALUE + lane] = uint32(zigzag_of(numbers[place + lane]) >> uint32(below))
+    return push_bits(work, words, top, lanes)
 
 
 @inline
-def push_symbols(work: Any, inverses: Any, words: Any, top: Any, lanes: Any) -> Any:
-    """Put a symbol a lane on the states: work[SYMBOL] has frequencies above PACKED_LOG2 bits of first slots,
-    `inverses` (32) those of frequencies."""
-    any_full = uint32(0)
+def push_symbols(work: Any, words: Any, top: Any, lanes: Any) -> Any:
+    """Put a symbol a lane on the states: work[SYMBOL] has frequencies above PACKED_LOG2 bits of first
+    slots."""
+    any_full, total = uint32(0), uint32(TOTAL)
     for lane in range(lanes):
         frequency = uint32(work[SYMBOL + lane] >> uint32(PACKED_LOG2))
-        # The greatest limit is 2^32, which no state reaches.
-        limit = (
-            uint32(frequency << uint32(32 - TOTAL_LOG2)) if frequency < uint32(TOTAL) else uint32(0xFFFFFFFF)
-        )
-        work[LIMIT + lane] = limit
-        any_full |= uint32(work[STATE + lane] >= limit)
+        full = uint32(uint32(work[STATE + lane] >> uint32(32 - TOTAL_LOG2)) >= frequency)
+        work[FULL + lane] = full
+        any_full |= full
     if any_full:
         top = spill(work, words, top, lanes)
     for lane in range(lanes):
         state, symbol = work[STATE + lane], work[SYMBOL + lane]
-        # Exact: half a unit is more than the rounding of a product below 2^33.
-        quotient = uint32((np.float64(state) + 0.5) * inverses[lane])
-        above = uint32(quotient * uint32(uint32(TOTAL) - uint32(symbol >> uint32(PACKED_LOG2))))
-        start = uint32(symbol & uint32((1 << PACKED_LOG2) - 1))
-        work[STATE + lane] = uint32(uint32(state + above) + start)
+        frequency = uint32(symbol >> uint32(PACKED_LOG2))
+        # Below 2^20, and so wrong by less than a quarter before it is cut off.
+        quotient = uint32(int32(np.float32(state) * (np.float32(1) / np.float32(frequency))))
+        rest = int32(uint32(state - uint32(quotient * frequency)))
+        more, less = uint32(rest >= int32(frequency)), uint32(rest < int32(0))
+        quotient = uint32(uint32(quotient + more) - less)
+        above = uint32(quotient * uint32(total - frequency))
+        work[STATE + lane] = uint32(uint32(state + above) + uint32(symbol & uint32((1 << PACKED_LOG2) - 1)))
     return top
 
 
 @jit
 def encode_segment(
-    q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, inverses: Any, states: Any,
-    divisors: Any, words: Any,
-) -> Any:  # fmt: skip
+    q: Any, symbols: Any, raw_bits: Any, begin: Any, stop: Any, packed: Any, states: Any, words: Any
+) -> Any:
     """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words`
     they start, -1 where they do not fit. The first 32 of `states` are set to what the decoder starts with."""
-    work, into, lane_inverses = unowned(states), unowned(words), unowned(divisors)
-    frequencies, all_inverses = unowned(packed), unowned(inverses)
+    work, into, frequencies = unowned(states), unowned(words), unowned(packed)
     lanes, top = uint64(work.size) // uint64(WORK_ROWS), int64(words.size)
     for lane in range(lanes):
         work[STATE + lane] = uint32(LOW)
@@ -274,38 +282,39 @@ def encode_segment(
                 longest = np.uint8(0)
                 for lane in range(lanes):
                     longest = max(longest, raw[first + lane])
-                for part in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
-                    top = push_raw(numbers, raw, first, part, work, into, top, lanes)
+                if longest > RAW_LOG2:
+                    for part in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
+                        top = push_raw(numbers, raw, first, part, work, into, top, lanes)
+                elif longest:
+                    for lane in range(lanes):
+                        work[WIDTH + lane] = uint32(raw[first + lane])
+                        work[VALUE + lane] = zigzag_of(numbers[first + lane])
+                    top = push_bits(work, into, top, lanes)
                 for lane in range(lanes):
-                    symbol = uint64(own[first + lane])
-                    work[SYMBOL + lane] = uint32(frequencies[symbol])
-                    lane_inverses[lane] = all_inverses[symbol]
+                    work[SYMBOL + lane] = frequencies[uint64(own[first + lane])]
             else:
                 for lane in range(lanes):
-                    work[SYMBOL + lane] = uint32(frequencies[zero])
-                    lane_inverses[lane] = all_inverses[zero]
-            top = push_symbols(work, lane_inverses, into, top, lanes)
+                    work[SYMBOL + lane] = frequencies[zero]
+            top = push_symbols(work, into, top, lanes)
     return top
 
 
 @jit
 def encode_segments(
-    q: Any, symbols: Any, raw_bits: Any, step: Any, packed: Any, inverses: Any, words: Any, counts: Any,
-    out: Any,
-) -> Any:  # fmt: skip
+    q: Any, symbols: Any, raw_bits: Any, step: Any, packed: Any, words: Any, counts: Any, out: Any
+) -> Any:
     """Put segments of `step` places into out (uint16): states, words, and filling up to 32 bits. Returns how
     many were written, -1 where they do not fit; counts (segments) gets the words of each.
 
-    symbols and raw_bits are those of `count`; packed (symbols): the frequency of each, and in the lower 16
-    bits its first slot; inverses: of the frequencies. A segment's places are put the last one first. `words`
-    is for work.
+    symbols and raw_bits are those of `count`; packed (symbols, uint32): the frequency of each, and in the
+    lower 16 bits its first slot. A segment's places are put the last one first. `words` is for work.
     """
-    states, divisors = np.zeros(WORK_ROWS * LANES, np.uint32), np.zeros(LANES, np.float64)
+    states = np.zeros(WORK_ROWS * LANES, np.uint32)
     at = 0
     for segment in range(counts.size):
         begin = segment * step
         stop = min(begin + step, q.shape[1])
-        top = encode_segment(q, symbols, raw_bits, begin, stop, packed, inverses, states, divisors, words)
+        top = encode_segment(q, symbols, raw_bits, begin, stop, packed, states, words)
         size = words.size - top
         if top < 0 or at + 2 * LANES + size + 1 > out.size:
             return -1
