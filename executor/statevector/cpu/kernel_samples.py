@@ -6,6 +6,8 @@ import numpy as np
 
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.tile_room import tile_room
+from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
+from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
@@ -16,9 +18,12 @@ COVERS = Samples(__name__, "of_covers")
 """What sorts gates into passes."""
 
 
-def state_kernels(dtype: str) -> list[Samples]:
-    """What is done with a state of this dtype."""
-    return [Samples(__name__, "of_passes", (dtype,)), Samples(__name__, "of_measures", (dtype,))]
+def state_kernels(dtype: str, n_bits: int, largest: int) -> list[Samples]:
+    """What is done with 2^n_bits amplitudes of this dtype, by gates on at most `largest` qubits."""
+    lane_bits = LANE_BITS[np.empty(0, dtype).real.itemsize]
+    has_others = largest > LARGEST_MATRIX or n_bits < lane_bits + LARGEST_MATRIX
+    names = ["of_rounds", "of_measures", *(["of_passes"] if has_others else [])]
+    return [Samples(__name__, name, (dtype,)) for name in names]
 
 
 def gradient_kernels(dtype: str) -> list[Samples]:
@@ -26,8 +31,13 @@ def gradient_kernels(dtype: str) -> list[Samples]:
     return [Samples(__name__, "of_gradients", (dtype,))]
 
 
+def of_rounds(dtype: str) -> list[Sample]:
+    """The kernel of a pass of rounds alone."""
+    return [(tiled_pass_kernel.run_rounds, arguments) for _, arguments in of_passes(dtype)]
+
+
 def of_passes(dtype: str) -> list[Sample]:
-    """The kernel of a pass."""
+    """The kernel of any pass."""
     real = np.empty(0, dtype).real.dtype
     tables = vector_pass(Pass((0, 1), (from_matrix((0,), np.eye(2)[::-1]),)), 2, real, 0)
     return [(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cpu.bits_kernel import count_bits
-from tnplan.executor.statevector.cpu.tiled_pass_kernel import jit
+from tnplan.executor.statevector.cpu.round_kernel import jit
 
 
 @jit

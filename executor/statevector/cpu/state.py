@@ -93,8 +93,7 @@ class HostState:
 
     def _run(self, tables: VectorPass, far: Array, start: int) -> None:
         """Do a pass on the tiles whose bits are `far` ones or those of `start`."""
-        from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
-
+        run_pass = _kernel_of(tables)
         real = self._amplitudes.real.dtype
         flat = self._amplitudes[start:].view(real)
         base = self.rank << self.n_bits | start
@@ -102,7 +101,7 @@ class HostState:
         self._varying = -1
 
         def work(first: int, last: int) -> None:
-            run_tiles(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
+            run_pass(flat, base, passed, tables.numbers, tile_room(tables, real), first, last)
 
         over_chunks(n_tiles, self.threads, work)
 
@@ -248,8 +247,7 @@ def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[Vect
 
 def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     """Do a pass on every row of an array, complex [rows, 2^n], contiguous."""
-    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_tiles
-
+    run_pass = _kernel_of(tables)
     real = rows.real.dtype
     flat = rows.reshape(-1).view(real)
     n_bits = len(tables.flat.held) + len(tables.far)
@@ -257,9 +255,16 @@ def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:
     passed = tables.flat._replace(far=far)
 
     def work(first: int, last: int) -> None:
-        run_tiles(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
+        run_pass(flat, 0, passed, tables.numbers, tile_room(tables, real), first, last)
 
     over_chunks(len(rows) << len(tables.far), threads, work)
+
+
+def _kernel_of(tables: VectorPass) -> Callable[..., None]:
+    """What does a pass on tiles."""
+    from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_rounds, run_tiles
+
+    return run_rounds if tables.is_of_rounds else run_tiles
 
 
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:

@@ -2,6 +2,9 @@
 
 A tile is kept as real parts and imaginary parts, so that all arithmetic runs over neighbours. `PassTables`
 describes the tables. Amplitudes are given as real numbers, real and imaginary parts in turn.
+
+There are two, `run_tiles` for every pass and `run_rounds` for one of rounds alone: most circuits have no
+other, and it is compiled in half the time.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.statevector.cpu.matrix_kernel import apply_diagonal, apply_matrix
 from tnplan.executor.statevector.cpu.round_kernel import apply_round, jit, spread
-from tnplan.executor.statevector.cpu.tile_room import APART, LANE_BITS, LANES
+from tnplan.executor.statevector.cpu.tile_room import APART
 from tnplan.executor.statevector.cpu.vector_tables import ROUND
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL
 
@@ -19,24 +23,41 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 
 
 @jit
-def run_tiles(
+def run_rounds(
     amplitudes: Any, rank_base: int, tables: Any, numbers: Any, room: Any, first: int, last: int
 ) -> None:
-    """Do all steps of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileRoom`.
+    """Do all rounds of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileRoom`.
 
     `rank_base` are the index bits of the rank.
     """
-    starts, places, idle = tables.starts, tables.places, tables.idle
-    values_re, values_im = numbers.values_re, numbers.values_im
-    q = tables.held.size
-    side = 1 << q
-    run = np.uint64(side // starts.size)
+    side = 1 << tables.held.size
     re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
         base = spread(tile, tables.far)
-        for row in range(starts.size):
-            at = np.uint64(row) * run
-            read_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run)
+        read_tile(amplitudes, base, tables.starts, re, im)
+        outside_re, outside_im = numbers.outside_re, numbers.outside_im
+        turns_of_tile(base | rank_base, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
+        for s in range(len(tables.steps)):
+            row = tables.steps[s]
+            apply_round(re, im, row[1], row[2], row[3], tables, numbers, room)
+        place = factor_of(base | rank_base, tables.numbered, numbers.factors_re)
+        c, d = numbers.factors_re[place], numbers.factors_im[place]
+        write_tile(amplitudes, base, tables.starts, re, im, c, d)
+
+
+@jit
+def run_tiles(
+    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, room: Any, first: int, last: int
+) -> None:
+    """Do all steps of a pass, rounds and others; see `run_rounds`."""
+    places, idle = tables.places, tables.idle
+    values_re, values_im = numbers.values_re, numbers.values_im
+    q = tables.held.size
+    side = 1 << q
+    re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
+    for tile in range(first, last):
+        base = spread(tile, tables.far)
+        read_tile(amplitudes, base, tables.starts, re, im)
         index = base | rank_base
         outside_re, outside_im = numbers.outside_re, numbers.outside_im
         turns_of_tile(index, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
@@ -58,14 +79,9 @@ def run_tiles(
                     if not idle[number + v]:
                         at = value + (v << 2 * t)
                         apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], room)
-        place = 0
-        if numbers.factors_re.size > 1:
-            for k in range(tables.numbered.size):
-                place |= (index >> tables.numbered[k] & 1) << k
+        place = factor_of(index, tables.numbered, numbers.factors_re)
         c, d = numbers.factors_re[place], numbers.factors_im[place]
-        for row in range(starts.size):
-            at = np.uint64(row) * run
-            write_run(amplitudes, np.uint64(base + starts[row]), re, im, at, run, c, d)
+        write_tile(amplitudes, base, tables.starts, re, im, c, d)
 
 
 @jit
@@ -83,152 +99,40 @@ def turns_of_tile(index: int, beyond: Any, outside_re: Any, outside_im: Any, re:
 
 
 @jit
-def read_run(amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any) -> None:
-    """Part amplitudes from `start` on into real and imaginary parts from `at` on."""
-    for k in range(count):
-        re[at + k] = amplitudes[TWO * (start + k)]
-        im[at + k] = amplitudes[TWO * (start + k) + ONE]
+def factor_of(index: int, numbered: Any, factors: Any) -> int:
+    """The number of a tile's factor."""
+    place = 0
+    if factors.size > 1:
+        for k in range(numbered.size):
+            place |= (index >> numbered[k] & 1) << k
+    return place
 
 
 @jit
-def write_run(
-    amplitudes: Any, start: Any, re: Any, im: Any, at: Any, count: Any, factor_re: Any, factor_im: Any
+def read_tile(amplitudes: Any, base: int, starts: Any, re: Any, im: Any) -> None:
+    """Part the amplitudes of a tile, which are runs from base + starts[row] on."""
+    run = np.uint64(re.size // starts.size)
+    for row in range(starts.size):
+        at, start = np.uint64(row) * run, np.uint64(base + starts[row])
+        for k in range(run):
+            re[at + k] = amplitudes[TWO * (start + k)]
+            im[at + k] = amplitudes[TWO * (start + k) + ONE]
+
+
+@jit
+def write_tile(
+    amplitudes: Any, base: int, starts: Any, re: Any, im: Any, factor_re: Any, factor_im: Any
 ) -> None:  # fmt: skip
-    """Join real and imaginary parts from `at` on, times a factor, to amplitudes from `start` on."""
-    if factor_re == 1 and factor_im == 0:
-        for k in range(count):
-            amplitudes[TWO * (start + k)] = re[at + k]
-            amplitudes[TWO * (start + k) + ONE] = im[at + k]
-        return
-    for k in range(count):
-        x, y = re[at + k], im[at + k]
-        amplitudes[TWO * (start + k)] = factor_re * x - factor_im * y
-        amplitudes[TWO * (start + k) + ONE] = factor_re * y + factor_im * x
-
-
-@jit
-def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any) -> None:
-    """Multiply by table[value of the bits at `places`, rising], rows as long as the lowest places allow."""
-    low = 0
-    while low < places.size and places[low] == low:
-        low += 1
-    length = low
-    if low == 0:
-        length = places[0] if places.size else q
-    n = np.uint64(1 << length)
-    for row in range(1 << (q - length)):
-        at = np.uint64(row << length)
-        number = 0
-        for k in range(low, places.size):
-            number |= (row >> (places[k] - length) & 1) << k
-        entry = np.uint64(number)
-        if low:
-            for k in range(n):
-                a, b = table_re[entry + k], table_im[entry + k]
-                x, y = re[at + k], im[at + k]
-                re[at + k] = a * x - b * y
-                im[at + k] = a * y + b * x
-        else:
-            a, b = table_re[entry], table_im[entry]
-            for k in range(n):
-                x, y = re[at + k], im[at + k]
-                re[at + k] = a * x - b * y
-                im[at + k] = a * y + b * x
-
-
-@jit
-def apply_matrix(
-    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, room: Any
-) -> None:
-    """Multiply the 2^t amplitudes of every group by a matrix where the near selectors have value `selected`.
-
-    Groups are taken LANES at a time: first gathered, so that the product runs over neighbours.
-    """
-    side = 1 << t
-    offsets, lane, free = room.offsets[:side], room.lane, room.free
-    for row in range(side):
-        offsets[row] = spread(row, places[:t]) | spread(selected, places[t:])
-    n_free = free_bits(q, places, free)
-    lane_bits = min(LANE_BITS, n_free)
-    lane = lane[: 1 << lane_bits]
-    for v in range(lane.size):
-        lane[v] = spread(v, free[:lane_bits])
-    rising = spread(-1, free[lane_bits:n_free])
-    minus_im, real = room.minus_im, True
-    for k in range(side * side):
-        minus_im[k] = -m_im[k]
-        real &= m_im[k] == 0
-    x_re, x_im, y_re, y_im = room.lanes[0], room.lanes[1], room.lanes[2], room.lanes[3]
-    base = np.int64(0)
-    for _ in range(1 << (n_free - lane_bits)):
-        gather(re, im, base, offsets, lane, x_re, x_im)
-        for v in range(side * LANES):
-            y_re[v] = y_im[v] = 0
-        add_product(side, m_re, x_re, y_re, lane.size)
-        add_product(side, m_re, x_im, y_im, lane.size)
-        if not real:
-            add_product(side, minus_im, x_im, y_re, lane.size)
-            add_product(side, m_im, x_re, y_im, lane.size)
-        scatter(y_re, y_im, base, offsets, lane, re, im)
-        base = ((base | ~rising) + 1) & rising
-
-
-@jit
-def free_bits(q: int, places: Any, free: Any) -> int:
-    """Write the bits below q that are not in `places`, rising; return how many."""
-    n = 0
-    for bit in range(q):
-        taken = False
-        for place in places:
-            taken |= place == bit
-        if not taken:
-            free[n] = bit
-            n += 1
-    return n
-
-
-@jit
-def gather(re: Any, im: Any, base: int, offsets: Any, lane: Any, x_re: Any, x_im: Any) -> None:
-    """Copy the rows of LANES groups to neighbours; `lane` has the groups' distances from the first."""
-    for c in range(offsets.size):
-        at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
-        for v in range(np.uint64(lane.size)):
-            x_re[row + v] = re[at + lane[v]]
-            x_im[row + v] = im[at + lane[v]]
-
-
-@jit
-def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, im: Any) -> None:
-    """Copy rows back to where `gather` took them from."""
-    for c in range(offsets.size):
-        at, row = np.uint64(base + offsets[c]), np.uint64(c * LANES)
-        for v in range(np.uint64(lane.size)):
-            re[at + lane[v]] = y_re[row + v]
-            im[at + lane[v]] = y_im[row + v]
-
-
-@jit
-def add_product(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
-    """y += m x for a real matrix of `side` rows and `lanes` columns, 8 or 2 columns of m at a time."""
-    for r in range(side):
-        row, out = m[r * side :], y[r * LANES :]
-        if side >= 8:
-            for first in range(0, side, 8):
-                add_8(row[first:], x[first * LANES :], out, lanes)
-        else:
-            for first in range(0, side, 2):
-                at = first * LANES
-                for v in range(lanes):
-                    out[v] += row[first] * x[at + v] + row[first + 1] * x[at + LANES + v]
-
-
-@jit
-def add_8(row: Any, x: Any, y: Any, lanes: int) -> None:
-    """y += the first 8 columns of a row times 8 rows of x."""
-    a0, a1, a2, a3, a4, a5, a6, a7 = row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
-    for v in range(lanes):
-        y[v] += (
-            a0 * x[v] + a1 * x[LANES + v] + a2 * x[2 * LANES + v] + a3 * x[3 * LANES + v]
-            + a4 * x[4 * LANES + v] + a5 * x[5 * LANES + v] + a6 * x[6 * LANES + v]
-            + a7 * x[7 * LANES + v]
-        )  # fmt: skip
+    """Join the amplitudes of a tile, times a factor, and write them back."""
+    run = np.uint64(re.size // starts.size)
+    for row in range(starts.size):
+        at, start = np.uint64(row) * run, np.uint64(base + starts[row])
+        if factor_re == 1 and factor_im == 0:
+            for k in range(run):
+                amplitudes[TWO * (start + k)] = re[at + k]
+                amplitudes[TWO * (start + k) + ONE] = im[at + k]
+            continue
+        for k in range(run):
+            x, y = re[at + k], im[at + k]
+            amplitudes[TWO * (start + k)] = factor_re * x - factor_im * y
+            amplitudes[TWO * (start + k) + ONE] = factor_re * y + factor_im * x

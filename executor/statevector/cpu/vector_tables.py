@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +98,11 @@ class VectorPass:
     def far(self) -> Array:
         """The bits of a tile's number, rising."""
         return self.flat.far
+
+    @cached_property
+    def is_of_rounds(self) -> bool:
+        """Whether all steps are rounds."""
+        return bool(np.all(self.flat.steps[:, 0] == ROUND))
 
 
 def vector_pass(

@@ -6,7 +6,7 @@ results, character k is bit k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,6 +197,35 @@ class BitAssignment:
 
 
 Operation = Gate | Measurement | Reset | Channel | Conditional | WhileLoop | BitAssignment
+
+
+def largest_operator(operations: Iterable[Operation]) -> int:
+    """The number of qubits of the gate or channel that has most; 0 where there is none.
+
+    Parameters
+    ----------
+    operations : iterable of operations
+        Those of a program; conditions and loops are looked into.
+
+    Returns
+    -------
+    int
+        Qubits.
+
+    Examples
+    --------
+    >>> largest_operator([Reset(0), Conditional((0,), 1, (Reset(1),))])
+    0
+    """
+    most = 0
+    for operation in operations:
+        if isinstance(operation, Gate | Channel):
+            most = max(most, len(operation.qubits))
+        elif isinstance(operation, Conditional):
+            most = max(most, largest_operator((*operation.body, *operation.otherwise)))
+        elif isinstance(operation, WhileLoop):
+            most = max(most, largest_operator(operation.body))
+    return most
 
 
 @dataclass(frozen=True, eq=False, repr=False)

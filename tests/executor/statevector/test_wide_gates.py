@@ -130,8 +130,8 @@ def test_wide_gates_give_dense_states(
 
 def check_with_bounds() -> None:
     """Called where numba checks every index: that it does, then tests of this file and what is measured."""
+    from tnplan.executor.statevector.cpu.matrix_kernel import apply_matrix
     from tnplan.executor.statevector.cpu.tile_room import TileRoom
-    from tnplan.executor.statevector.cpu.tiled_pass_kernel import apply_matrix
 
     re, im = np.zeros((2, 2**6))
     matrix = np.eye(2**6).reshape(-1)

@@ -242,7 +242,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = open_state(rank, n, asked.dtype, gradient=question.gradient)
+        state = open_state(rank, n, asked.dtype, request.program.operations, gradient=question.gradient)
         simulator = Simulator(state, n, asked.mode, request.seed)
         if asked.start is not None:
             _continue(simulator, asked.start, asked.dtype, world)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
@@ -9,6 +11,7 @@ from tnplan.executor.statevector.distributed_state import DistributedState
 from tnplan.executor.statevector.memory_estimate import predicted_bytes
 from tnplan.executor.statevector.simulator import StateVector
 from tnplan.planner.common.compiled.ahead import compile_soon
+from tnplan.planner.networks.circuits.program import Operation, largest_operator
 
 DTYPES = {"fp64": "complex128", "fp32": "complex64"}
 """The dtype of amplitudes in each precision."""
@@ -21,16 +24,19 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
     return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
 
 
-def open_state(rank: Rank, n_qubits: int, dtype: str, *, gradient: bool = False) -> StateVector:
+def open_state(
+    rank: Rank, n_qubits: int, dtype: str, operations: Iterable[Operation], *, gradient: bool = False
+) -> StateVector:  # fmt: skip
     """The amplitudes of this rank on its device, connected with those of other ranks.
 
-    With `gradient` the kernels of derivatives are compiled too.
+    Kernels are compiled for what is to be done with it: `operations`, and derivatives with `gradient`.
     """
     world = rank.world
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
         if rank.is_first:  # processes of every rank would only take each other's cores
-            compile_soon(state_kernels(dtype) + (gradient_kernels(dtype) if gradient else []))
+            kernels = state_kernels(dtype, n_bits, largest_operator(operations))
+            compile_soon(kernels + (gradient_kernels(dtype) if gradient else []))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state as open_gpu_state

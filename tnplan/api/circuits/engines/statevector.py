@@ -103,7 +103,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         if planned is not None:
             _check_host(rank, planned, options.dtype)
         with rank.on_stream():
-            state = open_state(rank, n_qubits, options.dtype)
+            state = open_state(rank, n_qubits, options.dtype, asked.program.operations)
             simulator = Simulator(state, n_qubits, seed=seed)
             if planned is None:
                 outcome = _sampled(rank, simulator, asked, options.dtype)

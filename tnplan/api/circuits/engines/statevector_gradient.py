@@ -45,7 +45,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         fitting = observables_at_once(len(sums), room, n, options.dtype, rank.world.size)
         together = min(rank.world.gather_objects(fitting))
         with rank.on_stream():
-            state = open_state(rank, n, options.dtype, gradient=True)
+            state = open_state(rank, n, options.dtype, gates.gates, gradient=True)
             simulator = Simulator(state, n, seed=0)
             simulator.run(prepare_program(gates.gates), NO_BITS)
             for first in range(0, len(sums), together):
