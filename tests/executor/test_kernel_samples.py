@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tnplan
@@ -14,7 +15,8 @@ from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
 def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
-    samples = [*states.COVERS.all(), *(one for kind in states.state_kernels(dtype) for one in kind.all())]
+    kinds = [states.COVERS, *states.state_kernels(dtype, 20, 2)]
+    samples = [one for kind in kinds for one in kind.all()]
     forget(samples)
     tnplan.simulate(
         lattice_circuit("rectangular", 4, 5, 9, 0), shots=9, observable="Z0 X1", marginal=[0, 1],
@@ -22,6 +24,21 @@ def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
     )  # fmt: skip
     choose_called = [sample for sample in samples if sample[0].function.__name__ != "n_done"]
     check_called(choose_called)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
+def test_wide_gates_call_what_samples_say(precision: str, dtype: str) -> None:
+    """A pass with a gate on three qubits, and one without."""
+    names = [one.function for one in states.state_kernels(dtype, 8, 3)]
+    assert names == ["of_rounds", "of_measures", "of_passes"]
+    assert [one.function for one in states.state_kernels(dtype, 4, 2)] == names  # no rounds of two bits
+    samples = [*states.of_rounds(dtype), *states.of_passes(dtype)]
+    forget(samples)
+    toffoli = np.eye(8, dtype=np.complex128)[[0, 1, 2, 3, 4, 5, 7, 6]]
+    for wide in ((), (tnplan.Gate("ccx", (0, 2, 5), toffoli),)):
+        circuit = tnplan.GateSequence(8, (gate("h", (0,)), *wide, gate("h", (2,))))
+        tnplan.simulate(circuit, observable="Z0", precision=precision, device="cpu")
+    check_called(samples)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])

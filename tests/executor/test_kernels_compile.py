@@ -153,7 +153,8 @@ def of_state_measure() -> Iterator[Defines]:
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, TARGETS, TILES, pass_defines
+    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, TILES, pass_defines
+    from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
 
     for dtype in DTYPES[2:]:
         for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):

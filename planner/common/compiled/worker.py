@@ -5,7 +5,10 @@ The function, called with the other arguments, gives the kernels with arguments 
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tnplan.planner.common.compiled.ahead import Samples, is_compiled
 
@@ -21,5 +24,26 @@ def compile_missing(samples: Samples) -> int:
     return len(missing)
 
 
+@contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Modules imported inside do not find one that is not imported yet."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def _prepare_numba() -> None:
+    """Import numba as a process needs it that lives for seconds and multiplies no matrices."""
+    gc.disable()
+    with _without("scipy"):  # numba takes a quarter of a second to find the matrix products in it
+        import numba.np.arraymath  # noqa: F401
+
+
 if __name__ == "__main__":
+    _prepare_numba()
     compile_missing(Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])))
