@@ -23,7 +23,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, ProgramLaunch
-from tnplan.executor.statevector.cuda.tabled_pass import TabledPass, compiled_for, most_targets
+from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
@@ -189,11 +189,11 @@ class CupyState:
         self.restart()
 
     def begin_compiling(self, targets: int) -> None:
-        """Begin with the kernels of measurements, and of passes read from tables, gates on so many targets,
-        unless the state has kernels of its own for those."""
+        """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
+        unless the state has kernels of its own for those. Larger gates have mostly controls, and few targets."""
         wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
         if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
-            self._most_targets = compiled_for(targets)
+            self._most_targets = compiled_for(min(targets, TARGETS[1]))
             wanted.append((PASS_FILE, self._pass_defines(self.tile_bits)))
         compile_soon(wanted)
 
