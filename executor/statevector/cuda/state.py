@@ -190,7 +190,7 @@ class CupyState:
 
     def begin_compiling(self, targets: int) -> None:
         """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
-        unless the state has kernels of its own for those. Larger gates have mostly controls, and few targets."""
+        unless the state has kernels of its own for those. Larger gates are mostly controlled ones."""
         wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
         if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
