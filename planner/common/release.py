@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,11 +33,20 @@ def source_hash() -> str:
     """The SHA-256 of the sources that this process runs, by their names in the package."""
     digest = hashlib.sha256()
     for top in (PACKAGE, *(PACKAGE / name for name in FOLDERS)):
-        root = top.resolve()
-        for path in sorted(root.rglob("*")):
-            name = path.relative_to(root)
-            is_other = top == PACKAGE and name.parts[0] in FOLDERS
-            if path.suffix in SUFFIXES and path.is_file() and not is_other:
-                digest.update(f"{top.name}/{name.as_posix()}\n".encode())
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
+        root = os.path.realpath(top)
+        for name in sorted(_sources(root, FOLDERS if top == PACKAGE else ())):
+            digest.update(f"{top.name}/{name}\n".encode())
+            with open(f"{root}/{name}", "rb") as file:
+                digest.update(hashlib.sha256(file.read()).digest())
     return digest.hexdigest()
+
+
+def _sources(root: str, others: tuple[str, ...]) -> Iterator[str]:
+    """The sources below a folder by their names from there, those in the folders `others` of it left out."""
+    for folder, folders, files in os.walk(root):
+        inside = os.path.relpath(folder, root).replace(os.sep, "/")
+        if inside == ".":
+            folders[:] = [name for name in folders if name not in others]
+        for name in files:
+            if name.endswith(SUFFIXES):
+                yield name if inside == "." else f"{inside}/{name}"

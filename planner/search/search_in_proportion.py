@@ -16,7 +16,7 @@ from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
-from tnplan.planner.search.annealing import Effort, seeded
+from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
@@ -46,8 +46,7 @@ def search_in_proportion(
     is_large = len(network.inputs) >= MANY_TENSORS
     path = _first(network, dtype, limit, seed)
     if not is_large and TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
-        with seeded(seed):
-            other = replace(path, ssa_path=_greedy(network, "random-greedy"))
+        other = replace(path, ssa_path=_random_greedy(network, seed))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
     if not is_large and (predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements)):
         path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
@@ -92,7 +91,7 @@ def _first(network: Network, dtype: str, limit: int | None, seed: int) -> Contra
     """A path at once: greedy, and of orders where there are many tensors."""
     if len(network.inputs) >= MANY_TENSORS:
         return _of_orders(network, dtype, limit, seed)
-    return ContractionPath(network, _greedy(network, "greedy"), (), dtype)
+    return ContractionPath(network, _greedy(network), (), dtype)
 
 
 def _of_orders(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:
@@ -113,15 +112,28 @@ def _fits(path: ContractionPath, max_elements: float) -> bool:
     return path_cost(path).log2_largest <= log2(max_elements)
 
 
-def _greedy(network: Network, method: str) -> tuple[tuple[int, ...], ...]:
-    if method == "greedy" and len(network.inputs) <= FEW_TENSORS:
+def _greedy(network: Network) -> tuple[tuple[int, ...], ...]:
+    if len(network.inputs) <= FEW_TENSORS:
         return greedy_path(network)
     from cotengra import array_contract_path
 
     path = array_contract_path(
-        network.inputs, network.output, network.size_dict, optimize=method, cache=False
+        network.inputs, network.output, network.size_dict, optimize="greedy", cache=False
     )
     return ssa_from_linear([tuple(map(int, step)) for step in path], len(network.inputs))
+
+
+def _random_greedy(network: Network, seed: int) -> tuple[tuple[int, ...], ...]:
+    """The best of cotengra's trials, which are made in this process.
+
+    Its own default forks, which a process that has CUDA, JAX or threads does not survive, and then its path
+    depends on the number of cores.
+    """
+    from cotengra import RandomGreedyOptimizer
+
+    finder = RandomGreedyOptimizer(seed=seed, parallel=False)
+    path = finder.ssa_path(network.inputs, network.output, network.size_dict)
+    return tuple(tuple(map(int, step)) for step in path)
 
 
 def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:

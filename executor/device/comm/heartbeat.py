@@ -90,6 +90,8 @@ class Heartbeat:
     def stop(self) -> None:
         """End the thread; the others are told that this rank needs no watching any more."""
         self._stopped.set()
+        with suppress(OSError):  # the thread hears this at once
+            self._socket.sendto(b"", ("127.0.0.1", self._socket.getsockname()[1]))
         self._thread.join()
         for _ in range(REPEATS if self._heard else 0):
             self._send(BYE)
@@ -137,7 +139,7 @@ class Heartbeat:
         """Hear whoever calls, for so long."""
         end_s = monotonic() + wait_s
         while (left_s := end_s - monotonic()) > 0 and not self._stopped.is_set():
-            self._socket.settimeout(min(left_s, 0.25))
+            self._socket.settimeout(left_s)
             try:
                 packet, where = self._socket.recvfrom(_HEAD.size + LONGEST)
             except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -70,6 +71,14 @@ def test_equal_seeds_give_equal_paths() -> None:
         paths.append(proportion.search_in_proportion(network, "float64", profile, seed=1))
     assert proportion.TRIALS_FROM_S < proportion.predicted_s(paths[0], profile) < proportion.ANNEALING_FROM_S
     assert paths[0].ssa_path == paths[1].ssa_path == paths[2].ssa_path
+
+
+def test_trials_fork_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller's process may have CUDA, JAX or threads, which a fork does not survive."""
+    network, profile = regular(110), load_profile("cpu")
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process is forked"))
+    path = proportion.search_in_proportion(network, "float64", profile)
+    assert proportion.TRIALS_FROM_S < proportion.predicted_s(path, profile) < proportion.ANNEALING_FROM_S
 
 
 def test_no_greedy_tree_is_made_where_that_takes_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

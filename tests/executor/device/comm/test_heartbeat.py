@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -107,6 +108,18 @@ def test_ranks_that_were_never_heard_are_not_missed() -> None:
     beat.stop()
     silent.close()
     own.close()
+
+
+def test_the_end_of_a_job_waits_for_no_beat() -> None:
+    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    own.bind(("127.0.0.1", 0))
+    peers = [Peer("h0", own.getsockname()[1], ("127.0.0.1",), TOKEN)]
+    beat = Heartbeat(0, peers, own, 3600.0, lambda text, prints: None, every_s=3600.0)
+    beat.start()
+    stopped = threading.Thread(target=beat.stop, daemon=True)
+    stopped.start()
+    stopped.join(30.0)
+    assert not stopped.is_alive()
 
 
 def test_a_host_has_addresses() -> None:
