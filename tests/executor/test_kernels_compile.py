@@ -154,8 +154,8 @@ def of_state_measure() -> Iterator[Defines]:
 
 def of_state_pass() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.kernel_defines import pass_defines
-    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
     from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
+    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 
     for dtype in DTYPES[2:]:
         for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):
