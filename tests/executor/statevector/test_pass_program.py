@@ -16,6 +16,7 @@ from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap, program_text
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
+from tnplan.executor.statevector.cuda import kernel_defines
 from tnplan.executor.statevector.cuda.kernel_defines import neighbours
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
@@ -208,8 +209,8 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
     values = np.random.default_rng(3).normal(size=2**n_bits).astype(np.complex64)
     found = []
     for near, count in ((64, 1), (128, 2)):
-        monkeypatch.setattr(cupy_state, "NEAR_BYTES", near)
-        assert cupy_state.neighbours("complex64", item.held, n_bits) == count
+        monkeypatch.setattr(kernel_defines, "NEAR_BYTES", near)
+        assert neighbours("complex64", item.held, n_bits) == count
         state = cupy_state.CupyState(n_bits, "complex64", tile=tile, programs_from=0)
         (prepared,) = state.prepare([item])
         state.load(values)
