@@ -32,7 +32,7 @@ OVERLAP_BLOCKS = 16
 OVERLAP_SUMS = 4 * OVERLAP_BLOCKS
 
 
-class Samples:
+class SampledValues:
     """Boxes of an array's values on their way to the host (`cpu.prediction.predictor_choice`).
 
     All are taken at once. The host waits for the finest ones, and once more for all coarser ones, if they are
@@ -94,7 +94,7 @@ class Survey:
         most_axes = axis_count(self.size, options.frame_log2) if options.bound else 0
         bound = launches.bound(options.bound, options.mode, dtype)
         self.look = Look(device, values, dtype, self.size, bound, most_axes)
-        self.samples = Samples(device, values, dtype, shape) if _may_predict(shape, options) else None
+        self.samples = SampledValues(device, values, dtype, shape) if _may_predict(shape, options) else None
 
     def header(self) -> tuple[Header, Limits]:
         """The header of the array's stream, and the largest errors of its parts."""
