@@ -137,7 +137,8 @@ def decode(data: NDArray[np.uint8], q: NDArray[np.int32], place: str) -> None:
     tiles_log2, frequencies, counts, at = unpack_head(data, q.shape[1] // TILE, q.shape[0], place)
     sizes = STATES_BYTES + 2 * (counts + counts % 2)
     damaged_unless(bool((counts <= data.size).all()) and at + int(sizes.sum()) == data.size, place)
-    segments, step = data[at:].view("<u2"), TILE << tiles_log2
+    segments, step = np.zeros((data.size - at) // 2 + kernel.MOST_AHEAD, "<u2"), TILE << tiles_log2
+    segments[: -kernel.MOST_AHEAD] = data[at:].view("<u2")
     magnitudes = np.zeros(TILE + kernel.LANES, np.int32)
     work = np.zeros(kernel.WORK_ROWS * kernel.LANES, np.uint32)
     good = kernel.decode_segments(

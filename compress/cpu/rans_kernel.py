@@ -48,6 +48,8 @@ LOW = 1 << 16
 RAW_LOG2 = 12
 MOST_ROUND_WORDS = 8 * LANES
 """A number takes at most four words: a token and three parts of raw bits."""
+MOST_AHEAD = MOST_ROUND_WORDS + LANES
+"""Words behind the last one that may be looked at before a round's end says that they are missing."""
 
 POPCOUNT = np.array([bin(r).count("1") for r in range(ROUNDS)], np.int64)
 NEIGHBOURS = np.array(
@@ -127,26 +129,17 @@ def add_classes(work: Any, lanes: Any) -> None:
 
 @inline
 def take_words(work: Any, words: Any, at: Any, lanes: Any) -> Any:
-    """States below LOW take a word each, the first lane first; the place of the next word. Beyond the
-    last word they take that one."""
+    """States below LOW take a word each, the first lane first; the place of the next word."""
     least = work[STATE]
     for lane in range(lanes):
         least = min(least, work[STATE + lane])
     if least >= uint32(LOW):
         return at
-    place, last = uint64(at), uint64(words.size - 1)
-    if at + LANES <= words.size:
-        for lane in range(lanes):
-            state = work[STATE + lane]
-            low = state < uint32(LOW)
-            taken = uint32(uint32(state << uint32(16)) | uint32(words[place]))
-            work[STATE + lane] = taken if low else state
-            place += uint64(low)
-        return int64(place)
+    place = uint64(at)
     for lane in range(lanes):
         state = work[STATE + lane]
         low = state < uint32(LOW)
-        taken = uint32(uint32(state << uint32(16)) | uint32(words[min(place, last)]))
+        taken = uint32(uint32(state << uint32(16)) | uint32(words[place]))
         work[STATE + lane] = taken if low else state
         place += uint64(low)
     return int64(place)
@@ -303,15 +296,15 @@ def decode_segments(
     data: Any, counts: Any, slots: Any, step: Any, q: Any, magnitudes: Any, work: Any, floats: Any
 ) -> Any:
     """Fill q (components, tiles * 4096; uint32) from segments of `step` places: 32-bit states and 16-bit
-    words, filled up to 32 bits, in data (uint16), which has as many words as `counts` say. False where words
-    or states do not come out even.
+    words, filled up to 32 bits, in data (uint16), which has as many words as `counts` say, and behind them
+    MOST_AHEAD of anything. False where words or states do not come out even.
 
     For work: magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and floats,
     the same memory as float32.
     """
     words, slots, magnitudes = unowned(data), unowned(slots), unowned(magnitudes)
     work, floats = unowned(work), unowned(floats)
-    real, imaginary = unowned(q[0]), unowned(q[q.shape[0] - 1])
+    rows = unowned(q)
     lanes = uint64(work.size) // uint64(WORK_ROWS)
     zeros, at, used, later = uint32(zeros_of(slots, 0)), 0, uint64(0), uint64(0)
     zeros_behind = uint32(zeros_of(slots, BUCKETS)) if q.shape[0] == 2 else uint32(0)
@@ -333,13 +326,12 @@ def decode_segments(
                 work[CONTEXT + lane] = uint32(0) if r else uint32(FIRST << TOTAL_LOG2)
             if r and not quiet:
                 fill_contexts(magnitudes, r, work, floats, lanes)
-            at = take_part(work, zeros if quiet else uint32(0), slots, words, at, real, first, lanes)
-            if q.shape[0] == 2:
-                quiet = quiet and not any_size(work, lanes)
-                add_classes(work, lanes)
-                at = take_part(
-                    work, zeros_behind if quiet else uint32(0), slots, words, at, imaginary, first, lanes
-                )
+            for c in range(q.shape[0]):
+                if c:
+                    quiet = quiet and not any_size(work, lanes)
+                    add_classes(work, lanes)
+                own = (zeros if c == 0 else zeros_behind) if quiet else uint32(0)
+                at = take_part(work, own, slots, words, at, rows[c], first, lanes)
             if remember(work, magnitudes, uint64(r * LANES), lanes):
                 used |= uint64(r < 64) << uint64(r % 64)
                 later |= uint64(r >= 64) << uint64(r % 64)

@@ -14,7 +14,7 @@ SCALES = (0.0, 0.02, 0.4, 3.0, 40.0, 3000.0, 1e9)
 
 
 def numbers(components: int, scale: float, seed: int) -> np.ndarray:
-    """Whole numbers (components, tiles * 4096) of a two-sided exponential; the largest where they are large."""
+    """Whole numbers (components, tiles * 4096), two-sided exponential; the largest where they are large."""
     generator = np.random.default_rng(seed)
     drawn = np.rint(generator.laplace(size=(components, N_TILES * TILE)) * scale)
     found = np.clip(drawn, -(2**31) + 2, 2**31 - 1).astype(np.int32)
