@@ -167,7 +167,13 @@ def command(
 def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
-    from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
+    from tnplan.reporting.evaluation import (
+        MEMORY_LEGEND,
+        SLICES_LEGEND,
+        evaluation_notes,
+        evaluation_tables,
+        workload_name,
+    )
     from tnplan.reporting.recommendation import recommendation
 
     console = tables.console()
@@ -180,6 +186,8 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str], published
             console.print(made)
         for note in (*tables.projection_notes(projection), *evaluation_notes(projection, published)):
             console.print(note, style="yellow")
+        for legend in (tables.projection_legend(projection), SLICES_LEGEND, MEMORY_LEGEND):
+            console.print(legend, style="dim")
     for line in left_out:
         console.print(line, style="yellow", markup=False)
 
