@@ -13,6 +13,7 @@ from tnplan.cli.options.common import FILE, set_parameters
 from tnplan.cli.options.jobs import ProgressLines, job_options
 from tnplan.cli.options.questions import truncation_options
 from tnplan.cli.terminal import say
+from tnplan.planner.common.units import plural
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -129,9 +130,9 @@ def _show_value(report: dict[str, Any]) -> None:
     if estimate["value"] and estimate["kind"] != "exact":
         say(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
     say(
-        f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
+        f"{plural(report['terms'], 'term', 'terms')} at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
-        f"{report['steps']} steps in {report['time_s']:.3g} s"
+        f"{plural(report['steps'], 'step', 'steps')} in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
         say(f"the memory was full {report['memory_full']} times: the largest terms were kept")
@@ -154,6 +155,7 @@ def _show_estimate(report: dict[str, Any]) -> None:
             f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
         )
     say(
-        f"{report['repetitions']} repetitions of at most {report['largest_terms']} terms in "
+        f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
+        f"{plural(report['largest_terms'], 'term', 'terms')} in "
         f"{report['time_s']:.3g} s"
     )

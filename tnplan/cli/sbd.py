@@ -11,6 +11,7 @@ import click
 from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say
+from tnplan.planner.common.units import plural
 
 if TYPE_CHECKING:
     from tnplan.executor.sbd.selected_ci.growth import Growth
@@ -178,7 +179,8 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if "growth" in report:
         _show_growth(report["growth"])
     say(
-        f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
+        f"{plural(measured['steps'], 'step', 'steps')}, "
+        f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     for path in written:

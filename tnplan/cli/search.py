@@ -112,8 +112,8 @@ def command(
     if compare:
         say(_table(rows))
     say(
-        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, "
-        f"10^{path.meta['log10_mnk_planned']:.3f} as slices share and sum them, largest tensor "
+        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds in all slices, "
+        f"10^{path.meta['log10_mnk_planned']:.3f} with shared work done once, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )

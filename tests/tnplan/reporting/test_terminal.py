@@ -72,7 +72,7 @@ def test_plan_show_and_report_agree_on_the_time(
     devices: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile, schedule = load_profile("cpu"), tmp_path / "schedule.json"
-    (row,) = project([load_path(PATHS[0])], profile, [devices], memory_bytes=128 << 20).rows
+    *_, row = project([load_path(PATHS[0])], profile, [devices], memory_bytes=128 << 20).rows
     options = ["--hardware", "cpu", "--memory", "128MiB", "-o", str(schedule)]
     groups = ["--devices", str(devices), "--ranks-per-group", str(row.ranks_per_group)]
     assert run(["plan", str(PATHS[0]), *groups, *options]) == 0
