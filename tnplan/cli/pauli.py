@@ -33,12 +33,12 @@ SAY_EVERY_S = 1.0
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
 @click.option(
-    "--repetitions", type=int, help="Monte Carlo: resample terms past --max-terms, so often independently."
+    "--repetitions", type=int, help="Monte Carlo: independent runs, which resample terms past --max-terms."
 )
-@click.option("--seed", type=int, default=0, help="Of the repetitions.")
+@click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
 @click.option(
     "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
-    help="In proportion to what terms stay; letters has less noise in states of 0 and 1, square is for "
+    help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
     "--overlap of an echo with its observable.",
 )  # fmt: skip
 @click.option(
@@ -67,8 +67,8 @@ def command(
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
     dropped bounds its error; with repetitions it has a standard error.
-    docs/explanation/pauli.md explains all. mpirun -n P spreads the terms over P ranks, a power of two, or the
-    repetitions.
+    docs/explanation/pauli.md explains the options. mpirun -n P spreads the terms over P ranks, a power of
+    two, or the repetitions.
 
     The exit status is 1 where everything was cut.
     """

@@ -65,7 +65,7 @@ class DeviceCounts(click.ParamType):
     multiple=True,
     help="A shipped profile or a TOML file. May be repeated.",
 )
-@click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
+@click.option("--memory", type=SIZE, help="Most bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
 @click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
-@click.option("--spin-weight", type=float, default=0.2, help="By how many Hartree.")
+@click.option("--spin-weight", type=float, default=0.2, help="Weight of the penalty of --spin, in Hartree.")
 @click.option(
     "--symmetry", type=click.IntRange(0, 8), help="Irrep of the states; 0: any [default: ISYM above 1]."
 )
