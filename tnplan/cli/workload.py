@@ -155,9 +155,9 @@ add(
         help="Only <Z Z> of this edge, by its light cone. Default: the expected cut."
     ),
     click.option(
-        "--gamma", "gammas", type=float, multiple=True, help="An angle for each layer. Default: random."
+        "--gamma", "gammas", type=float, multiple=True, help="One angle a layer. Default: random."
     ),
-    click.option("--beta", "betas", type=float, multiple=True, help="An angle for each layer. Default: random."),
+    click.option("--beta", "betas", type=float, multiple=True, help="One angle a layer. Default: random."),
     SEED,
     COMPLEX,
 )  # fmt: skip
