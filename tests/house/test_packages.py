@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.support.robustness.packages import build, faults_of
+from tests.support.root import ROOT
+
+
+def test_every_place_names_the_same_versions_of_python() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [text.rpartition(" ")[2] for text in project["classifiers"] if ":: Python :: " in text]
+    (row,) = re.findall(r"^\| Python \| ([\d., ]+) \|", (ROOT / "docs/reference/support.md").read_text(), re.M)
+    tried = re.findall(r"python: \[(.+)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert stated == row.split(", ")
+    assert {tuple(re.findall(r"[\d.]+", one)) for one in tried} == {tuple(stated)}
+    assert project["requires-python"] == f">={stated[0]}"
 
 
 @pytest.mark.slow
