@@ -83,7 +83,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "circuits": lambda: tnplan.Gate("x", (0, 0), np.eye(4)),
     "molecules": lambda: tnplan.diagonalize("none.fcidump", [1]),
     "selected determinants": lambda: tnplan.Growth((-1.0,)),
-    "qubit Hamiltonians": lambda: tnplan.diagonalize_qubits("Z0", ["01", "0"], device="cpu"),
+    "qubit Hamiltonians": lambda: tnplan.diagonalize_qubits("Z0", ["01"], first_qubit="up"),
     "compressed exchanges": lambda: tnplan.plan(PATH, compress="exchange"),
 }
 
