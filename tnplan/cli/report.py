@@ -186,8 +186,9 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str], published
             console.print(made)
         for note in (*tables.projection_notes(projection), *evaluation_notes(projection, published)):
             console.print(note, style="yellow")
-        for legend in (tables.projection_legend(projection), SLICES_LEGEND, MEMORY_LEGEND):
-            console.print(legend, style="dim")
+    legends = dict.fromkeys(tables.projection_legend(projection) for projection in projections)
+    for legend in (*legends, SLICES_LEGEND, MEMORY_LEGEND):
+        console.print(legend, style="dim")
     for line in left_out:
         console.print(line, style="yellow", markup=False)
 
