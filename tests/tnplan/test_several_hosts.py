@@ -141,10 +141,10 @@ def test_tiers_within_and_between_hosts_are_measured(hosts: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_for_one_host_is_named_on_two(folder: Path, hosts: Cluster) -> None:
+def test_ranks_that_lie_apart_are_named(folder: Path, hosts: Cluster) -> None:
     make_problem(folder)
-    said = done(hosts, "execute schedule.json --device cpu --threads 1 -o r.npy")
-    assert "planned for 4 ranks a host that exchange by host memory; here 2 are together: " in said
+    said = done(hosts, "execute schedule.json --device cpu --threads 1 -o r.npy", ranks=(1, 3))
+    assert "planned for 2 ranks a host that exchange by fast; here 1 are together: " in said
 
 
 @pytest.mark.slow
