@@ -111,15 +111,15 @@ def main() -> None:
         low, high = found["cost_95"]
         if world.rank:
             continue
+        document = {"rows": rows, "environment": {**host_facts(), "ranks": world.size}}
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(json.dumps(document, indent=1) + "\n")
         print(
             f"{name}: {found['pairs']} pairs, {found['without_s']:.3f} s without, "
             f"cost {found['cost']:+.2%} ({low:+.2%} to {high:+.2%}), "
             f"thread {found['thread']:.3%}, goal {GOAL:.1%}",
             flush=True,
         )
-    if world.rank == 0:
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps({"rows": rows, "environment": host_facts()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
