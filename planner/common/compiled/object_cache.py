@@ -189,7 +189,7 @@ def _type_text(entry: Any) -> str:
 @cache
 def _environment() -> str:
     versions = [version(name) for name in ("numba", "llvmlite", "numpy")]
-    return "\0".join((*versions, sys.version, repr(_machine_options())))
+    return "\0".join((MAGIC.decode(), *versions, sys.version, repr(_machine_options())))
 
 
 def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:

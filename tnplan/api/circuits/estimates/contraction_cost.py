@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tnplan.api.circuits.contraction.sample import chain_groups
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, room_bytes
 from tnplan.api.circuits.questions import (
     Amplitudes,
@@ -15,6 +16,7 @@ from tnplan.api.circuits.questions import (
     Overlap,
     Probabilities,
     ReducedDensityMatrix,
+    Sample,
     Trace,
 )
 from tnplan.api.contraction.options import ContractionOptions
@@ -116,11 +118,10 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     question, n = asked.question, asked.n_qubits
     circuit: Any = asked.program if asked.gates is None else asked.gates
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
-    if isinstance(question, Amplitudes):
-        yield _simple(*circuit_network(circuit, "0" * n), len(question.bits))
-    elif isinstance(question, OpenAmplitudes):
-        text = "".join("." if q in question.open_qubits else "0" for q in range(n))
-        yield _simple(*circuit_network(circuit, text))
+    if isinstance(question, Amplitudes | OpenAmplitudes):
+        opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
+        text = "".join("." if q in opened else "0" for q in range(n))
+        yield _simple(*circuit_network(circuit, text), count)
     elif isinstance(question, ExpectationValues):
         groups: dict[Support, set[tuple[int, int]]] = {}
         for x, z, _ in (word for one in question.sums for word in one.masks()):
@@ -128,6 +129,10 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
         for support, words in groups.items():
             if support.qubits:
                 yield _closed(sandwich(steps, support), len(words))
+    elif isinstance(question, Sample):
+        for group in chain_groups(n):
+            known = range(group[0])
+            yield _closed(marginal_network(steps, group, known), min(question.shots, 2 ** len(known)))
     elif isinstance(question, Probabilities):
         yield _closed(marginal_network(steps, question.qubits))
     elif isinstance(question, ReducedDensityMatrix):
