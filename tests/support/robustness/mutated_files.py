@@ -93,7 +93,7 @@ FORMATS = {
     "state": Format(
         "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
     ),
-    "search": Format("p.json.ckpt", f"{SEARCH} --resume", (BYTES, JSON, JSON)),
+    "search": Format("p.json.ckpt", SEARCH, (BYTES, JSON, JSON)),
     "answer": Format("e.json.ckpt", f"{ANSWER} --resume", (BYTES, JSON, JSON)),
     "repetitions": Format("m.json.ckpt", f"{SAMPLED} --resume", (BYTES, JSON, JSON)),
     "growth": Format("g.npz.ckpt", f"{GROWTH} --resume", (BYTES, ARCHIVE, DOCUMENT)),
