@@ -48,7 +48,8 @@ def blas_text(loaded: Sequence[Mapping[str, Any]]) -> str:
         path = Path(entry["filepath"]).resolve()
         is_others = path.is_relative_to(packages) and not any(path.is_relative_to(own) for own in numpys)
         if entry.get("user_api") == "blas" and not is_others:
-            names.add(f"{entry['internal_api']} {entry.get('version')} {entry.get('architecture', '')}".strip())
+            words = entry["internal_api"], entry.get("version"), entry.get("architecture", "")
+            names.add(" ".join(map(str, words)).strip())
     return ", ".join(sorted(names))
 
 
