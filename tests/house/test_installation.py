@@ -13,15 +13,16 @@ import pytest
 
 import tnplan
 from tests.house import rules
-from tests.support.robustness.versions import SOURCES
 from tests.support.root import ROOT
+
+COPIED = ("pyproject.toml", "README.md", "LICENSE", "tnplan", *rules.FOLDERS)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names in a wheel that is built from a copy of the sources, with the setuptools that is here."""
     folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(["cp", "-a", *(str(ROOT / name) for name in SOURCES), str(folder)], check=True)
+    subprocess.run(["cp", "-a", *(str(ROOT / name) for name in COPIED), str(folder)], check=True)
     code = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False

@@ -211,9 +211,6 @@ def method_rows(
             for count in counts
         ]
     kind = STATISTICAL if isinstance(asked.question, Sample) else EXACT
-    if isinstance(asked.question, Sample) and asked.question.sampling == "rejection":
-        why = "is not predicted for samples by rejection"
-        return [MethodEstimate(method, count, None, kind, why) for count in counts]
     costs = contraction_cost(asked, profile, options.precision, counts, search_s)
     return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
 

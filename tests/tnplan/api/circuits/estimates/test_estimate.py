@@ -120,10 +120,7 @@ def test_samples_of_a_chain_are_predicted_by_their_batches() -> None:
     assert few.error_kind == "statistical"
     assert few.cost.time_s < many.cost.time_s < 10_000 * few.cost.time_s
     assert "within a factor of 8" in few.cells
-    found = circuit.estimate(sample=10)
-    assert found.method == "contraction"
-    by_rejection = row(circuit.estimate(sample=10, sampling="rejection"), "contraction")
-    assert by_rejection.reason == "is not predicted for samples by rejection"
+    assert circuit.estimate(sample=10).method == "contraction"
 
 
 @pytest.mark.slow

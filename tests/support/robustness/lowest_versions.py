@@ -1,0 +1,80 @@
+"""The commands with the lowest versions of all dependencies that pyproject.toml allows.
+
+As a script: `python -m tests.support.robustness.lowest_versions FOLDER` makes an environment there with the
+running Python and runs the commands in it; it ends with status 0 where all do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.support.robustness.good_files import make_files
+from tests.support.root import ROOT
+
+COMMANDS = (
+    "plan path.json --devices 4 -o o.json",
+    "show o.json --plot o.svg",
+    "search net.json --unlimited --time 0.1 -o searched.json",
+    "report path.json --devices 1,2 --hardware cpu --html o.html",
+    "execute four.json --device cpu -o result.npy",
+    "pauli c.qsim --observable Z0 --device cpu",
+    "statevector c.qsim --device cpu",
+    "network c.qsim -o n.json",
+    "sbd h.fcidump --alpha a.txt --device cpu -o o.npz",
+    "compress a.npy -o o.tnz",
+    "decompress o.tnz -o back.npy",
+    "workload lattice --rows 3 --columns 3 --layers 4 -o w.json",
+    "plan missing.json",
+    "plan",
+    "--version",
+)
+STATUSES = {"plan missing.json": 2, "plan": 2}
+
+
+def lowest() -> list[str]:
+    """Each dependency at its lower bound, as pip takes it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [one.replace(">=", "==") for one in project["dependencies"]]
+
+
+def install(folder: Path) -> str:
+    """Make the environment; what went wrong, empty where nothing did."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    done = subprocess.run(
+        [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *lowest()],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stderr[-2000:] if done.returncode else ""
+
+
+def faults(environment: Path, work: Path, sources: Path | None = ROOT) -> list[str]:
+    """The commands that do not end as they should, with the end of what they say.
+
+    They run from `sources`, or (None) from the tnplan that is installed in the environment.
+    """
+    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if sources is not None:
+        surroundings["PYTHONPATH"] = str(sources)
+    work.mkdir()
+    make_files(work)
+    found = []
+    for line in COMMANDS:
+        done = subprocess.run(
+            [str(environment / "bin" / "python"), "-m", "tnplan", *line.split()], cwd=work, check=False,
+            capture_output=True, text=True, env=surroundings,
+        )  # fmt: skip
+        if done.returncode != STATUSES.get(line, 0) or "Traceback" in done.stderr:
+            found.append(f"{line}: status {done.returncode}: {done.stderr[-300:]}")
+    return found
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    wrong = install(place / "lowest")
+    said = [wrong] if wrong else faults(place / "lowest", place / "work")
+    print("\n".join(said))
+    sys.exit(bool(said))
