@@ -129,7 +129,7 @@ class Simulator:
         self.random = np.random.default_rng(seed)
         self.passes = self.exchanges = 0
         """Passes, and exchanges of bits between ranks, done so far."""
-        self._fresh = True
+        self._fresh = self.from_zeros = True
         self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[PassPlan, list[Any]]] = {}
 
     def run(self, steps: Sequence[PreparedStep], bits: Array) -> None:
@@ -193,12 +193,12 @@ class Simulator:
         """Back to |0...0>; what was prepared stays."""
         self.state.restart()
         self.where = tuple(self.n_qubits - 1 - qubit for qubit in range(self.n_qubits))
-        self._fresh = True
+        self._fresh = self.from_zeros = True
 
     def load(self, amplitudes: Array, where: tuple[int, ...]) -> None:
         """Go on with this rank's amplitudes of a state in which qubit q is bit where[q]."""
         self.state.load(amplitudes)
-        self.where, self._fresh = where, False
+        self.where, self._fresh, self.from_zeros = where, False, False
 
     def _once(self, gates: Sequence[MultiplexedGate]) -> None:
         """Apply gates whose passes are not worth keeping."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, joint_sweep
+from tnplan.executor.statevector.adjoint.mirrored_sweep import mirrored_sweep
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, inverse
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -53,9 +54,14 @@ class BothStates(Protocol):
     """psi and lambda in one array."""
 
     tile: Tile
+    mirrored: bool
+    """Whether passes are those of a `mirrored_sweep`, or of a `joint_sweep`."""
 
-    def prepare(self, passes: Sequence[Pass]) -> bool:
-        """Have the passes ready; whether the device takes the sums of all."""
+    def prepare(self, passes: Sequence[Pass], from_zeros: bool) -> bool:
+        """Have the passes ready; whether the device takes the sums of all.
+
+        `from_zeros`: they go back to |0...0>.
+        """
 
     def begin(self, psi: Any, words: Sequence[tuple[int, int, complex]]) -> None:
         """Take the final state, and lambda as the sum of words of it: masks x and z of bits, and factors."""
@@ -168,8 +174,11 @@ def prepare_joint(simulator: Simulator, gates: Sequence[Gate]) -> PreparedJoint 
     state = final.joint() if simulator.mode == "compiled" else None
     if state is None:
         return None
-    sweep = joint_sweep(gates, simulator.where, state.tile)
-    return PreparedJoint(state, sweep) if sweep is not None and state.prepare(sweep.plan.passes) else None
+    make = mirrored_sweep if state.mirrored else joint_sweep
+    sweep = make(gates, simulator.where, state.tile)
+    if sweep is None or not state.prepare(sweep.plan.passes, simulator.from_zeros):
+        return None
+    return PreparedJoint(state, sweep)
 
 
 def words_on_bits(simulator: Simulator, observable: PauliSum) -> list[tuple[int, int, complex]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.arrays import Array
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.cpu.joint.state import HostJointState
 
 Work = Callable[[int, int], None]
 
@@ -92,6 +96,10 @@ class HostState:
         self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
         self._varying = varying | mask_of(tables.flat.held.tolist())
 
+    def run_on(self, tables: VectorPass, far: Array) -> None:
+        """Do a pass on the tiles in which no bits outside are 1 but `far` ones."""
+        self._run(tables, far, 0)
+
     def _run(self, tables: VectorPass, far: Array, start: int) -> None:
         """Do a pass on the tiles whose bits are `far` ones or those of `start`."""
         run_pass = _kernel_of(tables)
@@ -167,9 +175,11 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
-    def joint(self) -> None:
+    def joint(self) -> HostJointState | None:
         """See `AdjointState`."""
-        return None
+        from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, HostJointState
+
+        return HostJointState(self) if self.n_bits >= JOINT_FROM else None
 
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""

@@ -37,6 +37,11 @@ class Turn:
     constant: float
     weights: Array
 
+    @property
+    def has_matrix(self) -> bool:
+        """Whether there is more than phases."""
+        return bool(np.any(self.matrix != np.eye(2)))
+
 
 @dataclass(frozen=True, eq=False)
 class Multiplication:
@@ -67,15 +72,16 @@ def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSt
 
     The index has `n_bits` bits, with those of the rank.
     """
-    return _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
+    return Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
 
 
-class _Rounds:
+class Rounds:
     """The rounds so far, and the phases that wait."""
 
     def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
         self.held, self.most = held, most
         self.low = mask_of(held[: lane_bits + 1])
+        """The bits of every round."""
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
         self.made: list[VectorRound | MultiplexedGate] = []
@@ -166,12 +172,15 @@ class _Rounds:
     def _turn(self, bit: int, matrix: Array, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
         constant = float(self.linear[bit]) if with_linear else 0.0
-        weights = self.pairs[bit].copy()
-        if constant or np.any(weights) or np.any(matrix != np.eye(2)):
-            self._add(Turn(bit, matrix, constant, weights))
+        self._act(Turn(bit, matrix, constant, self.pairs[bit].copy()))
         self.pairs[bit] = self.pairs[:, bit] = 0
         if with_linear:
             self.linear[bit] = 0
+
+    def _act(self, turn: Turn) -> None:
+        """A turn, unless it is nothing."""
+        if turn.constant or np.any(turn.weights) or turn.has_matrix:
+            self._add(turn)
 
     def _end(self) -> PhasePolynomial:
         """Turns of as few bits as have part in all pairs, then one of all.
