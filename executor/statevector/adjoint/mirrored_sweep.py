@@ -33,7 +33,7 @@ def mirrored_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> J
         if sums is None or not all(map(_is_of_a_unitary, sums)):
             return None
         steps += [multiplexed, *sums]
-    _, moved = rename(there, range(len(where)))
+    _, moved = rename([gate for gate in there if len(gate.targets) == 2], range(len(where)))  # swaps
     before = [0] * len(where)
     for bit, place in zip(where, moved, strict=True):
         before[place] = bit

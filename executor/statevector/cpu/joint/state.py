@@ -31,7 +31,7 @@ PIECES = 256
 
 
 class SumRoom(NamedTuple):
-    """Arrays of one thread, in the precision of the states: `totals` of two vectors, `products` of a round."""
+    """Arrays of one thread, in the precision of the states: `totals` of four vectors, `products` of a round."""
 
     totals: Array
     products: Array
@@ -130,7 +130,7 @@ class HostJointState:
 def sum_room(real: np.dtype[np.floating]) -> SumRoom:
     """Room for sums of numbers of this type."""
     lanes = VECTOR_BYTES // real.itemsize
-    return SumRoom(np.empty(2 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(1, real))
+    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(1, real))
 
 
 def _divided(item: Pass) -> list[Pass]:

@@ -16,11 +16,16 @@ from tnplan.executor.statevector.cpu.joint.sum_vectors import (
     cross_real,
     products,
     signed_sum,
-    sum_lane_rotate_0,
-    sum_lane_rotate_1,
-    sum_lane_rotate_2,
-    sum_lane_rotate_3,
-    sum_rotate,
+    y_lane_rotate_0,
+    y_lane_rotate_1,
+    y_lane_rotate_2,
+    y_lane_rotate_3,
+    y_rotate,
+    yz_lane_rotate_0,
+    yz_lane_rotate_1,
+    yz_lane_rotate_2,
+    yz_lane_rotate_3,
+    yz_rotate,
 )
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, copy, jit, spread, turns_of_part
@@ -104,41 +109,63 @@ def _sum_turn(
     re: Any, im: Any, action: Any, part: int, index: int, numbers: Any, sums: Any, room: Any, own: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """A turn of both states, and its sum."""
-    kind, place, column, turn, at = action[0], action[1], action[2] - 1, action[3], action[4]
+    """A turn of both states, and its sums: one, or two where the number of the column is negative."""
+    kind, place, turn, at = action[0], action[1], action[3], action[4]
+    column, with_z = abs(action[2]) - 1, action[2] < 0
     lanes, half, matrices, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, numbers.matrices, own.totals
     a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
     high_re, high_im, low_re, low_im = room.high_re, room.high_im, numbers.low_re[turn], numbers.low_im[turn]
     if kind != ROTATE:
         turns_of_part(numbers, room, turn, part)
     mask, shift = low_re.size - 1, numbers.low_bits[0]
-    for lane in range(2 * lanes):
+    for lane in range(4 * lanes):
         totals[lane] = 0
     if kind == LANE_ROTATE:
         for i in range(0, half, lanes):
             to, k, s, t = i & lanes, i & mask, high_re[i >> shift], high_im[i >> shift]
             if place == 0:
-                sum_lane_rotate_0((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                if with_z:
+                    yz_lane_rotate_0((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                else:
+                    y_lane_rotate_0((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
             elif place == 1:
-                sum_lane_rotate_1((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                if with_z:
+                    yz_lane_rotate_1((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                else:
+                    y_lane_rotate_1((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
             elif place == 2:
-                sum_lane_rotate_2((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                if with_z:
+                    yz_lane_rotate_2((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                else:
+                    y_lane_rotate_2((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+            elif with_z:
+                yz_lane_rotate_3((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
             else:
-                sum_lane_rotate_3((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                y_lane_rotate_3((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
     else:
         bit = 1 << place
         for k in range(0, half >> 1, lanes):
             i = k + (k & -bit)
             to, j = k & lanes, i | bit
             if kind == ROTATE:
-                sum_rotate((re, im, half, totals, to, i, j, a, b, c, d))
+                if with_z:
+                    yz_rotate((re, im, half, totals, to, i, j, a, b, c, d))
+                else:
+                    y_rotate((re, im, half, totals, to, i, j, a, b, c, d))
                 continue
             s, t = high_re[i >> shift], high_im[i >> shift]
             if kind == TURN_ROTATE:
-                sum_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t))
+                if with_z:
+                    yz_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t))
+                else:
+                    y_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t))
+            elif with_z:
+                yz_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
             else:
-                sum_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
-    out[column] += _sign(sums, column, part, index) * _lane_sum(totals, 2 * lanes, sums.columns[column, 1])
+                y_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
+    _add_lanes(totals, 0, 2 * lanes, sums, column, part, index, out)
+    if with_z:
+        _add_lanes(totals, 2 * lanes, 2 * lanes, sums, column + 1, part, index, out)
 
 
 @jit
@@ -156,7 +183,7 @@ def _cross_sum(
             cross_imaginary((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
         else:
             cross_real((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
-    out[column] += _sign(sums, column, part, index) * _lane_sum(totals, 2 * lanes, sums.columns[column, 1])
+    _add_lanes(totals, 0, 2 * lanes, sums, column, part, index, out)
 
 
 @jit
@@ -178,7 +205,7 @@ def _diagonal_sums(
         while column < end and sums.columns[column, 0] == row:
             if sums.columns[column, 1] != mask:
                 mask = sums.columns[column, 1]
-                value = _lane_sum(totals, lanes, mask)
+                value = _lane_sum(totals, 0, lanes, mask)
             out[column] += _sign(sums, column, part, index) * value
             column += 1
 
@@ -190,9 +217,17 @@ def _sign(sums: Any, column: int, part: int, index: int) -> float:
 
 
 @jit
-def _lane_sum(totals: Any, count: int, mask: int) -> float:
+def _add_lanes(
+    totals: Any, first: int, count: int, sums: Any, column: int, part: int, index: int, out: Any
+) -> None:
+    """Add the totals of lanes to a column."""
+    out[column] += _sign(sums, column, part, index) * _lane_sum(totals, first, count, sums.columns[column, 1])
+
+
+@jit
+def _lane_sum(totals: Any, first: int, count: int, mask: int) -> float:
     """The sum over lanes, those with an odd number of bits of a mask with a minus."""
     total = 0.0
     for lane in range(count):
-        total += sign(mask, lane) * np.float64(totals[lane])
+        total += sign(mask, lane) * np.float64(totals[first + lane])
     return total

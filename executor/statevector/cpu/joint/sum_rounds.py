@@ -25,9 +25,11 @@ Terms = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class SumTurn(Turn):
-    """A turn that gives the imaginary part of <lambda| Y |psi> on its bit, between phases and matrix."""
+    """A turn that gives the imaginary part of <lambda| Y |psi> on its bit, between phases and matrix, and that
+    of <lambda| Z |psi> where it has `z_terms`."""
 
     terms: Terms = ()
+    z_terms: Terms = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,19 +121,16 @@ class SumRounds(Rounds):
     def _act(self, turn: Turn) -> None:
         bit = turn.bit
         assert bit is not None
+        x_terms, y_terms = _terms(self._turned.pop(bit, []), turn.constant)
+        z_terms = tuple(self._signed.pop(1 << bit, ())) if y_terms and not x_terms else ()
         if turn.has_matrix:
             self._take_signed((bit,))
-        waiting = self._turned.pop(bit, [])
-        if not waiting:
-            super()._act(turn)
-            return
-        x_terms, y_terms = _terms(waiting, turn.constant)
         if x_terms:
             super()._act(replace(turn, matrix=np.eye(2)))
             self._add(CrossSum(1 << bit, 0, True, x_terms))
             turn = replace(turn, constant=0.0, weights=np.zeros_like(turn.weights))
         if y_terms:
-            self._add(SumTurn(bit, turn.matrix, turn.constant, turn.weights, y_terms))
+            self._add(SumTurn(bit, turn.matrix, turn.constant, turn.weights, y_terms, z_terms))
         else:
             super()._act(turn)
 

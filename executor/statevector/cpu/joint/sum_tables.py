@@ -5,7 +5,8 @@ A row of `actions` is one of `vector_tables`, or
     CROSS_SUM, x of the round, column, whether the imaginary part is wanted, z of the round
     DIAGONAL_SUMS, first column, the one after the last, first row of `signs`, the one after the last
 
-A turn that sums has the number of its column and 1 in the third place.
+A turn that sums has the number of its column and 1 in the third place; where it sums about Y and about Z,
+minus that: the next column is that of Z.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ class _SumActions(Actions):
             super().add(step, bits)
         if isinstance(step, SumTurn):
             kind, place, _, turn, at = self.rows[-1]
-            self.rows[-1] = kind, place, len(self.columns) + 1, turn, at
-            self._column(step.terms, 0, 1 << place if kind == LANE_ROTATE else 0, 0, bits)
+            column = len(self.columns) + 1
+            self.rows[-1] = kind, place, -column if step.z_terms else column, turn, at
+            for terms in (step.terms, step.z_terms)[: 1 + bool(step.z_terms)]:
+                self._column(terms, 0, 1 << place if kind == LANE_ROTATE else 0, 0, bits)
 
     def _column(self, terms: Terms, row: int, lanes: int, z: int, bits: Sequence[int]) -> None:
         """A column; the sign by bits outside of a round is that of z."""

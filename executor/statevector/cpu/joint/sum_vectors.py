@@ -1,8 +1,9 @@
 """Steps on whole vectors of both states of a sweep back: rotations that also sum, and sums alone.
 
-Numbers of lambda lie `half` behind those of psi. The sum of a rotation is the imaginary part of
-<lambda| Y |psi> on its bit, taken after the phases and before the matrix; lanes of a vector are summed apart.
-`Vectors` has what a step is.
+Numbers of lambda lie `half` behind those of psi. The sums of a rotation are the imaginary parts of
+<lambda| Y |psi> and, with two, <lambda| Z |psi> on its bit, taken after the phases and before the matrix; the
+second's totals are two vectors behind the first's. Lanes of a vector are summed apart. `Vectors` has what a
+step is.
 """
 
 from __future__ import annotations
@@ -30,21 +31,32 @@ def _turns(v: Vectors, given: Sequence[Any]) -> Parts | None:
     return v.product(v.load_parts((given[2], given[3]), given[4]), turn) if len(given) > 2 else turn
 
 
-def _sum_rotate(v: Vectors, given: Sequence[Any]) -> None:
+def _imaginary(v: Vectors, p: Parts, x: Parts) -> Any:
+    """The imaginary part of conj(p) x."""
+    return v.sum_of_products((p[0], x[1]), (v.builder.fneg(p[1]), x[0]))
+
+
+def _real(v: Vectors, p: Parts, x: Parts) -> Any:
+    """The real part of conj(p) x."""
+    return v.sum_of_products((p[0], x[0]), (p[1], x[1]))
+
+
+def _sum_rotate(with_z: bool, v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, totals, at, first, second = given[:7]
     matrix, turn = given[7:11], _turns(v, given[11:])
     places = [(place, v.builder.add(place, half)) for place in (first, second)]
     (x, p), (y, q) = ([v.load_parts((re, im), place) for place in pair] for pair in places)
     if turn is not None:
         y, q = v.product(y, turn), v.product(q, turn)
-    up, down = v.sum_of_products((q[0], x[0]), (q[1], x[1])), v.sum_of_products((p[0], y[0]), (p[1], y[1]))
-    _grow(v, totals, at, v.builder.fsub(up, down))
+    _grow(v, totals, at, v.builder.fsub(_real(v, q, x), _real(v, p, y)))
+    if with_z:
+        _grow(v, totals, _offset(v, at, 2 * v.lanes), v.builder.fsub(_imaginary(v, p, x), _imaginary(v, q, y)))
     for number, (above, below) in enumerate(((x, y), (p, q))):
         for value, pair in zip(v.real_rows(matrix, above, below), places, strict=True):
             v.store_parts(value, (re, im), pair[number])
 
 
-def _sum_lane_rotate(bit: int, v: Vectors, given: Sequence[Any]) -> None:
+def _sum_lane_rotate(with_z: bool, bit: int, v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, totals, at, place = given[:6]
     a, b, c, d = (v.every(one) for one in given[6:10])
     turn = _turns(v, given[10:])
@@ -61,22 +73,23 @@ def _sum_lane_rotate(bit: int, v: Vectors, given: Sequence[Any]) -> None:
         crossed.append(across)
         parts = [v.sum_of_products((part, own), (moved, other)) for part, moved in zip(x, across, strict=True)]
         v.store_parts((parts[0], parts[1]), (re, im), where)
-    (x, _), (_, across) = both, crossed
-    _grow(v, totals, at, v.sum_of_products((x[0], across[0]), (x[1], across[1])))
+    _grow(v, totals, at, _real(v, crossed[1], both[0]))
+    if with_z:
+        _grow(v, totals, _offset(v, at, 2 * v.lanes), _imaginary(v, both[1], both[0]))
 
 
 def _cross_products(imaginary: bool, v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, totals, at, here, there, sign = given
     x = v.load_parts((re, im), here)
     p = v.load_parts((re, im), v.builder.add(there, half))
-    pairs = ((p[0], x[1]), (v.builder.fneg(p[1]), x[0])) if imaginary else ((p[0], x[0]), (p[1], x[1]))
-    _grow(v, totals, at, v.builder.fmul(v.sum_of_products(*pairs), v.every(sign)))
+    product = (_imaginary if imaginary else _real)(v, p, x)
+    _grow(v, totals, at, v.builder.fmul(product, v.every(sign)))
 
 
 def _products(v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, place, out = given
     x, p = v.load_parts((re, im), place), v.load_parts((re, im), v.builder.add(place, half))
-    v.store(v.sum_of_products((p[0], x[1]), (v.builder.fneg(p[1]), x[0])), out, place)
+    v.store(_imaginary(v, p, x), out, place)
 
 
 def _signed_sum(v: Vectors, given: Sequence[Any]) -> None:
@@ -89,15 +102,16 @@ def _signed_sum(v: Vectors, given: Sequence[Any]) -> None:
     _grow(v, totals, to, total)
 
 
-sum_rotate: Any = vector_step(_sum_rotate)
+y_rotate, yz_rotate = (vector_step(partial(_sum_rotate, with_z)) for with_z in (False, True))
 """(re, im, half, totals, at, first, second, a, b, c, d, ...): a real matrix at two places of both states.
 
 It may be followed by a phase of the second, (turn_re, turn_im), or by phases of each lane,
 (turn_re, turn_im, low_re, low_im, low).
 """
-sum_lane_rotate_0, sum_lane_rotate_1, sum_lane_rotate_2, sum_lane_rotate_3 = (
-    vector_step(partial(_sum_lane_rotate, bit)) for bit in range(4)
-)
+(
+    y_lane_rotate_0, y_lane_rotate_1, y_lane_rotate_2, y_lane_rotate_3,
+    yz_lane_rotate_0, yz_lane_rotate_1, yz_lane_rotate_2, yz_lane_rotate_3,
+) = (vector_step(partial(_sum_lane_rotate, with_z, bit)) for with_z in (False, True) for bit in range(4))  # fmt: skip
 """(re, im, half, totals, at, place, a, b, c, d, turn_re, turn_im, low_re, low_im, low): on a bit of the lane's
 number; lanes where it is 1 count with a minus."""
 cross_imaginary, cross_real = (vector_step(partial(_cross_products, one)) for one in (True, False))
