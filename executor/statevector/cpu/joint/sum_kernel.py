@@ -12,6 +12,8 @@ import numpy as np
 
 from tnplan.executor.statevector.cpu.joint.sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.joint.sum_vectors import (
+    add_lanes,
+    add_lanes_of_two,
     cross_imaginary,
     cross_real,
     products,
@@ -118,7 +120,7 @@ def _sum_turn(
     if kind != ROTATE:
         turns_of_part(numbers, room, turn, part)
     mask, shift = low_re.size - 1, numbers.low_bits[0]
-    for lane in range(4 * lanes):
+    for lane in range(4 * lanes if with_z else 2 * lanes):
         totals[lane] = 0
     if kind == LANE_ROTATE:
         for i in range(0, half, lanes):
@@ -163,9 +165,12 @@ def _sum_turn(
                 yz_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
             else:
                 y_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
-    _add_lanes(totals, 0, 2 * lanes, sums, column, part, index, out)
+    row = sums.columns[column, 1] * lanes
+    add_lanes_of_two((totals, 0, sums.lane_signs, row, out, column, _sign(sums, column, part, index)))
     if with_z:
-        _add_lanes(totals, 2 * lanes, 2 * lanes, sums, column + 1, part, index, out)
+        column += 1
+        sign_of_z = _sign(sums, column, part, index)
+        add_lanes_of_two((totals, 2 * lanes, sums.lane_signs, row, out, column, sign_of_z))
 
 
 @jit
@@ -183,7 +188,8 @@ def _cross_sum(
             cross_imaginary((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
         else:
             cross_real((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
-    _add_lanes(totals, 0, 2 * lanes, sums, column, part, index, out)
+    row = sums.columns[column, 1] * lanes
+    add_lanes_of_two((totals, 0, sums.lane_signs, row, out, column, _sign(sums, column, part, index)))
 
 
 @jit
@@ -201,12 +207,9 @@ def _diagonal_sums(
         signs = sums.signs[row]
         for v in range(0, signs.size, WORD_VECTORS):
             signed_sum((own.products, v * lanes, signs, v, totals, 0))
-        mask, value = -1, 0.0
         while column < end and sums.columns[column, 0] == row:
-            if sums.columns[column, 1] != mask:
-                mask = sums.columns[column, 1]
-                value = _lane_sum(totals, 0, lanes, mask)
-            out[column] += _sign(sums, column, part, index) * value
+            at = sums.columns[column, 1] * lanes
+            add_lanes((totals, 0, sums.lane_signs, at, out, column, _sign(sums, column, part, index)))
             column += 1
 
 
@@ -214,20 +217,3 @@ def _diagonal_sums(
 def _sign(sums: Any, column: int, part: int, index: int) -> float:
     """The sign of a sum by the bits outside of a round."""
     return sign(sums.columns[column, 2], part) * sign(sums.columns[column, 3], index)
-
-
-@jit
-def _add_lanes(
-    totals: Any, first: int, count: int, sums: Any, column: int, part: int, index: int, out: Any
-) -> None:
-    """Add the totals of lanes to a column."""
-    out[column] += _sign(sums, column, part, index) * _lane_sum(totals, first, count, sums.columns[column, 1])
-
-
-@jit
-def _lane_sum(totals: Any, first: int, count: int, mask: int) -> float:
-    """The sum over lanes, those with an odd number of bits of a mask with a minus."""
-    total = 0.0
-    for lane in range(count):
-        total += sign(mask, lane) * np.float64(totals[first + lane])
-    return total

@@ -42,11 +42,13 @@ class FlatSums(NamedTuple):
 
     A row of `columns`: its row of `signs`, and the masks that give its sign by the number of a lane, by the
     value of the tile's other bits and by the index outside of the tile. `signs` [row, vector] are those of
-    the vectors of one state in a round, in the precision of the state.
+    the vectors of one state in a round, in the precision of the state; `lane_signs`, float64 [mask * lanes],
+    those of lanes for every mask.
     """
 
     columns: Array
     signs: Array
+    lane_signs: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +67,18 @@ def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     actions = _SumActions(item.held, lane_bits, most)
     tables = pass_of_steps(made, actions, n_bits, real, 0)
     n_vectors = 1 << most - 1 - lane_bits
-    odd = np.bitwise_count(np.array(actions.signs, np.int64).reshape(-1, 1) & np.arange(n_vectors)) & 1
     sums = FlatSums(
-        np.array(actions.columns, np.int64).reshape(-1, COLUMN_FIELDS), (1.0 - 2.0 * odd).astype(real)
+        np.array(actions.columns, np.int64).reshape(-1, COLUMN_FIELDS),
+        _signs(actions.signs, n_vectors).astype(real),
+        _signs(range(1 << lane_bits), 1 << lane_bits).reshape(-1),
     )
     return SumPass(tables, sums, tuple(actions.terms))
+
+
+def _signs(masks: Sequence[int], count: int) -> Array:
+    """(-1)^|mask & k| for k below `count`, float64 [mask, k]."""
+    odd = np.bitwise_count(np.array(masks, np.int64).reshape(-1, 1) & np.arange(count)) & 1
+    return np.asarray(1.0 - 2.0 * odd)
 
 
 class _SumActions(Actions):

@@ -102,6 +102,24 @@ def _signed_sum(v: Vectors, given: Sequence[Any]) -> None:
     _grow(v, totals, to, total)
 
 
+def _add_lanes(count: int, v: Vectors, given: Sequence[Any]) -> None:
+    totals, at, signs, row, out, column, sign = given
+    builder, ir, lanes = v.builder, v.ir, v.lanes
+    double = ir.VectorType(ir.DoubleType(), lanes)
+    parts = [v.load(totals, _offset(v, at, number * lanes)) for number in range(count)]
+    wide = [part if part.type == double else builder.fpext(part, double) for part in parts]
+    total = wide[0] if count == 1 else builder.fadd(*wide)
+    place = builder.bitcast(builder.gep(signs, [row]), ir.PointerType(double))
+    total = builder.fmul(total, builder.load(place, align=8))
+    while lanes > 1:
+        lanes //= 2
+        below, above = (v.shuffled(total, total, range(first, first + lanes)) for first in (0, lanes))
+        total = builder.fadd(below, above)
+    value = builder.fmul(builder.extract_element(total, ir.Constant(v.index, 0)), sign)
+    place = builder.gep(out, [column])
+    builder.store(builder.fadd(builder.load(place), value), place)
+
+
 y_rotate, yz_rotate = (vector_step(partial(_sum_rotate, with_z)) for with_z in (False, True))
 """(re, im, half, totals, at, first, second, a, b, c, d, ...): a real matrix at two places of both states.
 
@@ -121,3 +139,6 @@ products: Any = vector_step(_products)
 """(re, im, half, place, out): out[place] = the imaginary part of conj(lambda[place]) psi[place]."""
 signed_sum: Any = vector_step(_signed_sum)
 """(products, place, signs, at, totals, to): WORD_VECTORS vectors from `place` on, each times a sign."""
+add_lanes, add_lanes_of_two = (vector_step(partial(_add_lanes, count)) for count in (1, 2))
+"""(totals, at, signs, row, out, column, sign): out[column] += the sum of the lanes of one or two vectors, each
+times a number of float64 `signs` from `row` on, times a sign."""
