@@ -37,7 +37,7 @@ def mirrored_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> J
     before = [0] * len(where)
     for bit, place in zip(where, moved, strict=True):
         before[place] = bit
-    plan = compile_gates(steps, before, tile)
+    plan = compile_gates(steps if terms else [], before, tile)
     passes = tuple(Pass(one.held, tuple(map(_undone, reversed(one.steps)))) for one in reversed(plan.passes))
     return JointSweep(PassPlan(passes, tuple(where), tuple(before)), tuple(angles), tuple(terms))
 

@@ -24,8 +24,12 @@ LARGEST_MATRIX = 2
 """Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
 
 
+class RoundStep:
+    """A step of a round."""
+
+
 @dataclass(frozen=True, eq=False)
-class Turn:
+class Turn(RoundStep):
     """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
 
     The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians. Where
@@ -44,7 +48,7 @@ class Turn:
 
 
 @dataclass(frozen=True, eq=False)
-class Multiplication:
+class Multiplication(RoundStep):
     """A complex matrix on one or two bits, the first the most significant of a row."""
 
     bits: tuple[int, ...]
@@ -56,7 +60,7 @@ class VectorRound:
     """Steps on the bits of `bits`, rising, of a tile."""
 
     bits: tuple[int, ...]
-    steps: list[Turn | Multiplication] = field(default_factory=list)
+    steps: list[RoundStep] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +110,7 @@ class Rounds:
         bits = bits_of(chosen)
         self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
 
-    def _add(self, step: Turn | Multiplication) -> None:
+    def _add(self, step: RoundStep) -> None:
         last = self.made[-1] if self.made else None
         if not isinstance(last, VectorRound) or last.bits != self.bits:
             last = VectorRound(self.bits)

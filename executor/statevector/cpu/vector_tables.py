@@ -22,6 +22,7 @@ import numpy as np
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import (
     Multiplication,
+    RoundStep,
     Turn,
     VectorRound,
     VectorSteps,
@@ -202,11 +203,12 @@ class Actions:
         self.numbers: list[float] = []
         self.turned: list[tuple[Turn, Sequence[int]]] = []
 
-    def add(self, step: Turn | Multiplication, bits: Sequence[int]) -> None:
+    def add(self, step: RoundStep, bits: Sequence[int]) -> None:
         """A step of a round on these bits."""
         if isinstance(step, Turn):
             self._turn(step, bits)
             return
+        assert isinstance(step, Multiplication)
         places = [bits.index(bit) for bit in reversed(step.bits)]
         exchanged = []
         for number, place in enumerate(places):

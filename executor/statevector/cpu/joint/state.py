@@ -31,7 +31,8 @@ PIECES = 256
 
 
 class SumRoom(NamedTuple):
-    """Arrays of one thread, in the precision of the states: `totals` of four vectors, `products` of a round."""
+    """Arrays of one thread, in the precision of the states: `totals` of four vectors, `products` of a round,
+    a sign."""
 
     totals: Array
     products: Array

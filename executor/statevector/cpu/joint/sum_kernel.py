@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tnplan.executor.statevector.cpu.joint.sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.joint.sum_vectors import (
     add_lanes,
@@ -67,9 +65,7 @@ def run_sums(
             turns_of_tile(base, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
             for s in range(len(tables.steps)):
                 row = tables.steps[s]
-                _sum_round(
-                    re, im, row[1], row[2], row[3], base, tables, numbers, sums, room, own, out[piece]
-                )
+                _sum_round(re, im, row[1], row[2], row[3], base, tables, numbers, sums, room, own, out[piece])
             place = factor_of(base, tables.numbered, numbers.factors_re)
             c, d = numbers.factors_re[place], numbers.factors_im[place]
             write_tile(amplitudes, base, tables.starts, re, im, c, d)
@@ -107,7 +103,7 @@ def _sum_round(
 
 
 @jit
-def _sum_turn(
+def _sum_turn(  # noqa: C901
     re: Any, im: Any, action: Any, part: int, index: int, numbers: Any, sums: Any, room: Any, own: Any,
     out: Any,
 ) -> None:  # fmt: skip

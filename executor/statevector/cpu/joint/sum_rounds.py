@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.vector_rounds import Rounds, Turn
+from tnplan.executor.statevector.cpu.vector_rounds import Rounds, RoundStep, Turn
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
@@ -25,15 +25,17 @@ Terms = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class SumTurn(Turn):
-    """A turn that gives the imaginary part of <lambda| Y |psi> on its bit, between phases and matrix, and that
-    of <lambda| Z |psi> where it has `z_terms`."""
+    """A turn that gives the imaginary part of <lambda| Y |psi> on its bit, between phases and matrix.
+
+    And that of <lambda| Z |psi> where it has `z_terms`.
+    """
 
     terms: Terms = ()
     z_terms: Terms = ()
 
 
 @dataclass(frozen=True, eq=False)
-class CrossSum:
+class CrossSum(RoundStep):
     """The sum over i of (-1)^|z & i| conj(lambda[i ^ x]) psi[i], one part of it, for masks of bits."""
 
     x: int
@@ -43,7 +45,7 @@ class CrossSum:
 
 
 @dataclass(frozen=True, eq=False)
-class DiagonalSums:
+class DiagonalSums(RoundStep):
     """The imaginary parts of the sums over i of (-1)^|z & i| conj(lambda[i]) psi[i], for masks z of bits."""
 
     sums: tuple[tuple[int, Terms], ...]

@@ -19,7 +19,7 @@ import numpy as np
 
 from tnplan.executor.statevector.cpu.joint.sum_rounds import CrossSum, DiagonalSums, SumRounds, SumTurn, Terms
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
-from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Turn
+from tnplan.executor.statevector.cpu.vector_rounds import RoundStep
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,
@@ -91,7 +91,7 @@ class _SumActions(Actions):
         self.signs: list[int] = []
         """Masks of numbers of vectors."""
 
-    def add(self, step: Turn | Multiplication | CrossSum | DiagonalSums, bits: Sequence[int]) -> None:
+    def add(self, step: RoundStep, bits: Sequence[int]) -> None:
         """A step of a round on these bits."""
         if isinstance(step, CrossSum):
             self._cross(step, bits)

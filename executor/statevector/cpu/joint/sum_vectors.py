@@ -50,7 +50,8 @@ def _sum_rotate(with_z: bool, v: Vectors, given: Sequence[Any]) -> None:
         y, q = v.product(y, turn), v.product(q, turn)
     _grow(v, totals, at, v.builder.fsub(_real(v, q, x), _real(v, p, y)))
     if with_z:
-        _grow(v, totals, _offset(v, at, 2 * v.lanes), v.builder.fsub(_imaginary(v, p, x), _imaginary(v, q, y)))
+        about_z = v.builder.fsub(_imaginary(v, p, x), _imaginary(v, q, y))
+        _grow(v, totals, _offset(v, at, 2 * v.lanes), about_z)
     for number, (above, below) in enumerate(((x, y), (p, q))):
         for value, pair in zip(v.real_rows(matrix, above, below), places, strict=True):
             v.store_parts(value, (re, im), pair[number])
@@ -71,7 +72,9 @@ def _sum_lane_rotate(with_z: bool, bit: int, v: Vectors, given: Sequence[Any]) -
         across = v.shuffled(x[0], x[0], lanes), v.shuffled(x[1], x[1], lanes)
         both.append(x)
         crossed.append(across)
-        parts = [v.sum_of_products((part, own), (moved, other)) for part, moved in zip(x, across, strict=True)]
+        parts = [
+            v.sum_of_products((part, own), (moved, other)) for part, moved in zip(x, across, strict=True)
+        ]
         v.store_parts((parts[0], parts[1]), (re, im), where)
     _grow(v, totals, at, _real(v, crossed[1], both[0]))
     if with_z:
@@ -129,9 +132,11 @@ It may be followed by a phase of the second, (turn_re, turn_im), or by phases of
 (
     y_lane_rotate_0, y_lane_rotate_1, y_lane_rotate_2, y_lane_rotate_3,
     yz_lane_rotate_0, yz_lane_rotate_1, yz_lane_rotate_2, yz_lane_rotate_3,
-) = (vector_step(partial(_sum_lane_rotate, with_z, bit)) for with_z in (False, True) for bit in range(4))  # fmt: skip
-"""(re, im, half, totals, at, place, a, b, c, d, turn_re, turn_im, low_re, low_im, low): on a bit of the lane's
-number; lanes where it is 1 count with a minus."""
+) = (
+    vector_step(partial(_sum_lane_rotate, with_z, bit)) for with_z in (False, True) for bit in range(4)
+)  # fmt: skip
+"""(re, im, half, totals, at, place, a, b, c, d, turn_re, turn_im, low_re, low_im, low): on a bit of the
+lane's number; lanes where it is 1 count with a minus."""
 cross_imaginary, cross_real = (vector_step(partial(_cross_products, one)) for one in (True, False))
 """(re, im, half, totals, at, here, there, sign): the imaginary or real part of conj(lambda[there]) psi[here],
 times a sign."""
@@ -140,5 +145,5 @@ products: Any = vector_step(_products)
 signed_sum: Any = vector_step(_signed_sum)
 """(products, place, signs, at, totals, to): WORD_VECTORS vectors from `place` on, each times a sign."""
 add_lanes, add_lanes_of_two = (vector_step(partial(_add_lanes, count)) for count in (1, 2))
-"""(totals, at, signs, row, out, column, sign): out[column] += the sum of the lanes of one or two vectors, each
-times a number of float64 `signs` from `row` on, times a sign."""
+"""(totals, at, signs, row, out, column, sign): out[column] += the sum of the lanes of one or two vectors,
+each times a number of float64 `signs` from `row` on, times a sign."""
