@@ -76,10 +76,10 @@ def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSt
 
     The index has `n_bits` bits, with those of the rank.
     """
-    return Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
+    return RoundBuilder(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
 
 
-class Rounds:
+class RoundBuilder:
     """The rounds so far, and the phases that wait."""
 
     def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:

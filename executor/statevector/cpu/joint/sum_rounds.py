@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.vector_rounds import Rounds, RoundStep, Turn
+from tnplan.executor.statevector.cpu.vector_rounds import RoundBuilder, RoundStep, Turn
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
@@ -61,7 +61,7 @@ class _Waiting:
     phase: float
 
 
-class SumRounds(Rounds):
+class SumRoundBuilder(RoundBuilder):
     """The rounds so far, the phases that wait, and the sums that wait."""
 
     def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:

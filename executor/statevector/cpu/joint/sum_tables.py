@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.joint.sum_rounds import CrossSum, DiagonalSums, SumRounds, SumTurn, Terms
+from tnplan.executor.statevector.cpu.joint.sum_rounds import (
+    CrossSum,
+    DiagonalSums,
+    SumRoundBuilder,
+    SumTurn,
+    Terms,
+)
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import RoundStep
 from tnplan.executor.statevector.cpu.vector_tables import (
@@ -63,7 +69,7 @@ class SumPass:
 def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     """The tables of a pass over two states, 2^n_bits amplitudes together, of parts of this type."""
     lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held))
-    made = SumRounds(item.held, n_bits, lane_bits, most).all(item.steps)
+    made = SumRoundBuilder(item.held, n_bits, lane_bits, most).all(item.steps)
     actions = _SumActions(item.held, lane_bits, most)
     tables = pass_of_steps(made, actions, n_bits, real, 0)
     n_vectors = 1 << most - 1 - lane_bits
