@@ -104,6 +104,34 @@ def test_layers(dtype: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPa
     assert np.abs(wanted).max() > 1e-2
 
 
+@pytest.mark.parametrize("n", [8, 13])
+@pytest.mark.parametrize("seed", range(3))
+def test_angles_of_zero(seed: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates that are nothing leave their sums between other gates, diagonals and matrices of two bits."""
+    generator, gates = np.random.default_rng(seed), [gate("h", (q,)) for q in range(2, n - 2)]
+    gates += [gate("ry", (q,), (0.0,)) for q in range(n)]
+    # Between a matrix of two bits and a phase of the same two.
+    fixed = Gate("fixed", (3, 6), two_bit_rotation("YX", (3, 6), 0.8).matrix)
+    gates += [fixed, gate("rx", (3,), (0.0,)), gate("cp", (3, 6), (0.7,))]
+    for _ in range(60):
+        q, r = (n // 4 * int(one) for one in generator.permutation(4)[:2])
+        kind = generator.integers(0, 5)
+        if kind == 0:
+            gates.append(gate("cp", (q, r), (float(generator.uniform(0.1, 3)),)))
+        elif kind == 1:
+            gates.append(two_bit_rotation("XY", (q, r), float(generator.uniform(-3, 3))))
+        elif kind == 2:
+            gates.append(gate("rz", (q,), (float(generator.uniform(-3, 3)),)))
+        else:
+            angle = 0.0 if generator.random() < 0.7 else float(generator.uniform(-3, 3))
+            gates.append(gate(str(generator.choice(["rx", "ry"])), (q,), (angle,)))
+    circuit = GateSequence(n, tuple(gates))
+    wanted = in_turn(simulator_of(circuit), circuit, monkeypatch)
+    found = at_once(simulator_of(circuit), circuit)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
+    assert np.abs(wanted).max() > 1e-2
+
+
 def test_threads_give_the_same_bits() -> None:
     circuit = many_kinds(14, 4)
     found = [
