@@ -163,7 +163,7 @@ class PreparedJoint:
 
     def derivatives(self, simulator: Simulator, observable: PauliSum) -> dict[tuple[int, int], float]:
         """The derivatives of an observable by angle, in the final state of a simulator, which stays."""
-        self._state.begin(simulator.state, words_on_bits(simulator, observable))
+        self._state.begin(simulator.state, simulator.words_on_bits(observable))
         return self._sweep.derivatives(self._state.run()().tolist())
 
 
@@ -181,18 +181,6 @@ def prepare_joint(simulator: Simulator, gates: Sequence[Gate]) -> PreparedJoint 
     return PreparedJoint(state, sweep)
 
 
-def words_on_bits(simulator: Simulator, observable: PauliSum) -> list[tuple[int, int, complex]]:
-    """The masks of bits and the factors of an observable's words, as `AdjointState.add_word` takes them."""
-
-    def mask(qubits: int) -> int:
-        return sum(1 << bit for qubit, bit in enumerate(simulator.where) if qubits >> qubit & 1)
-
-    return [
-        (mask(x), mask(z), coefficient * 1j ** ((x & z).bit_count() & 3))
-        for x, z, coefficient in observable.masks()
-    ]
-
-
 class _Sweep:
     """The final state and that of each observable, with the qubits at equal bits."""
 
@@ -202,7 +190,7 @@ class _Sweep:
         self._psi, self._lambdas = final.twin(), [final.twin() for _ in observables]
         self._psi.assign(final)
         for observable, state in zip(observables, self._lambdas, strict=True):
-            for word in words_on_bits(simulator, observable):
+            for word in simulator.words_on_bits(observable):
                 state.add_word(self._psi, *word)
 
     def _mask(self, qubits: int) -> int:

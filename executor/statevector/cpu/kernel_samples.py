@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.joint import sum_kernel
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, sum_room
 from tnplan.executor.statevector.cpu.joint.sum_tables import sum_pass
@@ -12,6 +12,8 @@ from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
+from tnplan.executor.statevector.cpu.words import word_kernel, word_sum_kernel
+from tnplan.executor.statevector.cpu.words.word_table import word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.gates.word_sum import word_sum
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
@@ -56,10 +58,13 @@ def of_measures(dtype: str) -> list[Sample]:
     state, places, sums = np.zeros(4, dtype), np.zeros(1, np.int64), np.zeros(1)
     return [
         (measure_kernel.draw, (state, 2, places, sums, 0, 0, places)),
-        (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
-    ]
+        (
+            word_sum_kernel.word_sum_value,
+            (state, word_table([(0, 0, 1.0)], 4), word_room(4), 0, 0, np.zeros((1, 2))),
+        ),
+    ]  # fmt: skip
 
 
 def of_gradients(dtype: str) -> list[Sample]:
@@ -87,7 +92,7 @@ def of_joint_gradients(dtype: str) -> list[Sample]:
                 sum_room(real), 0, 0, np.zeros((1, 1)),
             ),
         ),
-        (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
+        (word_sum_kernel.write_word_sum, (state, state, word_table([(0, 0, 1.0)], 64), word_room(64), 0, 0)),
     ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
+from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -175,6 +176,32 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+        from tnplan.executor.statevector.cpu.words.word_sum_kernel import word_sum_value
+
+        own = self._amplitudes
+        table = word_table(words, len(own))
+        parts = np.zeros((max(1, min(PARTS, len(own) // BLOCK)), 2))
+
+        def work(first: int, last: int) -> None:
+            word_sum_value(own, table, word_room(len(own)), first, last, parts)
+
+        over_chunks(len(parts), self.threads, work)
+        return complex(*parts.sum(axis=0))
+
+    def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
+        """Write the sum of words times this state."""
+        from tnplan.executor.statevector.cpu.words.word_sum_kernel import write_word_sum
+
+        own = self._amplitudes
+        table = word_table(words, len(own))
+
+        def work(first: int, last: int) -> None:
+            write_word_sum(out, own, table, word_room(len(own)), first, last)
+
+        over_chunks(max(1, len(own) // BLOCK), self.threads, work)
+
     def joint(self) -> HostJointState | None:
         """See `AdjointState`."""
         from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, HostJointState
@@ -226,7 +253,7 @@ class HostState:
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        from tnplan.executor.statevector.cpu.word_kernel import add_words
+        from tnplan.executor.statevector.cpu.words.word_kernel import add_words
 
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize

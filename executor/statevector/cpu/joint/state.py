@@ -76,7 +76,7 @@ class HostJointState:
             reached |= mask_of(item.held)
             for part in reversed(_divided(Pass((*item.held, n_bits - 1), item.steps))):
                 sums = tables = None
-                if any(isinstance(step, WordSum) for step in part.steps):
+                if part.has_sums:
                     sums = sum_pass(part, n_bits, self._real)
                     tables = sums.tables
                 else:
@@ -93,11 +93,9 @@ class HostJointState:
 
         def work(first: int, last: int) -> None:
             both[first:last] = psi.part()[first:last]
-            both[size + first : size + last] = 0
 
         over_chunks(size, psi.threads, work)
-        for word in words:
-            self._both.add_word_of(psi.part(), size, *word)
+        psi.write_pauli_sum(words, both[size:])
 
     def run(self) -> Callable[[], Array]:
         """Do all passes; what is returned gives the sums, float64 [number]."""
@@ -136,7 +134,7 @@ def sum_room(real: np.dtype[np.floating]) -> SumRoom:
 
 def _divided(item: Pass) -> list[Pass]:
     """Passes in a row, those with sums of such gates alone as rounds take."""
-    if not any(isinstance(step, WordSum) for step in item.steps):
+    if not item.has_sums:
         return [item]
     parts: list[tuple[bool, list[PassStep]]] = []
     for step in item.steps:
