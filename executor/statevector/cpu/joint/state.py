@@ -31,12 +31,10 @@ PIECES = 256
 
 
 class SumRoom(NamedTuple):
-    """Arrays of one thread, in the precision of the states: `totals` of four vectors, `products` of a round,
-    a sign."""
+    """Arrays of one thread in the states' precision: `totals` of four vectors, `products` of a round."""
 
     totals: Array
     products: Array
-    signs: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +127,7 @@ class HostJointState:
 def sum_room(real: np.dtype[np.floating]) -> SumRoom:
     """Room for sums of numbers of this type."""
     lanes = VECTOR_BYTES // real.itemsize
-    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(1, real))
+    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real))
 
 
 def _divided(item: Pass) -> list[Pass]:

@@ -179,11 +179,10 @@ def _cross_sum(
     for lane in range(2 * lanes):
         totals[lane] = 0
     for here in range(0, half, lanes):
-        own.signs[0] = sign(z, here)
         if imaginary:
-            cross_imaginary((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
+            cross_imaginary((re, im, half, totals, here & lanes, here, here ^ x, sign(z, here)))
         else:
-            cross_real((re, im, half, totals, here & lanes, here, here ^ x, own.signs[0]))
+            cross_real((re, im, half, totals, here & lanes, here, here ^ x, sign(z, here)))
     row = sums.columns[column, 1] * lanes
     add_lanes_of_two((totals, 0, sums.lane_signs, row, out, column, _sign(sums, column, part, index)))
 

@@ -86,6 +86,8 @@ def _cross_products(imaginary: bool, v: Vectors, given: Sequence[Any]) -> None:
     x = v.load_parts((re, im), here)
     p = v.load_parts((re, im), v.builder.add(there, half))
     product = (_imaginary if imaginary else _real)(v, p, x)
+    if sign.type != v.vector.element:
+        sign = v.builder.fptrunc(sign, v.vector.element)
     _grow(v, totals, at, v.builder.fmul(product, v.every(sign)))
 
 
@@ -139,7 +141,7 @@ It may be followed by a phase of the second, (turn_re, turn_im), or by phases of
 lane's number; lanes where it is 1 count with a minus."""
 cross_imaginary, cross_real = (vector_step(partial(_cross_products, one)) for one in (True, False))
 """(re, im, half, totals, at, here, there, sign): the imaginary or real part of conj(lambda[there]) psi[here],
-times a sign."""
+times a float64 sign."""
 products: Any = vector_step(_products)
 """(re, im, half, place, out): out[place] = the imaginary part of conj(lambda[place]) psi[place]."""
 signed_sum: Any = vector_step(_signed_sum)
