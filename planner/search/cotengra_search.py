@@ -55,21 +55,21 @@ def search_path(
         options.element_weight(dtype),
     )  # fmt: skip
     task, names = _with_network(asked, network, forced, options.from_paths)
+    whole = SearchedNetwork(network, dtype, names, frozenset(forced))
+
+    def tell_early(found: Found) -> None:
+        if report is not None:
+            report(time.monotonic() - started, whole.path(found))
+
     early = None
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        whole = SearchedNetwork(network, dtype, names, frozenset(forced))
-
-        def tell_early(found: Found) -> None:
-            if report is not None:
-                report(time.monotonic() - started, whole.path(found))
-
         tree = search_uncompiled(task, started + options.effort.time_s, tell_early)
         early = None if tree is None else whole.path(tree)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
-    core = core_for(task) if options.joint and not task.starts else None
+    core = core_for(task, tell_early) if options.joint and not task.starts else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}

@@ -131,7 +131,7 @@ def _given(task: Task, start: Start) -> Found:
 def _power_in_range(task: Task, trees: Sequence[Found]) -> float:
     """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
     are already."""
-    bits = max(tree_bits(task, tree) for tree in trees)
+    bits = max(tree_bits(task, tree) if task.starts else tree.score for tree in trees)
     return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 

@@ -6,9 +6,9 @@ Every one takes near-linear time and memory, and small parts of it are put in th
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf, log2
-
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
@@ -16,6 +16,7 @@ from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
+from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
@@ -31,7 +32,13 @@ PLAIN_CUTS = (20, 0.1, 30, 1, 1.0)
 GROWTH_WEIGHT = 0.4, 1.0
 KEY_NOISE = 1e-6, 1e-2
 QUICK_TREES, QUICK_TENSORS = 2, 2000
-"""Trees that say what a network costs, for larger ones than that the first one alone."""
+"""Trees that say what a network costs; for larger ones than that, plain ones of QUICK_KINDS."""
+QUICK_KINDS = 0, 4
+"""Numbers of a front and of an elimination."""
+MOST_FRONT_LEGS = 2**27
+"""Of all nodes of a front's tree; with more, on networks without a short end, an elimination is better."""
+MOST_LEGS = 2**23
+"""Of all nodes of a tree, up to which they are all in memory while its parts are put in order."""
 SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
 SLICED_BITS = 64.0
@@ -59,11 +66,20 @@ class OrderStarts:
 
     def tree(self, number: int) -> Found:
         """A tree without slices."""
+        return self.improved(self._drawn(number))
+
+    def plain(self, number: int) -> Found:
+        """The same tree before its parts are put in order; its score is the cost without slices."""
+        left, right, _ = tree_of(self._drawn(number), self.n)
+        bits = tree_cost(self.graph, self.graph.weights, left, right, self.weight)[0]
+        return Found(bits, path_of(left, right), ())
+
+    def _drawn(self, number: int) -> list[tuple[int, int]]:
         draw = random.Random(f"{self.seed} {number} order")
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
             kind = "elimination"
-        return self.improved(rooted(self._pairs(kind, draw, number), self.n))
+        return rooted(self._pairs(kind, draw, number), self.n)
 
     def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray:
         from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
@@ -76,7 +92,8 @@ class OrderStarts:
             drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
             pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
             pairs = grow(self.graph, pull, sideways and self.n <= SIDEWAYS_TENSORS, noise, seed)
-            return pairs
+            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
+                return pairs
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
             cuts = PLAIN_CUTS if number == 1 else (
@@ -91,9 +108,9 @@ class OrderStarts:
         pairs = eliminate(self.graph, stages, rule, seed)
         return pairs
 
-    def improved(self, pairs: list[tuple[int, int]]) -> Found:
+    def improved(self, pairs: Sequence[tuple[int, ...]]) -> Found:
         """The tree of a path with small parts in their best order."""
-        from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
+        from tnplan.planner.search.subtrees.legs_kernel import products_in_order
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
         from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
@@ -101,15 +118,17 @@ class OrderStarts:
             return Found(0.0, (), ())
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
-        for size in PART_SIZES:
-            sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
-        order = products_in_order(left, right, root)
-        weights = graph.weights.copy()
-        bits, largest = total_bits(all_legs(graph, weights, left, right, order), self.weight, left, right)
+        bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
+        if n_legs <= MOST_LEGS:
+            for size in PART_SIZES:
+                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
+            bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
         over = largest - self.limit_bits
-        if 0.0 < over <= SLICED_BITS:
+        if 0.0 < over <= SLICED_BITS and n_legs <= MOST_LEGS:
+            weights = graph.weights.copy()
+            order = products_in_order(left, right, root)
             slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
-            bits = cost_bits(graph, weights, left, right, self.weight) + (graph.weights - weights).sum()
+            bits = tree_cost(graph, weights, left, right, self.weight)[0] + (graph.weights - weights).sum()
         elif over > 0.0:
             bits += over
         return Found(float(bits), path_of(left, right), ())
@@ -128,14 +147,22 @@ def load_kernels() -> None:
         starts.tree(number)
 
 
-def core_for(task: Task) -> Core:
-    """The core of a task: what is done before it takes a small share of what quick trees cost."""
+def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
+    """The core of a task: what is done before it takes a small share of what quick trees cost.
+
+    Of a large network it tells the better one of these, sliced where there is a limit.
+    """
     n = len(task.inputs)
     if n <= 2:
         return core_of(task.inputs, task.output, task.sizes, -inf)
     starts = OrderStarts(task)
-    trees = QUICK_TREES if n <= QUICK_TENSORS else 1
-    bits = min(tree_bits(task, starts.tree(number)) for number in range(trees))
+    if n <= QUICK_TENSORS:
+        bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
+    else:
+        tree = min((starts.plain(number) for number in QUICK_KINDS), key=lambda one: one.score)
+        bits = tree.score
+        if task.limit is None:
+            tell(tree)
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
@@ -146,15 +173,18 @@ def tree_bits(task: Task, tree: Found) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
     graph = make_hypergraph(task.inputs, task.output, task.sizes)
-    return cost_bits(graph, graph.weights, left, right, task.element_weight)
+    return float(tree_cost(graph, graph.weights, left, right, task.element_weight)[0])
 
 
-def cost_bits(graph: Hypergraph, weights: Floats, left: Ints, right: Ints, element_weight: float) -> float:
-    """log2 of the cost of a tree of one slice; indices of weight 0 are sliced."""
-    from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
-
-    legs = all_legs(graph, weights, left, right, products_in_order(left, right, left.size - 1))
-    return float(total_bits(legs, element_weight, left, right)[0])
+def front_legs(graph: Hypergraph, pairs: Ints) -> int:
+    """The legs of all products of a front: for each index, the steps from its first tensor to its last."""
+    if pairs.size == 0:
+        return 0
+    places = np.empty(graph.n_tensors, np.int64)
+    places[pairs[pairs < graph.n_tensors]] = np.arange(graph.n_tensors)
+    held = places[graph.tensors]
+    starts = graph.index_starts[:-1]
+    return int((np.maximum.reduceat(held, starts) - np.minimum.reduceat(held, starts)).sum())
 
 
 def closed_indices(task: Task) -> np.ndarray:
