@@ -10,7 +10,7 @@ from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_di
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
 from tnplan.planner.search.orders.front_kernel import new_front, run_front
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
-from tnplan.planner.search.subtrees.legs_kernel import join, join_all, leaf_legs, put_in_order, total_bits
+from tnplan.planner.search.subtrees.legs_kernel import join_all, leaf_legs, put_in_order, total_bits
 from tnplan.planner.search.subtrees.measure_kernel import Kept, run_measure
 from tnplan.planner.search.subtrees.optimal_kernel import new_sweep, region_below, run_sweep
 from tnplan.planner.search.subtrees.slicing_kernel import add_shares, take_indices
@@ -44,7 +44,6 @@ def of_trees() -> list[Sample]:
     return [
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
-        (join, (legs, weights, 0, 1, 2)),
         (total_bits, (weights, weights, 0.0, numbers, numbers)),
         (run_measure, (PAIR, weights, numbers, numbers, numbers, legs, kept)),
         (run_sweep, (legs, weights, numbers, numbers, numbers, new_sweep(2, 1), 1.0, 0.0)),

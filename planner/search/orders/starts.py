@@ -22,8 +22,8 @@ FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
 PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
-SIDEWAYS, SIDEWAYS_TENSORS = 0.4, 20_000
-"""How often, and up to how many tensors: along the long side of a strip the legs would fill the memory."""
+SIDEWAYS = 0.4
+"""How often a front goes sideways."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
@@ -33,10 +33,10 @@ GROWTH_WEIGHT = 0.4, 1.0
 KEY_NOISE = 1e-6, 1e-2
 QUICK_TREES, QUICK_TENSORS = 2, 2000
 """Trees that say what a network costs; for larger ones than that, plain ones of QUICK_KINDS."""
-QUICK_KINDS = 0, 4
-"""Numbers of a front and of an elimination."""
+QUICK_KINDS = 0, 1
+"""Numbers of a front and of a dissection."""
 MOST_FRONT_LEGS = 2**27
-"""Of all nodes of a front's tree; with more, on networks without a short end, an elimination is better."""
+"""Of all products of a front: there is a dissection in place of one with more, which would take long."""
 MOST_LEGS = 2**23
 """Of all nodes of a tree, up to which they are all in memory while its parts are put in order."""
 SHARE_BITS, MOST_BITS = 7, 16
@@ -91,12 +91,14 @@ class OrderStarts:
         if kind == "front":
             drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
             pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
-            pairs = grow(self.graph, pull, sideways and self.n <= SIDEWAYS_TENSORS, noise, seed)
-            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
-                return pairs
+            for aside in (True, False) if sideways else (False,):
+                pairs = grow(self.graph, pull, aside, noise, seed)
+                if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
+                    return pairs
+            kind = "dissection"
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
-            cuts = PLAIN_CUTS if number == 1 else (
+            cuts = PLAIN_CUTS if number < len(FIRST_KINDS) else (
                 draw.choice(FEWEST), draw.uniform(*IMBALANCE), draw.choice(DEPTHS), draw.choice(ATTEMPTS),
                 draw.choice(BOUNDARIES),
             )  # fmt: skip
