@@ -9,12 +9,13 @@ import random
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf, log2
+
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
 from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
-from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.hypergraph import Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
