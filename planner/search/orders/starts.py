@@ -15,7 +15,7 @@ import numpy as np
 from tnplan.planner.search.annealer.anneal_state import tree_of
 from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
-from tnplan.planner.search.orders.hypergraph import Hypergraph, Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
@@ -42,6 +42,7 @@ MOST_LEGS = 2**23
 """Of all nodes of a tree, up to which they are all in memory while its parts are put in order."""
 SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
+SLACK = 1e-9
 SLICED_BITS = 64.0
 """To slice a tree that is over the limit by more takes long, and there are better ones."""
 PART_SIZES = 6, 8
@@ -63,17 +64,39 @@ class OrderStarts:
         self.seed, self.weight = task.seed, task.element_weight
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.closed = closed_indices(task)
+        self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
 
     def tree(self, number: int) -> Found:
         """A tree without slices."""
         return self.improved(self._drawn(number))
 
-    def plain(self, number: int) -> Found:
-        """The same tree before its parts are put in order; its score is the cost without slices."""
+    def plain(self, number: int) -> tuple[float, Found | None]:
+        """log2 of the cost of the same tree before its parts are put in order, and that tree, sliced where
+        there is a limit; None where it is not within that."""
         left, right, _ = tree_of(self._drawn(number), self.n)
-        bits = tree_cost(self.graph, self.graph.weights, left, right, self.weight)[0]
-        return Found(bits, path_of(left, right), ())
+        bits, largest, _ = tree_cost(self.graph, self.graph.weights, left, right, self.weight)
+        score, largest, weights = self._sliced(left, right, bits, largest)
+        if largest > self.limit_bits + SLACK:
+            return bits, None
+        sliced = tuple(self.names[place] for place in np.flatnonzero(weights != self.graph.weights))
+        return bits, Found(score, path_of(left, right), sliced)
+
+    def _sliced(
+        self, left: Ints, right: Ints, bits: float, largest: float
+    ) -> tuple[float, float, Floats]:  # fmt: skip
+        """The score of a tree of this cost; log2 of its largest tensor and the weights of the indices, both
+        with what is sliced."""
+        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
+
+        graph, over = self.graph, largest - self.limit_bits
+        weights = graph.weights.copy()
+        if 0.0 < over <= SLICED_BITS:
+            slice_to_bits(graph, weights, self.closed, left, right, self.limit_bits)
+            bits, largest, _ = tree_cost(graph, weights, left, right, self.weight)
+            bits += (graph.weights - weights).sum()
+        elif over > 0.0:
+            bits += over
+        return float(bits), largest, weights
 
     def _drawn(self, number: int) -> list[tuple[int, int]]:
         draw = random.Random(f"{self.seed} {number} order")
@@ -113,9 +136,7 @@ class OrderStarts:
 
     def improved(self, pairs: Sequence[tuple[int, ...]]) -> Found:
         """The tree of a path with small parts in their best order."""
-        from tnplan.planner.search.subtrees.legs_kernel import products_in_order
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
-        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
         if self.n < 2:
             return Found(0.0, (), ())
@@ -125,16 +146,8 @@ class OrderStarts:
         if n_legs <= MOST_LEGS:
             for size in PART_SIZES:
                 sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
-            bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
-        over = largest - self.limit_bits
-        if 0.0 < over <= SLICED_BITS and n_legs <= MOST_LEGS:
-            weights = graph.weights.copy()
-            order = products_in_order(left, right, root)
-            slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
-            bits = tree_cost(graph, weights, left, right, self.weight)[0] + (graph.weights - weights).sum()
-        elif over > 0.0:
-            bits += over
-        return Found(float(bits), path_of(left, right), ())
+            bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.weight)
+        return Found(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
 
 
 @cache
@@ -153,7 +166,7 @@ def load_kernels() -> None:
 def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
     """The core of a task: what is done before it takes a small share of what quick trees cost.
 
-    Of a large network it tells the better one of these, sliced where there is a limit.
+    Of a large network it tells of these, sliced where there is a limit.
     """
     n = len(task.inputs)
     if n <= 2:
@@ -162,10 +175,13 @@ def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
     if n <= QUICK_TENSORS:
         bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
     else:
-        tree = min((starts.plain(number) for number in QUICK_KINDS), key=lambda one: one.score)
-        bits = tree.score
-        if task.limit is None:
-            tell(tree)
+        bits, best = inf, inf
+        for number in QUICK_KINDS:
+            cost, tree = starts.plain(number)
+            bits = min(bits, cost)
+            if tree is not None and tree.score < best:
+                best = tree.score
+                tell(tree)
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))

@@ -21,8 +21,11 @@ from tnplan.planner.search.subtrees.legs_kernel import (
     total_bits,
 )
 
+NEGLIGIBLE_BITS = 60.0
+"""A step that costs 2^-NEGLIGIBLE_BITS of the largest has no say in shares."""
 
-class Measured(NamedTuple):
+
+class NodeSizes(NamedTuple):
     """A tree's nodes, without their legs."""
 
     size: Floats
@@ -33,7 +36,7 @@ class Measured(NamedTuple):
     """(N): how many legs a node has."""
 
 
-class Kept(NamedTuple):
+class KeptLegs(NamedTuple):
     """The legs of some nodes."""
 
     first: Ints
@@ -41,21 +44,30 @@ class Kept(NamedTuple):
     indices: Ints
     used: Ints
     """(1): places of `indices` that are taken."""
+    share: Floats
+    """(I), or empty: the multiply-adds of the steps that each index is in, in those of the largest step."""
+    most: float
+    """log2 of the multiply-adds of the largest step."""
 
 
-def measured(graph: Any, weights: Floats, left: Ints, right: Ints) -> Measured:
+def measured(graph: Any, weights: Floats, left: Ints, right: Ints) -> NodeSizes:
     """Measure a tree. `weights`: log2 of extents, 0 for what is sliced."""
-    nothing = Kept(np.full(left.size, -1), np.zeros(0, np.int64), np.zeros(1, np.int64))
+    nothing = KeptLegs(np.full(left.size, -1), np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0), 0.0)
     stack = _new_stack(graph, weights, left.size)
     run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, nothing)
-    return Measured(stack.size, stack.span, stack.length)
+    return NodeSizes(stack.size, stack.span, stack.length)
 
 
-def kept_legs(graph: Any, weights: Floats, left: Ints, right: Ints, length: Ints, nodes: Ints) -> Kept:
-    """The legs of these nodes, of which each has `length` of them."""
+def kept_legs(
+    graph: Any, weights: Floats, left: Ints, right: Ints, sizes: NodeSizes, nodes: Ints, shares: bool = False
+) -> KeptLegs:
+    """The legs of these nodes of a tree that was measured; with `shares` those of all indices too."""
     first = np.full(left.size, -1)
     first[nodes] = 0
-    kept = Kept(first, np.empty(int(length[nodes].sum()), np.int64), np.zeros(1, np.int64))
+    kept = KeptLegs(
+        first, np.empty(int(sizes.length[nodes].sum()), np.int64), np.zeros(1, np.int64),
+        np.zeros(weights.size if shares else 0), float(sizes.span.max()),
+    )  # fmt: skip
     stack = _new_stack(graph, weights, left.size)
     run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, kept)
     return kept
@@ -95,12 +107,27 @@ def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, sta
                 _keep(stack, t, kept)
         bottom = min(stack.start[a], stack.start[b])
         join(stack, weights, a, b, v)
+        if kept.share.size > 0 and stack.span[v] >= kept.most - NEGLIGIBLE_BITS:
+            _add_share(stack, a, b, np.exp2(stack.span[v] - kept.most), kept.share)
         for q in range(stack.length[v]):
             stack.pool[0, bottom + q] = stack.pool[0, stack.start[v] + q]
             stack.pool[1, bottom + q] = stack.pool[1, stack.start[v] + q]
         stack.start[v] = bottom
         stack.used[0] = bottom + stack.length[v]
         _keep(stack, v, kept)
+
+
+@jit
+def _add_share(stack: Any, a: int, b: int, cost: float, share: Any) -> None:
+    """Add the cost of a step to what its indices have."""
+    for q in range(stack.start[a], stack.start[a] + stack.length[a]):
+        stack.mark[stack.pool[0, q]] = 0
+        share[stack.pool[0, q]] += cost
+    for q in range(stack.start[b], stack.start[b] + stack.length[b]):
+        if stack.mark[stack.pool[0, q]] < 0:
+            share[stack.pool[0, q]] += cost
+    for q in range(stack.start[a], stack.start[a] + stack.length[a]):
+        stack.mark[stack.pool[0, q]] = -1
 
 
 @jit

@@ -21,7 +21,7 @@ from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
 from tnplan.planner.search.orders.trees import path_of
-from tnplan.planner.search.subtrees.measure_kernel import Kept, Measured, kept_legs, measured, tree_cost
+from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
 """Of the legs as bits of all nodes, up to which a tree is annealed as a whole."""
@@ -71,13 +71,10 @@ class LargeTree:
         self.fits = task.limit is None or self._slice()
 
     def _slice(self) -> bool:
-        from tnplan.planner.search.subtrees.legs_kernel import products_in_order
         from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
-        order = products_in_order(self.left, self.right, self.root)
-        return slice_to_bits(
-            self.graph, self.weights, closed_indices(self.task), self.left, self.right, order, self.limit_bits
-        )  # fmt: skip
+        may = closed_indices(self.task)
+        return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
 
     def found(self) -> Found:
         """The tree as it is, its score log2 of the cost of all slices."""
@@ -97,14 +94,14 @@ class LargeTree:
         while done < moves and time.monotonic() < ends:
             regions = self._regions(nodes, draw)
             tops = np.unique(np.concatenate([np.append(one.tops, one.inner[0]) for one in regions]))
-            kept = kept_legs(self.graph, self.weights, self.left, self.right, nodes.length, tops)
+            kept = kept_legs(self.graph, self.weights, self.left, self.right, nodes, tops)
             for region in regions:
                 if done < moves and time.monotonic() < ends:
                     done += self._improve_region(region, nodes, kept, heat, ends, draw)
             nodes = measured(self.graph, self.weights, self.left, self.right)
         return done
 
-    def _sweep(self) -> Measured:
+    def _sweep(self) -> NodeSizes:
         """Put small parts of the whole tree in their best order."""
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
 
@@ -117,7 +114,7 @@ class LargeTree:
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
         return measured(self.graph, self.weights, self.left, self.right)
 
-    def _regions(self, nodes: Measured, draw: random.Random) -> list[Region]:
+    def _regions(self, nodes: NodeSizes, draw: random.Random) -> list[Region]:
         """Regions with no product in common, one at least."""
         from tnplan.planner.search.subtrees.optimal_kernel import region_below
 
@@ -141,7 +138,7 @@ class LargeTree:
         return v
 
     def _improve_region(
-        self, region: Region, nodes: Measured, kept: Kept, heat: Heat, ends: float, draw: random.Random
+        self, region: Region, nodes: NodeSizes, kept: KeptLegs, heat: Heat, ends: float, draw: random.Random
     ) -> int:
         k = len(region.tops)
         if k < 3:
@@ -159,7 +156,7 @@ class LargeTree:
             self._graft(best, region)
         return moves
 
-    def _part(self, region: Region, nodes: Measured, kept: Kept) -> Task:
+    def _part(self, region: Region, nodes: NodeSizes, kept: KeptLegs) -> Task:
         """The region as a network: its tensors are nodes of the tree."""
 
         def term(node: int) -> tuple[str, ...]:
