@@ -165,12 +165,14 @@ def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: flo
 
     given = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
     first = given if task.starts else ", ".join(task.methods)
+    cost = path_cost(path)
+    planned = log10_mnk_planned(path) if path.sliced_inds else cost.log10_mnk_all_slices
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",
         "objective": task.minimize,
         "log2_limit": None if task.limit is None else round(log2(task.limit), 4),
-        **path_cost(path).document(),
-        "log10_mnk_planned": round(log10_mnk_planned(path), 4),
+        **cost.document(),
+        "log10_mnk_planned": round(planned, 4),
         "seed": task.seed,
         "workers": options.n_workers,
         "time_s": round(time_s, 1),
