@@ -111,7 +111,7 @@ def _pool(task: Task, target: Target | None, tell: Tell) -> ElitePool:
     trees = [_given(task, start) for start in task.starts] or first_trees(task, tell)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
-    givens, firsts = zip(*(_begun(rooted, tree, power < 1.0) for tree in trees), strict=True)
+    givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
     pool = sorted(firsts, key=lambda one: one.score)[:POOL]
     if target is None:
         return ElitePool(task.seed, pool[0], pool, limited=task.limit is not None, power=power)
@@ -136,16 +136,16 @@ def _power_in_range(task: Task, trees: Sequence[Found]) -> float:
     return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
-def _begun(task: Task, found: Found, is_rooted: bool = False) -> tuple[Found, Found]:
+def _begun(task: Task, found: Found) -> tuple[Found, Found]:
     """A tree with its score: as it is, and sliced until it is within the limit.
 
     Where it is not, both are the second.
     """
     if len(task.inputs) <= 2:
         return found, found
+    if task.limit is None and not found.sliced and not task.row_counts:
+        return (replace(found, score=tree_bits(task, found)),) * 2
     if is_large(task):
-        if task.limit is None and found.score > 0.0 and not is_rooted:
-            return found, found  # an order, whose cost is known
         large = LargeTree(task, found)
         if not large.fits:
             raise InputError("--max-tensor", "is below what open indices need", "allow larger tensors")
