@@ -156,7 +156,8 @@ def main() -> None:
     warm_up(given.hardware)
     cases = [
         case(name, make(), given.hardware, given.longest)
-        for name, make in (UNSEEN if given.unseen else CASES).items() if given.case in name
+        for name, make in (UNSEEN if given.unseen else CASES).items()
+        if given.case in name
     ]
     document = {
         "date": date.today().isoformat(), "cores": os.cpu_count(), "load": os.getloadavg()[0],
