@@ -393,13 +393,8 @@ def test_a_part_has_inner_loops_only_of_a_sum() -> None:
 def two_sides(first: int, second: int) -> ContractionPath:
     """Two pairs of tensors, each with indices of its own that are sliced, as is one that all of them have."""
     inside = tuple(f"a{number}" for number in range(first)), tuple(f"b{number}" for number in range(second))
-    last = ("c", "s", "t", *inside[1]), ("c", *inside[1])
-    terms = ("c", "s", "k", *inside[0]), ("c", "k", *inside[0]), *last
-        ("c", "s", "k", *inside[0]),
-        ("c", "k", *inside[0]),
-        ("c", "s", "t", *inside[1]),
-        ("c", *inside[1]),
-    )
+    first_pair = ("c", "s", "k", *inside[0]), ("c", "k", *inside[0])
+    terms = (*first_pair, ("c", "s", "t", *inside[1]), ("c", *inside[1]))
     sizes = {index: 16 if index in "skt" else 2 for term in terms for index in term}
     network = Network(terms, ("t",), sizes)
     return ContractionPath(network, ((0, 1), (2, 3), (4, 5)), ("c", *inside[0], *inside[1]))
