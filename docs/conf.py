@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "extensions.addresses",
     "extensions.api_pages",
     "extensions.prose",
 ]
@@ -35,6 +36,7 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_execution_in_temp = True
 
 default_role = "code"
 autodoc_typehints = "none"

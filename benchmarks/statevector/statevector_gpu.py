@@ -27,7 +27,7 @@ from custatevec_ex import CuStateVec, library
 from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
-from tnplan.executor.statevector.cuda.state import CupyState
+from tnplan.executor.statevector.cuda.state import PROGRAMS_FROM, CupyState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
@@ -69,7 +69,7 @@ def ours(
     gates: Sequence[Gate], n: int, mode: str, rounds: int, copy: float
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Times of a circuit by this engine, and its first amplitudes."""
-    simulator = Simulator(CupyState(n, "complex64"), n, mode)
+    simulator = Simulator(CupyState(n, "complex64", programs_from=PROGRAMS_FROM), n, mode)
     segment = Segment(tuple(from_gate(item) for item in gates))
     begin = perf_counter()
     _, prepared = simulator.prepare(segment)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+PAGE = "docs/explanation/compression.md#the-bound"
+"""Explains bounds and settings. A traceback names it below the message."""
+
 
 class CodecError(ValueError):
     """An array, a bound or an option that cannot be used.
@@ -22,6 +25,7 @@ class CodecError(ValueError):
         self.place = place
         self.problem = problem
         self.remedy = remedy
+        self.add_note(f"See {PAGE}")
 
 
 class StreamError(CodecError):

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyphen
 from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.utils import Reporter
+from myst_parser.parsers.docutils_ import Parser
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -78,9 +82,19 @@ def _text(node: nodes.Node) -> str:
 def check_page(app: Sphinx, page: nodes.document) -> None:
     """Warn of what is hard to read; a build with -W stops there."""
     name = app.env.current_document.docname
-    if name.startswith(GENERATED):
-        return
-    prose = prose_of(page)
+    if not name.startswith(GENERATED):
+        _check(prose_of(page), name)
+
+
+def check_readme(app: Sphinx) -> None:
+    """Warn of what is hard to read in the README, which is no page of the site."""
+    path = Path(app.srcdir).parent / "README.md"
+    settings = {"report_level": Reporter.SEVERE_LEVEL, "myst_suppress_warnings": ["myst"]}
+    page = publish_doctree(path.read_text(encoding="utf-8"), parser=Parser(), settings_overrides=settings)
+    _check(prose_of(page), "README.md")
+
+
+def _check(prose: Prose, name: str) -> None:
     for sentence in prose.too_long:
         _log.warning("a sentence has %d characters, split it: %s", len(sentence), sentence, location=name)
     if len(prose.words) >= FEWEST_WORDS and prose.reading_ease < LEAST_EASE:
@@ -89,5 +103,6 @@ def check_page(app: Sphinx, page: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the check."""
+    app.connect("builder-inited", check_readme)
     app.connect("doctree-read", check_page)
     return {"version": "1", "parallel_read_safe": True}

@@ -81,6 +81,11 @@ def count_text(count: int, one: str, many: str) -> str:
     return f"{figure_text(count)} {one if count == 1 else many}"
 
 
+def plural(count: int, one: str, many: str) -> str:
+    """How many of something there are, every digit: '1 term', '12345 terms'."""
+    return f"{count} {one if count == 1 else many}"
+
+
 def scientific(value: float) -> str:
     """A number as '6.79 × 10⁴'."""
     if value == 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import plural
 
 LARGEST_SIZE = 2**40
 """No index is larger: the planner factorises sizes by trial division."""
@@ -75,7 +76,8 @@ class Network:
     @property
     def sizes(self) -> str:
         """How many tensors and indices there are, in words."""
-        return f"{len(self.inputs)} tensors, {len(self.size_dict)} indices"
+        tensors = plural(len(self.inputs), "tensor", "tensors")
+        return f"{tensors}, {plural(len(self.size_dict), 'index', 'indices')}"
 
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape that input `tensor` must have."""

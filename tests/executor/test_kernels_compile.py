@@ -147,13 +147,15 @@ def of_fused() -> Iterator[Defines]:
 
 
 def of_state_measure() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.state import measure_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import measure_defines
 
     yield from map(measure_defines, DTYPES[2:])
 
 
 def of_state_pass() -> Iterator[Defines]:
-    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, TARGETS, TILES, pass_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import pass_defines
+    from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
+    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 
     for dtype in DTYPES[2:]:
         for bits in (2, TILES[dtype].bits, PROGRAM_TILES[dtype].wide_bits):
@@ -167,7 +169,8 @@ def of_state_program() -> Iterator[Defines]:
     from tests.support.engines.statevector import plan_of, qft
     from tnplan.executor.statevector.adjoint.joint_sweep import joint_sweep
     from tnplan.executor.statevector.codegen.pass_program import make_program
-    from tnplan.executor.statevector.cuda.state import PROGRAM_TILES, program_defines
+    from tnplan.executor.statevector.cuda.kernel_defines import program_defines
+    from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES
 
     tiles = [(name, tile) for name in DTYPES[2:] for tile in (PROGRAM_TILES[name], PROGRAM_TILES[name].wide)]
     for (dtype, tile), circuit in product(tiles, (qft(16), random_circuit(16, 60, 1))):
@@ -220,11 +223,11 @@ CASES = {
     "pauli/cuda/kernels/rotations.cu": of_pauli_turns,
     "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
-    "statevector/cuda/measure.cu": of_state_measure,
-    "statevector/cuda/pass.cu": of_state_pass,
-    "statevector/cuda/program.cu": of_state_program,
-    "statevector/cuda/swap.cu": of_state_swap,
-    "statevector/cuda/words.cu": of_state_words,
+    "statevector/cuda/kernels/measure.cu": of_state_measure,
+    "statevector/cuda/kernels/pass.cu": of_state_pass,
+    "statevector/cuda/kernels/program.cu": of_state_program,
+    "statevector/cuda/kernels/swap.cu": of_state_swap,
+    "statevector/cuda/kernels/words.cu": of_state_words,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }

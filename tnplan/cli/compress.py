@@ -30,7 +30,9 @@ SETTINGS = ("auto", "fast", "small")
 @click.option("-o", "--output", type=FILE, help="[default: FILE.npy.tnz]")
 @click.option("--compare", is_flag=True, help="Compare pipelines instead; nothing is written.")
 @click.option(
-    "--threshold", type=float, help="With --compare: the seed's, relative to the range [default: the bound]."
+    "--threshold",
+    type=float,
+    help="With --compare: that of the pipelines of Shah et al., relative to the range [default: the bound].",
 )
 @click.option("--plot", type=FILE, metavar="FILE.svg", help="With --compare: ratio over rates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

@@ -72,7 +72,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         ("seconds in all", measured["run_s"], predicted["total_s"]),
         ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
         ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
-        ("  hidden ones", measured["hidden_s"], predicted["hidden_s"]),
+        ("  hidden exchanges", measured["hidden_s"], predicted["hidden_s"]),
     ]
     if "codec_s" in kinds:
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
@@ -82,11 +82,11 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         f"{count_text(report['groups'], 'group', 'groups')}, {count_text(n_slices, 'slice', 'slices')}, "
         f"{count_text(report['threads_per_rank'], 'thread', 'threads')} a rank"
     )
-    say(f"{'':<18}{'measured':>12}{'predicted':>12}")
+    say(f"{'':<20}{'measured':>12}{'predicted':>12}")
     for name, value, expected in rows:
-        say(f"{name:<18}{value:>12.4g}{expected:>12.4g}")
+        say(f"{name:<20}{value:>12.4g}{expected:>12.4g}")
     peaks = [size_text(figures["peak_bytes"]) for figures in (measured, predicted)]
-    say(f"{'peak a rank':<18}{peaks[0]:>12}{peaks[1]:>12}")
+    say(f"{'peak a rank':<20}{peaks[0]:>12}{peaks[1]:>12}")
     if report["compression"] is not None:
         say(_compression_line(report["compression"]))
     if array is not None and array.size <= SHOWN_VALUES:

@@ -167,7 +167,7 @@ def _complain(error: Exception, settings: Settings, status: int) -> int:
     if settings.debug:
         traceback.print_exception(error)
     if isinstance(error, InputError):
-        _refuse(str(error))
+        _refuse(error.line)
     else:
         more = "" if settings.debug else " (tnplan --debug COMMAND ... shows where)"
         rank = f"rank {launched_rank()}: " if launched_size() > 1 else ""

@@ -13,6 +13,7 @@ from tnplan.cli.options.common import FILE, set_parameters
 from tnplan.cli.options.jobs import ProgressLines, job_options
 from tnplan.cli.options.questions import truncation_options
 from tnplan.cli.terminal import say
+from tnplan.planner.common.units import plural
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -32,12 +33,12 @@ SAY_EVERY_S = 1.0
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
 @click.option(
-    "--repetitions", type=int, help="Monte Carlo: resample terms past --max-terms, so often independently."
+    "--repetitions", type=int, help="Monte Carlo: independent runs, which resample terms past --max-terms."
 )
-@click.option("--seed", type=int, default=0, help="Of the repetitions.")
+@click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
 @click.option(
     "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
-    help="In proportion to what terms stay; letters has less noise in states of 0 and 1, square is for "
+    help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
     "--overlap of an echo with its observable.",
 )  # fmt: skip
 @click.option(
@@ -66,8 +67,8 @@ def command(
 
     CIRCUIT is a qsim or OpenQASM file. Without a truncation the value is exact; with one, the sum of what was
     dropped bounds its error; with repetitions it has a standard error.
-    docs/explanation/pauli.md explains all. mpirun -n P spreads the terms over P ranks, a power of two, or the
-    repetitions.
+    docs/explanation/pauli.md explains the options. mpirun -n P spreads the terms over P ranks, a power of
+    two, or the repetitions.
 
     The exit status is 1 where everything was cut.
     """
@@ -129,9 +130,9 @@ def _show_value(report: dict[str, Any]) -> None:
     if estimate["value"] and estimate["kind"] != "exact":
         say(f"estimated error {estimate['value']:.3g} ({estimate['kind']})")
     say(
-        f"{report['terms']} terms at the end, {report['largest_terms']} at most, "
+        f"{plural(report['terms'], 'term', 'terms')} at the end, {report['largest_terms']} at most, "
         f"{'over 1e308' if dropped is None else dropped} dropped; "
-        f"{report['steps']} steps in {report['time_s']:.3g} s"
+        f"{plural(report['steps'], 'step', 'steps')} in {report['time_s']:.3g} s"
     )
     if report["memory_full"]:
         say(f"the memory was full {report['memory_full']} times: the largest terms were kept")
@@ -154,6 +155,7 @@ def _show_estimate(report: dict[str, Any]) -> None:
             f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
         )
     say(
-        f"{report['repetitions']} repetitions of at most {report['largest_terms']} terms in "
+        f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
+        f"{plural(report['largest_terms'], 'term', 'terms')} in "
         f"{report['time_s']:.3g} s"
     )

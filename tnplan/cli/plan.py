@@ -25,7 +25,7 @@ SHOWN_STEPS = 6
 @click.option(
     "--hardware", type=PROFILE, metavar="PROFILE", default="cpu", help="A shipped profile or a TOML file."
 )
-@click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
+@click.option("--memory", type=SIZE, help="Most bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option(
     "--threshold",
     type=SizeType(unlimited=False),

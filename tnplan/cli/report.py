@@ -65,7 +65,7 @@ class DeviceCounts(click.ParamType):
     multiple=True,
     help="A shipped profile or a TOML file. May be repeated.",
 )
-@click.option("--memory", type=SIZE, help="All bytes of a rank, or 'unlimited' [default: the profile's].")
+@click.option("--memory", type=SIZE, help="Most bytes of a rank, or 'unlimited' [default: the profile's].")
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
@@ -167,7 +167,13 @@ def command(
 def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
-    from tnplan.reporting.evaluation import evaluation_notes, evaluation_tables, workload_name
+    from tnplan.reporting.evaluation import (
+        MEMORY_LEGEND,
+        SLICES_LEGEND,
+        evaluation_notes,
+        evaluation_tables,
+        workload_name,
+    )
     from tnplan.reporting.recommendation import recommendation
 
     console = tables.console()
@@ -180,6 +186,9 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str], published
             console.print(made)
         for note in (*tables.projection_notes(projection), *evaluation_notes(projection, published)):
             console.print(note, style="yellow")
+    legends = dict.fromkeys(tables.projection_legend(projection) for projection in projections)
+    for legend in (*legends, SLICES_LEGEND, MEMORY_LEGEND):
+        console.print(legend, style="dim")
     for line in left_out:
         console.print(line, style="yellow", markup=False)
 

@@ -11,6 +11,7 @@ import click
 from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say
+from tnplan.planner.common.units import plural
 
 if TYPE_CHECKING:
     from tnplan.executor.sbd.selected_ci.growth import Growth
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
 @click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
 @click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
-@click.option("--spin-weight", type=float, default=0.2, help="By how many Hartree.")
+@click.option("--spin-weight", type=float, default=0.2, help="Weight of the penalty of --spin, in Hartree.")
 @click.option(
     "--symmetry", type=click.IntRange(0, 8), help="Irrep of the states; 0: any [default: ISYM above 1]."
 )
@@ -179,7 +180,8 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if "growth" in report:
         _show_growth(report["growth"])
     say(
-        f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
+        f"{plural(measured['steps'], 'step', 'steps')}, "
+        f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     for path in written:

@@ -11,6 +11,7 @@ import click
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say
+from tnplan.planner.common.units import plural
 
 
 @click.command()
@@ -89,7 +90,8 @@ def _show(report: dict[str, Any], observables: tuple[str, ...], written: list[Pa
     for text, values in zip(observables, report["expectations"], strict=True):
         say(f"{text}: {' '.join(f'{value:.10f}' for value in values)}")
     say(
-        f"{measured['steps']} steps, {measured['multiplications']} multiplications, "
+        f"{plural(measured['steps'], 'step', 'steps')}, "
+        f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     for path in written:

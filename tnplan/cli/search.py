@@ -46,7 +46,7 @@ PARTITIONER = "kahypar"
     multiple=True,
     metavar="PATH.json",
     help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
-    "limits. The four cheapest are kept in mind.",
+    "limits. The four cheapest serve as starts.",
 )
 @click.option(
     "--time", type=SECONDS, default="auto", help="Seconds; auto: a share of what the contraction will take."
@@ -63,7 +63,10 @@ PARTITIONER = "kahypar"
     help="Default: schedule with joint and --devices, fused with joint, else flops. time (joint only) needs "
     "--hardware, schedule (joint only) --devices too.",
 )
-@click.option("--precision", help="That whose time is minimized: fp32, fp16x3, ... [default: by the dtype].")
+@click.option(
+    "--precision",
+    help="The precision whose time is minimized: fp32, fp16x3, ... [default: by the dtype].",
+)
 @click.option(
     "--method",
     "methods",
@@ -90,8 +93,7 @@ def command(
 
     NET.json is a network file, cotengra's network JSON, or any path (its network is taken). The limit is
     --max-tensor, or none with --unlimited, or else what leaves room for three of the largest tensors in the
-    memory of --devices devices of --hardware. Slicing is part of the search: a sliced path is not an unsliced
-    one that was cut afterwards.
+    memory of --devices devices of --hardware. Tree and slices are searched for together.
 
     A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
     search. Its checkpoint is deleted when the path is written.
@@ -113,8 +115,8 @@ def command(
     if compare:
         say(_table(rows))
     say(
-        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds, "
-        f"10^{path.meta['log10_mnk_planned']:.3f} as slices share and sum them, largest tensor "
+        f"wrote {target}: 10^{figures.log10_mnk_all_slices:.3f} multiply-adds in all slices, "
+        f"10^{path.meta['log10_mnk_planned']:.3f} with shared work done once, largest tensor "
         f"2^{figures.log2_largest:.2f} elements, {_slices(figures.n_slices, len(path.sliced_inds))}"
         f"{_predicted(path)}"
     )

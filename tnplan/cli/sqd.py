@@ -27,7 +27,7 @@ from tnplan.cli.terminal import say
     "--carryover-threshold", type=float, default=1e-4, help="Carry over strings of larger amplitudes."
 )
 @click.option("--spin-sq", type=float, help="Raise states of other S^2 than this, such as 0 or 0.75.")
-@click.option("--seed", type=int, help="Of all random numbers [default: another one each time].")
+@click.option("--seed", type=int, help="Seed of all random numbers [default: another one each time].")
 @click.option("--residual", type=float, default=1e-6, help="Residual norm of each diagonalization.")
 @click.option("--steps", type=click.IntRange(1), default=100, help="Steps of a diagonalization at most.")
 @click.option("--plot", type=FILE, metavar="FILE.svg", help="Draw the energies of all iterations.")

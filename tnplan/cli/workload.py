@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from inspect import getdoc
 from math import pi
@@ -24,7 +25,7 @@ Option = Callable[[Any], Any]
 OUTPUT = click.option(
     "-o", "--output", type=FILE, help="Network file; its tensors go beside it. Default: NAME.json."
 )
-SEED = click.option("--seed", type=NATURAL, default=0, help="Of everything random.")
+SEED = click.option("--seed", type=NATURAL, default=0, help="Seed of all random numbers.")
 COMPLEX = click.option("--dtype", type=click.Choice(["complex64", "complex128"]), default="complex64")
 DTYPE = click.option("--dtype", type=click.Choice(DTYPES), default="complex64")
 AMPLITUDE = click.option(
@@ -33,7 +34,7 @@ AMPLITUDE = click.option(
 QSIM = click.option("--qsim", type=FILE, help="Also write the circuit in qsim's format.")
 CYCLES = click.option("--cycles", type=COUNT, required=True, help="Layers of two-qubit gates.")
 LATTICES = ["heavy-hex", "line"]
-STEPS = click.option("--steps", type=COUNT, required=True)
+STEPS = click.option("--steps", type=COUNT, required=True, help="Steps of the circuit.")
 OPEN = click.option("--open", "n_open", type=NATURAL, default=3, help="Open indices.")
 
 
@@ -56,7 +57,8 @@ def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
     for decorate in (OUTPUT, *reversed(options)):
         called = decorate(called)
     text = (getdoc(make) or "").partition("\n\nParameters\n")[0]
-    command.command(make.__name__, help=text)(called)
+    listed = re.split("[:;,.]", text)[0].replace("\n", " ")
+    command.command(make.__name__, help=text, short_help=f"{listed}.")(called)
 
 
 add(
@@ -64,18 +66,18 @@ add(
     click.option("--rows", type=COUNT, default=40),
     click.option("--columns", type=COUNT, default=40),
     click.option("--density", type=float, default=0.8, help="Share of the sites kept."),
-    click.option("--weight", type=float, default=1, help="Of each vertex in a set."),
+    click.option("--weight", type=float, default=1, help="Weight of each vertex in a set."),
     SEED,
 )
 add(
     workload.decoding,
-    click.option("--distance", type=SIDE, help="Of a rotated surface code.  [default: 7]"),
+    click.option("--distance", type=SIDE, help="Distance of a rotated surface code.  [default: 7]"),
     click.option(
         "--kind", type=click.Choice(["circuit", "capacity"]),
         help="Noise on every operation, or on data qubits alone with perfect measurements.  "
         "[default: circuit]"
     ),
-    click.option("--rounds", type=COUNT, help="Of measurements. Default: the distance; 1 for capacity."),
+    click.option("--rounds", type=COUNT, help="Measurement rounds. Default: the distance; 1 for capacity."),
     click.option("--noise", type=float, help="Probability of an error at a place.  [default: 0.001]"),
     click.option(
         "--model", type=FILE, help="A detector error model in stim's format, instead of a surface code."
@@ -134,7 +136,7 @@ add(
     ),
     click.option("--rows", type=SIDE, required=True),
     click.option("--columns", type=SIDE, required=True),
-    click.option("--layers", type=COUNT, required=True, help="Of one edge colour each, or Trotter steps."),
+    click.option("--layers", type=COUNT, required=True, help="Layers of an edge colour, or Trotter steps."),
     click.option(
         "--time-step", type=float,
         help="Length of a Trotter step; couplings are near 1.  [default: 0.25]"
@@ -153,9 +155,9 @@ add(
         help="Only <Z Z> of this edge, by its light cone. Default: the expected cut."
     ),
     click.option(
-        "--gamma", "gammas", type=float, multiple=True, help="Of a layer, once for each. Default: random."
+        "--gamma", "gammas", type=float, multiple=True, help="One angle a layer. Default: random."
     ),
-    click.option("--beta", "betas", type=float, multiple=True, help="The same."),
+    click.option("--beta", "betas", type=float, multiple=True, help="One angle a layer. Default: random."),
     SEED,
     COMPLEX,
 )  # fmt: skip
@@ -175,7 +177,7 @@ add(
     STEPS,
     click.option("--lattice", type=click.Choice(LATTICES), default="line"),
     click.option("--qubits", type=SIDE, default=51, help="127 or 156 for heavy-hex, any number for a line."),
-    click.option("--angle", type=float, default=0.5, help="Of rx before every cz, in radians."),
+    click.option("--angle", type=float, default=0.5, help="Angle of rx before every cz, in radians."),
     click.option("--perturbation", type=float, default=0.3, help="Angle of rz in the middle, in radians."),
     AMPLITUDE,
     COMPLEX,

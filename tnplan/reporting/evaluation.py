@@ -6,6 +6,7 @@ Makes cells of text and notes from projections; draws nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tnplan.planner.common.shown_text import shown_text
@@ -18,6 +19,17 @@ from tnplan.reporting.tables import NOTHING, Listing, figures
 if TYPE_CHECKING:
     from tnplan.reporting.published import Published, PublishedWorkload
 
+SLICES_LEGEND = (
+    "t_P: time of a slice in one group, in the mean. sliced: indices that are sliced. TFLOP/s a device: "
+    "operations over the time, idle devices counted. saved by reuse: the share of the time that is saved "
+    "because work common to several slices is done once."
+)
+MEMORY_LEGEND = (
+    "Of the paths that fit into the memory of so many devices, that with the fewest operations C_t,P, all "
+    "slices included; its time plays no part. searches: how many of these paths were searched under one "
+    "limit, with the mean of their figures beside it."
+)
+"""What the columns of the tables mean."""
 COMPARED = ("t_P", "sliced", "S_P", "E_P", "R_P", "TFLOP/s a device", "T_P")
 """The columns of a comparison."""
 
@@ -27,6 +39,13 @@ def workload_name(projection: Projection) -> str:
     given = {shown_text(path.name) or "unnamed network" for path in projection.paths}
     names = sorted(given, key=lambda name: (len(name), name))
     return names[0]
+
+
+def workload_title(projection: Projection) -> str:
+    """A short name of the workload: what the names of several paths have in common, or the shortest."""
+    names = [shown_text(path.name).split("_") for path in projection.paths]
+    common = [words[0] for words in takewhile(lambda words: len({*words}) == 1, zip(*names, strict=False))]
+    return "_".join(common) or workload_name(projection)
 
 
 def slice_table(projection: Projection) -> Listing:

@@ -15,7 +15,7 @@ from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
 from tnplan.reporting.recommendation import recommendation
-from tnplan.reporting.tables import TIMES, Listing, figures, projection_notes, projection_table
+from tnplan.reporting.tables import Listing, figures, projection_legend, projection_notes, projection_table
 
 if TYPE_CHECKING:
     from tnplan.reporting.published import Published
@@ -40,12 +40,13 @@ def report_page(
     It ends with lines on those that are left out. Published values stand beside those of their workloads.
     """
     if len(projections) == 1:
-        title = _names(projections[0])
+        title = evaluation.workload_title(projections[0])
         body = f"<h1>{escape(title)}</h1>\n{_projection(projections[0], published)}"
     else:
         title = f"{len(projections)} projections"
         folded = "\n".join(
-            f"<details><summary>{escape(_names(one))} on {escape(shown_text(one.profile.name))}</summary>\n"
+            f"<details><summary>{escape(evaluation.workload_title(one))} on "
+            f"{escape(shown_text(one.profile.name))}</summary>\n"
             f"{_projection(one, published)}</details>"
             for one in projections
         )
@@ -58,11 +59,6 @@ def report_page(
         f"<title>{escape(title)}: projected contraction</title>\n<style>\n{css}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
-
-
-def _names(projection: Projection) -> str:
-    names = (shown_text(path.name) or "unnamed network" for path in projection.paths)
-    return " and ".join(dict.fromkeys(names))
 
 
 def _comparison(projections: Sequence[Projection]) -> str:
@@ -98,17 +94,19 @@ def _projection(projection: Projection, published: Published | None) -> str:
             "Share of products, permutations and exchanges in the predicted time over each bar.",
         ),
     )  # fmt: skip
+    pictures = [
+        _section(title, plots.svg(draw, projection, page=True, height=height), text)
+        for title, draw, height, text in plotted
+    ]
     return "\n".join(
         (
             f"<p><strong>{escape(' '.join(recommendation(projection)))}</strong></p>",
             f'<p class="soft">{escape(_headline(projection))}</p>',
             _cards(projection),
+            pictures[0],
             _metrics(projection),
             *_evaluation(projection, published),
-            *(
-                _section(title, plots.svg(draw, projection, page=True, height=height), text)
-                for title, draw, height, text in plotted
-            ),
+            *pictures[1:],
             *(_chain(projection, row) for row in _shown_chains(projection)),
             _assumptions(projection),
             _schedules(projection),
@@ -118,7 +116,9 @@ def _projection(projection: Projection, published: Published | None) -> str:
 
 def _evaluation(projection: Projection, published: Published | None) -> list[str]:
     """Slices and plateaus, published values beside ours, and what memory alone buys."""
-    parts = [_section("Slices", _table(evaluation.slice_table(projection)))]
+    parts = [
+        _explained("Slices", evaluation.SLICES_LEGEND, _table(evaluation.slice_table(projection)))
+    ]
     notes = _paragraphs(evaluation.evaluation_notes(projection, published))
     compared = evaluation.published_table(projection, published)
     if compared is not None:
@@ -127,12 +127,10 @@ def _evaluation(projection: Projection, published: Published | None) -> list[str
         parts.append(f"<section>{notes}</section>")
     plot = plots.svg(plots.memory, projection, page=True)
     parts.append(
-        _section(
+        _explained(
             "What memory alone buys",
+            f"{evaluation.MEMORY_LEGEND} Points of the plot are these means, with the standard deviation.",
             plot + _table(evaluation.memory_table(projection)),
-            "Operations and sliced indices of paths whose largest step fits together in the memory of the "
-            "devices; exchanges play no part. Points are means over repeated searches under one limit, with "
-            "their standard deviation.",
         )
     )
     return parts
@@ -166,16 +164,9 @@ def _metrics(projection: Projection) -> str:
         f"nothing fits: {escape(refusal.reason)}</td></tr>"
         for refusal in projection.refusals
     )
-    base = projection.baseline_devices
     notes = _paragraphs(note for note in projection_notes(projection) if "nothing fits" not in note)
-    text = (
-        "T_P is the time to the full contraction on P devices, "
-        f"S_P = T_{base} / T_P the speedup, "
-        f"E_P = S_P / P{'' if base == 1 else f' {TIMES} {base}'} the extra speedup "
-        f"beyond ideal slicing, R_P = C_t,{base} / C_t,P the reduction in "
-        "operations, all slices included."
-    )
-    return _section("Figures", f'<p class="soft">{_subscripts(text)}</p>{notes}{_table(listed, refused)}')
+    text = projection_legend(projection)
+    return _explained("Figures", text, f"{notes}{_table(listed, refused)}")
 
 
 def _shown_chains(projection: Projection) -> list[Row]:
@@ -266,6 +257,11 @@ def _section(title: str, body: str, text: str = "") -> str:
     """A part of the page under a heading, with an explanation."""
     explained = f'<p class="soft">{escape(text)}</p>' if text else ""
     return f"<section><h2>{escape(title)}</h2>{explained}{body}</section>"
+
+
+def _explained(title: str, legend: str, body: str) -> str:
+    """A part of the page whose explanation has subscripts."""
+    return _section(title, f'<p class="soft">{_subscripts(legend)}</p>{body}')
 
 
 def _paragraphs(lines: Iterable[str]) -> str:

@@ -257,6 +257,19 @@ def projection_table(projection: Projection) -> Listing:
     return Listing(title, columns, rows, ("path",))
 
 
+def projection_legend(projection: Projection) -> str:
+    """What the columns of the projection's table mean."""
+    base = projection.baseline_devices
+    return (
+        "T_P is the time to the full contraction on P devices, "
+        f"S_P = T_{base} / T_P the speedup, "
+        f"E_P = S_P / P{'' if base == 1 else f' {TIMES} {base}'} the extra speedup beyond ideal slicing, "
+        f"R_P = C_t,{base} / C_t,P the reduction in operations, all slices included. E_P / R_P is the part "
+        "of this reduction that became time. Groups contract different slices; the ranks of a group, one a "
+        "device, share each slice. exchange: the share of T_P in which ranks exchange data."
+    )
+
+
 def figures(row: Row | PublishedRow | None, columns: Sequence[str]) -> list[str]:
     """The cells of a row under columns of `FIGURES`; a dash where there is no figure."""
     values = [(getattr(row, FIGURES[column][0], None), FIGURES[column][1]) for column in columns]

@@ -241,7 +241,7 @@ class RunCheckpoint:
                 self._begin()
             self._save(count, partial)
         except InputError as error:
-            raise WriteError(str(error)) from None
+            raise WriteError(error.line) from None
         self._group.barrier()
         if self._count is not None:
             self._path(self._count).unlink(missing_ok=True)

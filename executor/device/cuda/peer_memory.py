@@ -240,3 +240,10 @@ def _enable(gpu: int) -> None:
     except runtime.CUDARuntimeError as error:
         if "AlreadyEnabled" not in str(error):
             raise
+
+
+def own_array(count: int, dtype: str) -> Any:
+    """An array in an allocation of its own, which other ranks can open."""
+    size_bytes = whole_blocks(count * np.dtype(dtype).itemsize)
+    cupy.get_default_memory_pool().free_all_blocks()
+    return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))

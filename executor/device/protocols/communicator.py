@@ -385,7 +385,7 @@ def agree(communicator: Communicator, check: Callable[[], Result]) -> Result:
     try:
         result = check()
     except InputError as error:
-        refusal = (error.place, error.problem, error.remedy)
+        refusal = (error.place, error.problem, error.remedy, error.page)
     for first in communicator.gather_objects(refusal):
         if first is not None:
             raise AgreedError(*first)
@@ -408,8 +408,8 @@ def ending_together(world: World) -> Iterator[None]:
         text, status = f"{type(error).__name__}: {error}", 1
         if isinstance(error, InputError):
             if _all_meet(world, error):
-                raise AgreedError(error.place, error.problem, error.remedy) from error
-            text, status = str(error), 2
+                raise AgreedError(error.place, error.problem, error.remedy, error.page) from error
+            text, status = error.line, 2
         elif isinstance(error, KeyboardInterrupt):
             text, status = "interrupted", 130
         elif isinstance(error, StoppedRunError):

@@ -26,6 +26,7 @@ from tnplan.executor.pauli.cuda.layout import (
     rotation_type,
     rotations_defines,
 )
+from tnplan.executor.pauli.cuda.room import room_for
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -109,6 +110,10 @@ class GpuTable:
         """Those of the newest launch."""
         self._bound: tuple[Any, Any] = (None, None)
         """The kernel of rotations with the arrays that it has as arguments, and what tells these arrays."""
+        with room_for(len(keys)):
+            self._begin_with(keys, coefficients)
+
+    def _begin_with(self, keys: Array, coefficients: Array) -> None:
         n = len(keys)
         capacity = max(SMALLEST_CAPACITY, 2 * n)
         self.keys = cupy.empty((capacity, self.words), np.uint64)
@@ -298,7 +303,8 @@ class GpuTable:
         """Go on with the form of rotations that is right for n rows, between two groups."""
         pattern = np.uint32 if n <= BY_PASSES_BELOW else np.uint8
         if self.patterns.dtype != pattern or len(self.patterns) != self.capacity:
-            self.patterns = cupy.empty(self.capacity, pattern)
+            with room_for(self.capacity):
+                self.patterns = cupy.empty(self.capacity, pattern)
         if len(self.failed):
             self.failed = cupy.empty(0, np.uint32)
 
@@ -312,10 +318,10 @@ class GpuTable:
             raise InputError(
                 "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
             )
-        self.failed = self.spare[:failures].copy()
-        self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
-        self.lists = self.room(0)
-        try:
+        with room_for(capacity):
+            self.failed = self.spare[:failures].copy()
+            self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
+            self.lists = self.room(0)
             for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
@@ -328,10 +334,6 @@ class GpuTable:
             self.spare = cupy.empty(capacity, np.uint32)
             self.resume()
             self.enter_all(n)
-        except cupy.cuda.memory.OutOfMemoryError:
-            raise InputError(
-                "GPU", f"has no memory for {capacity} terms", "truncate, set --memory, or use more GPUs"
-            ) from None
 
     def enter_all(self, n: int) -> None:
         """A table for as many rows as there is room for, with the n that are there."""

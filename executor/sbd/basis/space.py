@@ -91,10 +91,11 @@ def _given_space(
     determinants: DeterminantList | str | Path | None,
 ) -> Space:  # fmt: skip
     """The determinants of any symmetry."""
-    if (alpha is None) == (determinants is None) or (beta is not None and determinants is not None):
-        raise InputError(
-            "space", "is given twice or not at all", "give alpha strings, or a list of determinants"
-        )
+    if alpha is None and determinants is None:
+        remedy = "give alpha strings (--alpha), a list of determinants (--determinants), or grow one (--grow)"
+        raise InputError("space", "is not given", remedy)
+    if determinants is not None and (alpha is not None or beta is not None):
+        raise InputError("space", "is given twice, as strings and as a list", "give one of the two")
     if determinants is not None:
         if not isinstance(determinants, DeterminantList):
             return Space(read_determinants(determinants, integrals))

@@ -23,7 +23,7 @@ from tnplan.executor.statevector.scheduling.overlap import Piece
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
 
-SWAP_FILE = Path(__file__).parent / "swap.cu"
+SWAP_FILE = Path(__file__).parent / "kernels" / "swap.cu"
 THREADS, AT_ONCE = 512, 4
 """Threads of a block that swaps alone, and amplitudes that each has on the way."""
 BLOCKS_A_MULTIPROCESSOR = 4

@@ -13,9 +13,8 @@ from cupy.cuda import driver
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.statevector.codegen.pass_program import tile_numbers
 from tnplan.executor.statevector.cuda.bit_swap import OVERLAP_BLOCKS, OVERLAP_THREADS
+from tnplan.executor.statevector.cuda.kernel_defines import PROGRAM_THREADS
 
-PROGRAM_THREADS = 512
-"""Those on a multiprocessor, of two blocks, or one where tiles are wide; each has 128 registers at most."""
 CLUSTER_GROUPS = 8
 """Parts of a GPU; neighbours share one, where other blocks may leave room for one of two."""
 

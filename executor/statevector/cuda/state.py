@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,26 @@ import numpy as np
 from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cuda.peer_memory import whole_blocks
-from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
+from tnplan.executor.device.cuda.peer_memory import own_array
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
-from tnplan.executor.statevector.cuda.program_launch import PROGRAM_THREADS, Blocks, ProgramLaunch
+from tnplan.executor.statevector.cuda.kernel_defines import (
+    MEASURE_FILE,
+    MEASURE_THREADS,
+    PASS_FILE,
+    PROGRAM_FILE,
+    REGISTER_BITS,
+    measure_defines,
+    pass_defines,
+    program_bytes,
+    program_defines,
+    shared_bytes,
+)
+from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
+from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
@@ -39,20 +51,13 @@ if TYPE_CHECKING:
 Array = Any
 """A cupy.ndarray."""
 
-PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (
-    Path(__file__).parent / name for name in ("pass.cu", "program.cu", "measure.cu")
-)
-REALS = {"complex64": "float", "complex128": "double"}
-"""The C type of real and imaginary parts."""
 PROGRAMS_FROM = 18
-"""States of so many bits have a kernel compiled for each structure of a pass, which takes about a second."""
+"""States of so many bits have passes for which kernels of their own may be compiled."""
 JOINT_FROM = 26
 """States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
 the device; with smaller states the host takes longer, and the compiler the first time."""
-NEAR_BYTES = 128
-"""Neighbouring tiles with shorter runs are done at the same time, so that memory has runs of so many."""
-LEAST_NUMBER_BITS = 8
-"""Passes of fewer than 2^8 tiles are not done so."""
+RUNS = 25
+"""A kernel that is kept is worth waiting for where it saves its time in so many runs."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
 COMPILING_S = 0.25
@@ -62,14 +67,6 @@ SLOWER_BY_TABLES = 4.0
 COPIED_BYTES_PER_S = 2.5e12
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
-REGISTER_BITS = 4
-"""Bits of the index that a thread has in registers, of passes read from tables."""
-PASS_THREADS = 512
-"""Threads of a block of a pass read from tables."""
-TARGETS = (1, 2, LARGEST_TARGETS)
-"""For so many targets pass.cu is compiled: for one in a third of the time of all."""
-MEASURE_THREADS = 256
-"""Threads of a block of measure.cu."""
 MOST_BLOCKS = 132 * 16
 """Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
@@ -82,74 +79,30 @@ def has_sums(item: Pass) -> bool:
 
 
 Defines = tuple[tuple[str, str], ...]
+_prepared_late: Counter[Defines] = Counter()
+"""How often passes went without kernels of these definitions in this process."""
+Program = tuple[PassProgram, dict[str, str | int]]
+"""What a pass becomes, and the definitions of its kernel."""
 
 
 def _key(defines: Mapping[str, str | int]) -> Defines:
     return tuple((name, str(value)) for name, value in sorted(defines.items()))
 
 
-def most_targets(item: Pass) -> int:
-    """Of the gates of a pass: 1, 2 or `LARGEST_TARGETS`, for which pass.cu is compiled."""
-    most = max((len(step.targets) for step in item.steps if isinstance(step, MultiplexedGate)), default=0)
-    return next(number for number in TARGETS if number >= most)
+def open_state(
+    device_id: int, n_bits: int, dtype: str, rank: int = 0, n_ranks: int = 1, targets: int = 1
+) -> CupyState:  # fmt: skip
+    """A state on a GPU, which becomes the current one of this thread.
 
-
-def pass_defines(dtype: str, tile_bits: int, targets: int = LARGEST_TARGETS) -> dict[str, str | int]:
-    """The definitions of pass.cu for tiles of so many bits, and gates on so many targets (of `TARGETS`)."""
-    return {
-        "REAL": REALS[dtype], "TILE_BITS": tile_bits, "REGISTER_BITS": min(REGISTER_BITS, tile_bits),
-        "THREADS": min(PASS_THREADS, 1 << max(0, tile_bits - REGISTER_BITS)),
-        "MOST_TARGETS": targets,
-    }  # fmt: skip
-
-
-def program_defines(
-    dtype: str, program: PassProgram, held: Sequence[int], register_bits: int, n_bits: int
-) -> dict[str, str | int]:
-    """The definitions of program.cu for a pass that holds some bits of the `n_bits` of a rank."""
-    return {
-        "REAL": REALS[dtype], "TILE_BITS": len(held), "REGISTER_BITS": register_bits,
-        "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
-        "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
-        "NEIGHBOURS": neighbours(dtype, held, n_bits),
-        "N_VALUES": len(program.values), "N_TWISTS": program.n_tile_phases,
-        "HAS_FAR_PAIRS": int(program.has_far_pairs), "N_SUMS": len(program.sums), "STEPS": program.steps,
-    }  # fmt: skip
-
-
-def neighbours(dtype: str, held: Sequence[int], n_bits: int) -> int:
-    """How many blocks do neighbouring tiles at the same time."""
-    run_bits = next((k for k, bit in enumerate(held) if k != bit), len(held))
-    if n_bits - len(held) < LEAST_NUMBER_BITS:
-        return 1
-    return max(1, NEAR_BYTES // (np.dtype(dtype).itemsize << run_bits))
-
-
-def program_bytes(dtype: str, n_entries: int, tile_bits: int, n_totals: int = 0) -> int:
-    """The shared memory of a block of program.cu: totals of warps, factors of tiles, and a tile with gaps."""
-    item = np.dtype(dtype).itemsize
-    digits = 4 if item == 8 else 3
-    last = (1 << tile_bits) - 1
-    totals = -(-8 * n_totals // item)
-    return item * (totals + 2 * n_entries + 1 + sum(last >> k * digits for k in range(5)))
-
-
-def measure_defines(dtype: str) -> dict[str, str | int]:
-    """The definitions of measure.cu."""
-    return {"REAL": REALS[dtype], "THREADS": MEASURE_THREADS}
-
-
-def shared_bytes(dtype: str, tile_bits: int) -> int:
-    """The shared memory of a block: a tile, the tables of a phase polynomial, and its angles."""
-    low = (tile_bits + 1) // 2
-    entries = (1 << tile_bits) + (1 << low) + (1 << (tile_bits - low))
-    return entries * np.dtype(dtype).itemsize + 8 * (tile_bits + 1 + (tile_bits + 1) % 2)
-
-
-def open_state(device_id: int, n_bits: int, dtype: str, rank: int = 0) -> CupyState:
-    """A state on a GPU, which becomes the current one of this thread."""
+    A lone state begins to compile what its first passes need, of gates on so many targets. Among several
+    ranks all passes have kernels of their own: what can be divided is the same on all of them.
+    """
     runtime.setDevice(device_id)
-    return CupyState(n_bits, dtype, rank)
+    if n_ranks > 1:
+        return CupyState(n_bits, dtype, rank, programs_from=PROGRAMS_FROM)
+    state = CupyState(n_bits, dtype, rank)
+    state.begin_compiling(targets)
+    return state
 
 
 def between_gpus(ranks: Communicator) -> Communicator:
@@ -159,13 +112,6 @@ def between_gpus(ranks: Communicator) -> Communicator:
     return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
 
 
-def _own_memory(count: int, dtype: str) -> Array:
-    """An array in an allocation of its own, which other ranks can open."""
-    size_bytes = whole_blocks(count * np.dtype(dtype).itemsize)
-    cupy.get_default_memory_pool().free_all_blocks()
-    return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))
-
-
 class CupyState:
     """See `simulator.StateVector`; 2^n_bits amplitudes, those of rank `rank` among several."""
 
@@ -173,8 +119,12 @@ class CupyState:
 
     def __init__(
         self, n_bits: int, dtype: str, rank: int = 0, tile: Tile | None = None,
-        programs_from: int = PROGRAMS_FROM,
+        programs_from: int | None = None,
     ) -> None:  # fmt: skip
+        """From `programs_from` bits on all passes have kernels of their own; where it is None, from
+        `PROGRAMS_FROM` bits on those that are in the cache or are worth waiting for."""
+        self._is_patient = programs_from is not None
+        programs_from = PROGRAMS_FROM if programs_from is None else programs_from
         self.n_bits, self.rank, self.dtype, self.programs_from = n_bits, rank, dtype, programs_from
         self.tile = tile or (PROGRAM_TILES if n_bits >= programs_from else TILES)[dtype]
         room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
@@ -183,7 +133,7 @@ class CupyState:
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
-        self.amplitudes = _own_memory(1 << n_bits, dtype)
+        self.amplitudes = own_array(1 << n_bits, dtype)
         properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
         self._multiprocessors = int(properties["multiProcessorCount"])
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
@@ -191,9 +141,18 @@ class CupyState:
         """Of the passes read from tables so far."""
         self._compiled: set[Defines] = set()
         """The definitions of kernels that passes take even where these are not done again."""
-        self._made: dict[int, tuple[Pass, tuple[PassProgram, dict[str, str | int]] | None]] = {}
+        self._made: dict[int, tuple[Pass, Program | None]] = {}
         """The programs of passes that `compile_repeated` looked at."""
         self.restart()
+
+    def begin_compiling(self, targets: int) -> None:
+        """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
+        unless the state has kernels of its own for those. Larger gates are mostly controlled ones."""
+        wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
+        if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
+            self._most_targets = compiled_for(min(targets, TARGETS[1]))
+            wanted.append((PASS_FILE, self._pass_defines(self.tile_bits)))
+        compile_soon(wanted)
 
     def restart(self) -> None:
         """Back to |0...0>."""
@@ -214,6 +173,8 @@ class CupyState:
             programs = [
                 made if made is not None and _key(made[1]) in self._compiled else None for made in programs
             ]
+        late = {} if self._is_patient or not again else self._not_worth_waiting(passes, programs)
+        programs = [None if id(item) in late else made for item, made in zip(passes, programs, strict=True)]
         of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
         self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
         compile_ahead(
@@ -224,9 +185,7 @@ class CupyState:
             ]
         )
         return [
-            self._arguments(pass_tables(item, self.n_bits, 0))
-            if made is None
-            else self._launch(*made, item.held)
+            self._tabled(item, late.get(id(item))) if made is None else self._launch(*made, item.held)
             for item, made in zip(passes, programs, strict=True)
         ]
 
@@ -240,18 +199,40 @@ class CupyState:
         self._made = {id(item): (item, program) for item, program in zip(passes, made, strict=True)}
         return self.prepare(passes)
 
+    def _not_worth_waiting(
+        self, passes: Sequence[Pass], programs: Sequence[Program | None]
+    ) -> dict[int, Program]:  # fmt: skip
+        """By the identity of their passes, programs that are not in the cache and whose kernels save too
+        little."""
+        found = {
+            id(item): made for item, made in zip(passes, programs, strict=True)
+            if made is not None and not has_sums(item)
+        }  # fmt: skip
+        uses = Counter(_key(defines) for _, defines in found.values())
+        late = {
+            number: made for number, made in found.items()
+            if (RUNS + _prepared_late[_key(made[1])]) * uses[_key(made[1])] * self._saved_s() < COMPILING_S
+            and not is_kept(PROGRAM_FILE, made[1])
+        }  # fmt: skip
+        _prepared_late.update({_key(defines) for _, defines in late.values()})
+        return late
+
+    def _saved_s(self) -> float:
+        """Seconds that a pass takes less where it has a kernel of its own."""
+        return SLOWER_BY_TABLES * 2 * float(self.amplitudes.nbytes) / COPIED_BYTES_PER_S
+
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
         """Compile the kernels of passes that are done so many times each, where that saves more than it
         takes; `prepare` takes these kernels."""
         self._made = {id(item): (item, self._program(item)) for item in passes}
         made = [program[1] for _, program in self._made.values() if program is not None]
-        saved_s = times * SLOWER_BY_TABLES * 2 * self.amplitudes.nbytes / COPIED_BYTES_PER_S
+        saved_s = times * self._saved_s()
         uses = Counter(map(_key, made))
         worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
         compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
         self._compiled |= worth.keys()
 
-    def _program(self, item: Pass, least: int = 1) -> tuple[PassProgram, dict[str, str | int]] | None:
+    def _program(self, item: Pass, least: int = 1) -> Program | None:
         """The program of a pass and its definitions; None where its tables are read instead.
 
         A program has `least` steps or more.
@@ -307,6 +288,12 @@ class CupyState:
         blocks = min(fitting * self._multiprocessors, n_tiles)
         return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
 
+    def _tabled(self, item: Pass, program: Program | None) -> TabledPass:
+        """A pass read from tables, which may have a program's kernel later."""
+        launch, arguments = self._arguments(pass_tables(item, self.n_bits, 0))
+        compiled = None if program is None else partial(self._launch, *program, item.held)
+        return TabledPass(launch, arguments, compiled, COMPILING_S / self._saved_s())
+
     def _arguments(self, tables: PassTables) -> tuple[Any, ...]:
         """What launches a pass read from tables, and its arguments."""
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
@@ -324,12 +311,7 @@ class CupyState:
 
     def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:
         """What another state of the same size has prepared for steps, for this one."""
-        return [
-            item.on(self.amplitudes)
-            if isinstance(item, ProgramLaunch)
-            else (item[0], (self.amplitudes, *item[1][1:]))
-            for item in prepared
-        ]
+        return [item.on(self.amplitudes) for item in prepared]
 
     def is_divisible(self, prepared: Any) -> bool:
         """Whether `bind_part` can divide a pass."""
@@ -346,11 +328,7 @@ class CupyState:
 
     def apply(self, prepared: Any) -> None:
         """Do a pass."""
-        if isinstance(prepared, ProgramLaunch):
-            prepared.whole()
-            return
-        launch, arguments = prepared
-        launch(arguments)
+        prepared.whole()
 
     def sums(self, chunk_bits: int) -> NDArray[Any]:
         """The probability of each chunk of 2^chunk_bits amplitudes, float64."""
@@ -407,7 +385,8 @@ class CupyState:
 
     def twin(self) -> CupyState:
         """Another state of the same size, all of whose amplitudes are zero."""
-        found = CupyState(self.n_bits, self.dtype, self.rank, self.tile, self.programs_from)
+        given = self.programs_from if self._is_patient else None
+        found = CupyState(self.n_bits, self.dtype, self.rank, self.tile, given)
         found.amplitudes.fill(0)
         return found
 

@@ -24,7 +24,7 @@ Array = Any
 Masks = Sequence[tuple[int, int]]
 """x and z of words over the bits of an index."""
 
-WORDS_FILE = Path(__file__).parent / "words.cu"
+WORDS_FILE = Path(__file__).parent / "kernels" / "words.cu"
 REALS = {"complex64": "float", "complex128": "double"}
 MOST_THREADS = 512
 LEAST_BITS = 5

@@ -23,7 +23,7 @@ from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
 
-QUICK, ALL = 30, repeats(160, 300)
+QUICK, ALL = 20, repeats(160, 300)
 BY_BATCH = 10
 HOISTED = (20, 48, 56, 105, 116, 369, 550)
 """Random networks of which several slices in a row share steps."""

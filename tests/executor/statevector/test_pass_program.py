@@ -16,6 +16,8 @@ from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap, program_text
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
+from tnplan.executor.statevector.cuda import kernel_defines
+from tnplan.executor.statevector.cuda.kernel_defines import neighbours
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
@@ -207,8 +209,8 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
     values = np.random.default_rng(3).normal(size=2**n_bits).astype(np.complex64)
     found = []
     for near, count in ((64, 1), (128, 2)):
-        monkeypatch.setattr(cupy_state, "NEAR_BYTES", near)
-        assert cupy_state.neighbours("complex64", item.held, n_bits) == count
+        monkeypatch.setattr(kernel_defines, "NEAR_BYTES", near)
+        assert neighbours("complex64", item.held, n_bits) == count
         state = cupy_state.CupyState(n_bits, "complex64", tile=tile, programs_from=0)
         (prepared,) = state.prepare([item])
         state.load(values)
@@ -221,13 +223,12 @@ def test_neighbouring_tiles_at_the_same_time_change_no_bit(monkeypatch: pytest.M
 
 
 def test_tiles_with_short_runs_have_neighbours() -> None:
-    cupy_state = pytest.importorskip("tnplan.executor.statevector.cuda.state")
     short, long = (0, 1, 2, *range(11, 21)), (*range(4), *range(12, 21))
-    assert [cupy_state.neighbours("complex64", held, 30) for held in (short, long)] == [2, 1]
-    assert [cupy_state.neighbours("complex128", held, 30) for held in ((0, 1, *range(9, 19)), short)] == [
+    assert [neighbours("complex64", held, 30) for held in (short, long)] == [2, 1]
+    assert [neighbours("complex128", held, 30) for held in ((0, 1, *range(9, 19)), short)] == [
         2, 1,
     ]  # fmt: skip
-    assert cupy_state.neighbours("complex64", short, 14) == 1
+    assert neighbours("complex64", short, 14) == 1
 
 
 @pytest.mark.parametrize("run", RUNS)

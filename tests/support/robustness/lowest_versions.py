@@ -51,15 +51,21 @@ def install(folder: Path) -> str:
     return done.stderr[-2000:] if done.returncode else ""
 
 
-def faults(environment: Path, work: Path) -> list[str]:
-    """The commands that do not end as they should, with the end of what they say."""
+def faults(environment: Path, work: Path, sources: Path | None = ROOT) -> list[str]:
+    """The commands that do not end as they should, with the end of what they say.
+
+    They run from `sources`, or (None) from the tnplan that is installed in the environment.
+    """
+    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if sources is not None:
+        surroundings["PYTHONPATH"] = str(sources)
     work.mkdir()
     make_files(work)
     found = []
     for line in COMMANDS:
         done = subprocess.run(
             [str(environment / "bin" / "python"), "-m", "tnplan", *line.split()], cwd=work, check=False,
-            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, env=surroundings,
         )  # fmt: skip
         if done.returncode != STATUSES.get(line, 0) or "Traceback" in done.stderr:
             found.append(f"{line}: status {done.returncode}: {done.stderr[-300:]}")

@@ -235,7 +235,7 @@ def test_bits_of_a_list_are_alpha_and_beta_in_turn(files: Path) -> None:
     ("arguments", "message"),
     [
         (["none.fcidump", "--alpha", "a.txt"], "none.fcidump: cannot be read"),
-        (["h.fcidump"], "space: is given twice or not at all"),
+        (["h.fcidump"], "space: is not given; give alpha strings (--alpha)"),
         (["h.fcidump", "--alpha", "a.txt", "--determinants", "a.txt"], "space: is given twice"),
         (["h.fcidump", "--alpha", "none.txt"], "none.txt: cannot be read"),
         (["h.fcidump", "--alpha", "a.txt", "--roots", "1000"], "roots: are 1000 in a space of 196"),

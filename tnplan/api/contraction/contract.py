@@ -28,6 +28,7 @@ from tnplan.api.contraction.planning import (
     memory_bytes,
 )
 from tnplan.api.contraction.request import ContractionRequest, read_request
+from tnplan.executor.device.selection.select import expect_gpu
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile
@@ -99,6 +100,8 @@ def contract(
     >>> tnplan.contract("ab,bc->ac", np.eye(2), np.ones((2, 3))).shape
     (2, 3)
     """
+    if device == "gpu":
+        expect_gpu(device)
     request = read_request(network, arrays)
     if not request.call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")

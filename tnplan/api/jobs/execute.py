@@ -203,7 +203,7 @@ def execute(
         with listening() if options.output is not None and checkpoint else nullcontext():
             return run_job(job, options)
     except _AgreedWriteError as error:
-        raise WriteError(str(error)) from None
+        raise WriteError(error.line) from None
     except AgreedError as error:
         if engine == "native" or not error.place.startswith("--device"):
             raise

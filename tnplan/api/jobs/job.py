@@ -30,7 +30,7 @@ from tnplan.executor.device.protocols.communicator import (
     ending_together,
 )
 from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.selection.select import Chosen, check_device, open_device
+from tnplan.executor.device.selection.select import Chosen, check_device, expect_gpu, open_device
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path
@@ -208,6 +208,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     """
     world = world_communicator()
     if world is None:
+        expect_gpu(options.device)
         # In this thread: a library first imported in one that ends may crash later.
         request = job.prepare()
         n_ranks = options.ranks or job.ranks(request)

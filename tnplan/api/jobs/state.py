@@ -41,7 +41,10 @@ def open_state(
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state as open_gpu_state
 
-    local = open_gpu_state(rank.device.device_id, n_bits, dtype, world.rank)  # type: ignore[attr-defined]
+    local = open_gpu_state(
+        rank.device.device_id, n_bits, dtype, world.rank, world.size,  # type: ignore[attr-defined]
+        largest_operator(operations),
+    )  # fmt: skip
     connected = rank.connected()
     if connected is None:
         return local

@@ -31,7 +31,7 @@ PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128"
 STATE, TERMS = "tnplan.executor.statevector.cpu.kernel_samples", "tnplan.executor.pauli.terms.kernel_samples"
 MOVES, ORDERS = "tnplan.planner.search.annealer.kernel_samples", "tnplan.planner.search.orders.kernel_samples"
 QUBITS = 18
-"""From so many on a state on a GPU has kernels of its circuit's passes."""
+"""Those of the states that are simulated."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,23 @@ def _compile(samples: Samples) -> None:
     compile_missing(samples)
 
 
-def _simulate(precision: str, device: str, qubits: int = QUBITS) -> None:
+def _gpu_passes(dtype: str) -> None:
+    """The kernels of passes read from tables, for gates on any number of targets."""
+    from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead
+    from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines
+    from tnplan.executor.statevector.cuda.tabled_pass import TARGETS
+    from tnplan.executor.statevector.scheduling.gpu_tiles import TILES
+
+    compile_ahead((PASS_FILE, pass_defines(dtype, TILES[dtype].bits, targets)) for targets in TARGETS)
+
+
+def _simulate(precision: str, device: str) -> None:
     from tnplan.api.jobs.simulate import simulate
     from tnplan.planner.workloads.lattice import lattice_circuit
 
-    circuit = lattice_circuit("rectangular", 2, qubits // 2, 4, 0)
+    circuit = lattice_circuit("rectangular", 2, QUBITS // 2, 4, 0)
     simulate(
-        circuit, shots=1, observable="Z0 X1", marginal=range(6), amplitudes=["0" * qubits], seed=0,
+        circuit, shots=1, observable="Z0 X1", marginal=range(6), amplitudes=["0" * QUBITS], seed=0,
         precision=precision, device=device,
     )  # fmt: skip
 
@@ -248,7 +258,7 @@ def _gpu_parts() -> dict[str, Callable[[], None]]:
     for precision, (_, number) in PRECISIONS.items():
         for label, job in (("state vectors", _simulate), ("Pauli words", _propagate)):
             parts[f"{label} on the GPU, {precision}"] = partial(job, precision, "gpu")
-        parts[f"small state vectors on the GPU, {precision}"] = partial(_simulate, precision, "gpu", 14)
+        parts[f"passes of state vectors on the GPU, {precision}"] = partial(_gpu_passes, number)
         parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
     for precision in ("fp64", "mixed"):
         parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")

@@ -53,8 +53,7 @@ def search(
     """Find a contraction path under a memory limit.
 
     The limit is `max_tensor`, or none with `unlimited`, or else what leaves room for three of the largest
-    tensors in the memory of `devices` devices of `hardware`. Slicing is part of the search: a sliced path is
-    not an unsliced one that was cut afterwards.
+    tensors in the memory of `devices` devices of `hardware`. Tree and slices are searched for together.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ def search(
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
         needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
     precision : str, optional
-        That whose time is minimized. Default: by the dtype.
+        The precision whose time is minimized. Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}
         Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
         "joint" they give its first tree.

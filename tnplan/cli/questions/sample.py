@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
     help="How a contraction draws: qubits in turn, or among random candidates.",
 )  # fmt: skip
-@click.option("--open-qubits", type=int, default=0, help="Of a candidate, so many take all their values.")
+@click.option(
+    "--open-qubits",
+    type=int,
+    default=0,
+    help="By rejection: qubits of a candidate that take all their values.",
+)
 @click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices.")
 @question_options
 def command(

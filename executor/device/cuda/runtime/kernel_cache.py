@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import RLock
 from typing import Any, ParamSpec, TypeVar
 
 import cupy
@@ -38,6 +39,8 @@ OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
+_in_progress: dict[tuple[Path, Defines, str], Future[Path]] = {}
+_beginning = RLock()
 
 
 def source(file: Path) -> str:
@@ -92,15 +95,27 @@ def number_defines(dtype: str) -> dict[str, str | int]:
 def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> None:
     """Have the kernels of files with these definitions in the cache, for the current device.
 
+    Raises as `load_kernel` does.
+    """
+    for kernel in compile_soon(several):
+        kernel.result()
+
+
+def compile_soon(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> list[Future[Path]]:
+    """Begin with kernels, in threads, and return at once; who needs one that is not ready waits for it.
+
     As many are compiled at once as this process has cores, in an order of its own: ranks that start together
-    and share the cache then share the work. Raises as `load_kernel` does.
+    and share the cache then share the work.
     """
     arch = current_arch()
     distinct = sorted({(file, _sorted(defines)) for file, defines in several})
     Random(os.getpid()).shuffle(distinct)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for kernel in [pool.submit(cached_cubin, file, defines, arch) for file, defines in distinct]:
-            kernel.result()
+    return [_begun(file, defines, arch) for file, defines in distinct]
+
+
+def is_kept(file: Path, defines: Mapping[str, str | int]) -> bool:
+    """Whether the cache has the kernel of a file with these definitions, for the current device."""
+    return _kept_as(file, _sorted(defines), current_arch()).exists()
 
 
 def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -134,7 +149,32 @@ def current_arch(device: int | None = None) -> str:
 
 def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
     """The compiled kernel's file in the cache, compiled now where it is not there."""
-    path = cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
+    begun = _in_progress.get((file, defines, arch))
+    return _made(file, defines, arch) if begun is None else begun.result()
+
+
+def _begun(file: Path, defines: Defines, arch: str) -> Future[Path]:
+    """What gives the file, of a thread that may have begun with it before."""
+    key = file, defines, arch
+    with _beginning:
+        begun = _in_progress.get(key)
+        if begun is None:
+            begun = _in_progress[key] = _threads().submit(_made, *key)
+            begun.add_done_callback(lambda _: _in_progress.pop(key, None))
+        return begun
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tnplan kernels")
+
+
+def _kept_as(file: Path, defines: Defines, arch: str) -> Path:
+    return cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
+
+
+def _made(file: Path, defines: Defines, arch: str) -> Path:
+    path = _kept_as(file, defines, arch)
     if path.exists():
         return path
     if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -129,3 +130,33 @@ def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
     assert [entry.result().stdout.strip() for entry in processes] == [str(ELF)] * 2
     (path,) = {entry.result() for entry in threads}
     assert [entry.name for entry in folder.iterdir()] == [path.name]
+
+
+def test_what_is_begun_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needs a kernel that a thread compiles waits for it; a refusal is theirs too, and not kept."""
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    compiled, may_go_on = [], Event()
+
+    def slow(file: Path, *rest: object) -> bytes:
+        compiled.append(file)
+        assert may_go_on.wait(60)
+        if len(compiled) == 1:
+            raise ValueError("does not compile")
+        return ELF
+
+    monkeypatch.setattr(kernel_cache, "compile_cubin", slow)
+    monkeypatch.setattr(kernel_cache, "current_arch", lambda: "sm_90")
+    wanted = [(ADD_FILE, dict(ADD)), (ADD_FILE, dict(reversed(ADD)))]
+    (begun,) = kernel_cache.compile_soon(wanted)
+    assert kernel_cache.compile_soon(wanted) == [begun]
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(kernel_cache.cached_cubin, ADD_FILE, ADD, "sm_90")
+        may_go_on.set()
+        for one in (begun, other):
+            with pytest.raises(ValueError, match="does not compile"):
+                one.result()
+    assert not kernel_cache.is_kept(ADD_FILE, dict(ADD))
+    kernel_cache.compile_ahead(wanted)
+    assert kernel_cache.is_kept(ADD_FILE, dict(ADD))
+    assert len(compiled) == 2

@@ -15,6 +15,7 @@ from tnplan.executor.device.cpu import device as numpy_device
 from tnplan.executor.device.cpu import host_facts as host
 from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
+from tnplan.executor.device.cuda.runtime import early_context
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import select
 from tnplan.executor.device.selection.select import PROFILES, check_device, open_device, profile_of
@@ -128,3 +129,27 @@ def test_the_ranks_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -
 def test_a_cpu_may_need_less_than_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_device, "host_memory", lambda: (8 << 30, 3 << 30))
     run_ranks(2, lambda world: open_device("cpu", world, 4 << 30, 1, 1 << 30))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ranks", "begun"), [("gpu", 1, [0]), ("auto", 1, [None]), ("cpu", 1, []), ("gpu", 2, [])]
+)
+def test_cuda_begins_early_where_the_gpu_is_known(
+    wanted: str, ranks: int, begun: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No context for what may be another GPU, or none."""
+    called: list[int | None] = []
+    monkeypatch.setattr(select, "find_spec", lambda name: object())
+    monkeypatch.setattr(select, "launched_size", lambda: ranks)
+    monkeypatch.setattr(select, "begin_cuda", called.append)
+    select.expect_gpu(wanted)
+    assert called == begun
+
+
+def test_a_host_without_a_driver_begins_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_context, "LIBRARY", "libno-such-driver.so")
+    before = set(threading.enumerate())
+    early_context.begin_cuda.__wrapped__(0)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()

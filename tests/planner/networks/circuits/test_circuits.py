@@ -14,6 +14,13 @@ from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, fsim, gate
 from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.circuits.program import (
+    Channel,
+    Conditional,
+    Reset,
+    WhileLoop,
+    largest_operator,
+)
 from tnplan.planner.networks.circuits.qsim import load_qsim, parse_qsim, save_qsim
 from tnplan.planner.networks.simplify import simplify
 
@@ -254,3 +261,12 @@ def test_wrong_qasm_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         load_circuit(tmp_path / "c.qasm")
     assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_the_largest_operator_may_be_inside_of_a_condition() -> None:
+    wide = Gate("wide", (0, 3, 1), np.eye(8, dtype=np.complex128))
+    noise = Channel((1, 2), (np.eye(4, dtype=np.complex128),))
+    assert largest_operator([Reset(0), gate("h", (1,))]) == 1
+    assert largest_operator([gate("h", (1,)), noise]) == 2
+    assert largest_operator([noise, Conditional((0,), 1, (Reset(0),), (wide,))]) == 3
+    assert largest_operator([WhileLoop((0,), 1, (Conditional((0,), 0, (wide,)),))]) == 3

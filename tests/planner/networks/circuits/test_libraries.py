@@ -84,7 +84,7 @@ def test_qiskit_parameters_are_bound_later() -> None:
         bound.bind({**values, "psi": 1})
     with pytest.raises(InputError, match=r"^--observable: is a sum on 2 qubits; give one on 3"):
         tnplan.propagate(tnplan.GateSequence(3, ()), observable)
-    with pytest.raises(InputError, match=r"^--observable: is 5; give its text or a PauliSum$"):
+    with pytest.raises(InputError, match=r"(?m)^--observable: is 5; give its text or a PauliSum$"):
         tnplan.propagate(tnplan.GateSequence(3, ()), 5)
 
 

@@ -16,6 +16,7 @@ from tests.support.contraction.executor import contract_pairwise
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, random_arrays
+from tests.support.slow import slow_after
 from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -146,7 +147,7 @@ def test_chains_that_grow_and_shrink_work_in_place(
     assert min(changes[name] for name in ("stays", "grows", slides)) > 1, changes
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", slow_after(1, [2, 4]))
 def test_several_ranks_grow_and_shrink_in_place(ranks: int) -> None:
     changes: Counter[str] = Counter()
     for seed in range(40):
@@ -188,7 +189,7 @@ def test_products_that_are_faster_give_way_to_chains(seed: int, rate: float) -> 
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("seed", [0, 3, 6])
+@pytest.mark.parametrize("seed", slow_after(1, [0, 3, 6]))
 def test_several_ranks_work_in_place(ranks: int, seed: int) -> None:
     path = steady_path(seed, 14)
     _, short = tight(path, ranks)

@@ -16,6 +16,7 @@ import tnplan
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import random_arrays, random_path, window
 from tests.support.root import ROOT
+from tests.support.slow import slow_after
 from tnplan.executor.contraction.bind.program import arena_bytes
 
 TRACE, PRODUCT = "ij,jk,ki->", "ij,jk,kl->il"
@@ -84,7 +85,7 @@ def test_constants_take_no_part() -> None:
             trace.value_and_grad(a, c, wrt=[1])
 
 
-@pytest.mark.parametrize("devices", [2, 3, 4])
+@pytest.mark.parametrize("devices", slow_after(1, [2, 3, 4]))
 def test_several_ranks_give_the_same(devices: int) -> None:
     for seed in range(4):
         path = random_path(seed, 2000)

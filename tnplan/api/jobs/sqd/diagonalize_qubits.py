@@ -37,7 +37,7 @@ from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, write_file, write_text
-from tnplan.planner.common.units import size_text
+from tnplan.planner.common.units import plural, size_text
 
 Array = NDArray[Any]
 
@@ -312,7 +312,9 @@ def _write(target: Path, result: QubitDiagonalization) -> None:
 def _described(setup: SolveSetup[QubitHamiltonian], request: _Request) -> str:
     terms = request.terms
     return (
-        f"{len(request.strings)} strings of {terms.n_qubits} qubits, {terms.n_terms} words of "
-        f"{len(terms.groups.flips)} flips, {setup.pairs_contributing:.4g} contributing pairs, "
-        f"{size_text(setup.predicted_bytes)} a rank"
+        f"{plural(len(request.strings), 'string', 'strings')} of "
+        f"{plural(terms.n_qubits, 'qubit', 'qubits')}, "
+        f"{plural(terms.n_terms, 'word', 'words')} that flip bits in "
+        f"{plural(len(terms.groups.flips), 'way', 'ways')}, "
+        f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
     )

@@ -1,0 +1,72 @@
+"""Passes of small states on a GPU: read from tables until a kernel of their own pays; the same results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.circuits import random_circuit, state_vector
+from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor.statevector.prepared_program import Segment, prepare_program
+from tnplan.executor.statevector.simulator import Simulator
+
+N_BITS = 18
+
+
+@needs_gpus(1)
+def test_a_pass_that_is_done_often_gets_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+    from tnplan.executor.statevector.cuda import state
+    from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
+    from tnplan.executor.statevector.cuda.tabled_pass import TabledPass
+
+    monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
+    circuit = random_circuit(N_BITS, 60, 7)
+    expected = state_vector(circuit).reshape(-1)
+    (segment,) = prepare_program(circuit.gates)
+    assert isinstance(segment, Segment)
+
+    def prepared_now() -> Simulator:
+        return Simulator(state.CupyState(N_BITS, "complex128"), N_BITS)
+
+    def check(simulator: Simulator) -> None:
+        simulator.restart()
+        simulator.apply(segment)
+        np.testing.assert_allclose(simulator.array(), expected, rtol=0, atol=1e-12)
+
+    first = prepared_now()
+    _, passes = first.prepare(segment)
+    assert all(isinstance(item, TabledPass) for item in passes)
+    check(first)
+    n_files = len(list(tmp_path.iterdir()))
+    monkeypatch.setattr(state, "COMPILING_S", 0.0)
+    _, passes = prepared_now().prepare(segment)
+    assert any(isinstance(item, ProgramLaunch) for item in passes)
+    assert len(list(tmp_path.iterdir())) > n_files
+
+    monkeypatch.setattr(state, "COMPILING_S", 1e9)
+    kept = prepared_now()
+    assert any(isinstance(item, ProgramLaunch) for item in kept.prepare(segment)[1])  # those in the cache
+    check(kept)
+    monkeypatch.setattr(state, "is_kept", lambda *_: False)
+    monkeypatch.setattr(state, "RUNS", 0)
+    monkeypatch.setattr(state, "COMPILING_S", 1e-4)
+    late = prepared_now()
+    _, passes = late.prepare(segment)
+    assert all(isinstance(item, TabledPass) for item in passes)
+    for _ in range(40):  # the kernel takes the place of the tables on the way
+        check(late)
+    assert any(item.has_program for item in passes)
+
+
+@needs_gpus(1)
+def test_ranks_have_kernels_for_all_passes() -> None:
+    from tnplan.executor.statevector.cuda import state
+
+    (segment,) = prepare_program(random_circuit(N_BITS, 60, 7).gates)
+    assert isinstance(segment, Segment)
+    among = state.open_state(0, N_BITS, "complex64", n_ranks=2)
+    _, passes = Simulator(among, N_BITS).prepare(segment)
+    assert any(among.is_divisible(item) for item in passes)

@@ -1,0 +1,41 @@
+"""The wheel and the sdist install into an empty environment, and all commands run there."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.robustness.packages import build, faults_of
+from tests.support.root import ROOT
+
+
+def test_every_place_names_the_same_versions_of_python() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [text.rpartition(" ")[2] for text in project["classifiers"] if ":: Python :: " in text]
+    (row,) = re.findall(r"\n\| Python \| ([\d., ]+) \|", (ROOT / "docs/reference/support.md").read_text())
+    tried = re.findall(r"python: \[(.+)\]", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert stated == row.split(", ")
+    assert {tuple(re.findall(r"[\d.]+", one)) for one in tried} == {tuple(stated)}
+    assert project["requires-python"] == f">={stated[0]}"
+
+
+@pytest.mark.slow
+def test_every_command_runs_from_the_packages(tmp_path: Path) -> None:
+    pytest.importorskip("build")
+    try:
+        packages = build(tmp_path)
+    except RuntimeError as error:
+        if "No matching distribution" in str(error) or "connection" in str(error).lower():
+            pytest.skip(f"needs a package index: {str(error)[-200:]}")
+        raise
+    assert [package.suffix for package in packages] == [".whl", ".gz"]
+    for package in packages:
+        folder = tmp_path / package.suffix[1:]
+        found = faults_of(package, sys.executable, folder)
+        if any("No matching distribution" in one for one in found):
+            pytest.skip(f"needs a package index: {found[0][-200:]}")
+        assert found == []

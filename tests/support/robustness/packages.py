@@ -1,0 +1,56 @@
+"""The wheel and the sdist: built, installed into empty environments, and tried by the commands.
+
+As a script: `python -m tests.support.robustness.packages FOLDER [PYTHON ...]` does so with each Python
+(default: the running one). It ends with status 0 where all commands end as they should.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.robustness.lowest_versions import faults
+from tests.support.root import ROOT
+
+SOURCES = (
+    "pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "tnplan", "compress", "executor", "planner",
+)  # fmt: skip
+"""What a build needs; it runs in a copy, so that nothing is left in the checkout."""
+
+
+def build(folder: Path) -> list[Path]:
+    """The wheel and the sdist, made from a copy of the sources: `python -m build`."""
+    copy = folder / "sources"
+    copy.mkdir(parents=True)
+    names = [str(ROOT / name) for name in SOURCES]
+    subprocess.run(["cp", "-a", *names, str(copy)], check=True)
+    command = [sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:] or done.stdout[-2000:])
+    shutil.rmtree(copy)
+    return sorted((folder / "dist").iterdir())
+
+
+def faults_of(package: Path, python: str, folder: Path) -> list[str]:
+    """What goes wrong when a package is installed into an empty environment, and its commands run there."""
+    environment = folder / "environment"
+    subprocess.run([python, "-m", "venv", str(environment)], check=True)
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", str(package)]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return [f"{package.name}: {done.stderr[-2000:]}"]
+    return [f"{package.name}: {fault}" for fault in faults(environment, folder / "work", sources=None)]
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1]).resolve()
+    said = []
+    for package in build(place):
+        for number, python in enumerate(sys.argv[2:] or [sys.executable]):
+            found = faults_of(package, python, place / f"{number}-{package.name}")
+            print(f"{package.name} with {python}: {'; '.join(found) or 'all commands end as they should'}")
+            said += found
+    sys.exit(bool(said))
