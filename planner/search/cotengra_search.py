@@ -27,7 +27,7 @@ from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
-from tnplan.planner.search.search_options import JOINT, METHODS, SearchOptions
+from tnplan.planner.search.search_options import JOINT, METHODS, SCHEDULE, SearchOptions
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
@@ -56,17 +56,18 @@ def search_path(
     )  # fmt: skip
     task, names = _with_network(asked, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
+    early: ContractionPath | None = None
 
     def tell_early(found: Found) -> None:
+        nonlocal early
+        early = whole.path(found)
         if report is not None:
-            report(time.monotonic() - started, whole.path(found))
+            report(time.monotonic() - started, early)
 
-    early = None
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        tree = search_uncompiled(task, started + options.effort.time_s, tell_early)
-        early = None if tree is None else whole.path(tree)
+        search_uncompiled(task, started + options.effort.time_s, tell_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
     core = core_for(task, tell_early) if options.joint and not task.starts else None
@@ -98,8 +99,8 @@ def search_path(
             results = [search_tree(task, tell), *(other.result() for other in others)]
         found = min(results, key=lambda one: one.score)
     path = frame.path(found)
-    if early is not None and path_cost(early).log10_mnk_all_slices < path_cost(path).log10_mnk_all_slices:
-        path = early
+    if early is not None and options.objective != SCHEDULE:
+        path = min((path, early), key=log10_mnk_planned)
     figures = _meta(path, task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 

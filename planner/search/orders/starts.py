@@ -24,7 +24,7 @@ FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
 SIDEWAYS = 0.4
-"""How often a front goes sideways."""
+"""How often a front goes sideways; on a large network where it has fewer legs so, as not on a long strip."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
@@ -115,10 +115,11 @@ class OrderStarts:
         if kind == "front":
             drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
             pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
-            for aside in (True, False) if sideways else (False,):
-                pairs = grow(self.graph, pull, aside, noise, seed)
-                if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
-                    return pairs
+            shapes = (sideways,) if self.n <= QUICK_TENSORS or not sideways else (True, False)
+            fronts = [grow(self.graph, pull, shape, noise, seed) for shape in shapes]
+            pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
+            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
+                return pairs
             kind = "dissection"
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
