@@ -1,11 +1,12 @@
 """Adjoint gradients on a GPU or on all cores of a CPU: the way back beside the way there.
 
     python benchmarks/statevector/gradients_gpu.py [--device gpu] [--sizes QUBITS:DEPTH ...]
-        [--precision fp32] [-o out.json]
+        [--precision fp32] [--threads N] [-o out.json]
 
 Goal: the way back takes at most 3 times the way there. The circuit: layers of ry and rz on all qubits and a
 ring of cz. Times are those of the second run, whose kernels are compiled; beside them is a copy of the state.
-The way there is prepared by the first run. The way back is measured with and without its preparation.
+The way there is prepared by the first run. The way back is measured with and without its preparation. On a
+CPU the processor time of all threads is given too, for machines that have other work.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def layered(n_qubits: int, depth: int) -> list[Any]:
     return gates
 
 
-def opened(device: str, n_qubits: int, dtype: str) -> tuple[Any, Any, Callable[[], None]]:
+def opened(device: str, n_qubits: int, dtype: str, threads: int) -> tuple[Any, Any, Callable[[], None]]:
     """A state, the module of its arrays, and what waits until all is done."""
     if device == "cpu":
         from tnplan.executor.statevector.cpu.state import HostState
 
-        return HostState(n_qubits, dtype, len(os.sched_getaffinity(0))), np, lambda: None
+        return HostState(n_qubits, dtype, threads), np, lambda: None
     import cupy
 
     from tnplan.executor.statevector.cuda.state import CupyState
@@ -51,7 +52,7 @@ def opened(device: str, n_qubits: int, dtype: str) -> tuple[Any, Any, Callable[[
     return CupyState(n_qubits, dtype), cupy, cupy.cuda.Device().synchronize
 
 
-def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, Any]:
+def measured(device: str, n_qubits: int, depth: int, dtype: str, threads: int) -> dict[str, Any]:
     """Times in seconds of the second of two runs."""
     from tnplan.executor.observables.pauli_sum import parse
     from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
@@ -60,8 +61,10 @@ def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, An
 
     gates, observable = layered(n_qubits, depth), parse("Z0", n_qubits)
     steps = prepare_program(gates)
-    row = {"device": device, "qubits": n_qubits, "depth": depth, "dtype": dtype}
-    state, arrays, wait = opened(device, n_qubits, dtype)
+    row: dict[str, Any] = {"device": device, "qubits": n_qubits, "depth": depth, "dtype": dtype}
+    if device == "cpu":
+        row["threads"] = threads
+    state, arrays, wait = opened(device, n_qubits, dtype, threads)
     simulator = Simulator(state, n_qubits)
     other = arrays.empty_like(state.amplitudes)
 
@@ -89,8 +92,30 @@ def measured(device: str, n_qubits: int, depth: int, dtype: str) -> dict[str, An
         times = [timed(lambda: prepared.derivatives(simulator, observable))[0] for _ in range(3)]
         row["prepared_back_s"] = min(times)
         row["prepared_back_over_forward"] = min(times) / row["second_forward_s"]
+    if device == "cpu":
+
+        def there() -> None:
+            simulator.restart()
+            simulator.run(steps, np.zeros(0, np.uint8))
+
+        row["forward_cpu_s"] = processor_s(there)
+        row["back_cpu_s"] = processor_s(lambda: adjoint_gradient(simulator, gates, observable))
+        row["back_over_forward_cpu"] = row["back_cpu_s"] / row["forward_cpu_s"]
+        if prepared is not None:
+            row["prepared_back_cpu_s"] = processor_s(lambda: prepared.derivatives(simulator, observable))
+            row["prepared_back_over_forward_cpu"] = row["prepared_back_cpu_s"] / row["forward_cpu_s"]
     row["derivatives"] = [one.derivative for one in found]
     return row
+
+
+def processor_s(work: Callable[[], Any]) -> float:
+    """The least processor time of three calls."""
+    found = []
+    for _ in range(3):
+        begin = time.process_time()
+        work()
+        found.append(time.process_time() - begin)
+    return min(found)
 
 
 def name_of(device: str) -> str:
@@ -109,12 +134,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
     parser.add_argument("--sizes", nargs="+", default=["24:11", "30:20"])
     parser.add_argument("--precision", choices=DTYPES, default="fp32")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of a CPU")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "gradients_gpu.json")
     options = parser.parse_args()
     rows = []
     for size in options.sizes:
         n_qubits, depth = map(int, size.split(":"))
-        row = measured(options.device, n_qubits, depth, DTYPES[options.precision])
+        row = measured(options.device, n_qubits, depth, DTYPES[options.precision], options.threads)
         derivatives = row.pop("derivatives")
         row["sum_of_squares"] = float(np.square(derivatives).sum())
         print(json.dumps(row), flush=True)

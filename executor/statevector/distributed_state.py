@@ -253,6 +253,10 @@ class DistributedState:
         sign = -1 if (z >> n & rank).bit_count() & 1 else 1
         return complex(sum(self.ranks.gather_objects(sign * value)))
 
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+        return sum((factor * self.pauli(x, z) for x, z, factor in words), 0j)
+
     def joint(self) -> None:
         """See `AdjointState`."""
         return None

@@ -63,6 +63,9 @@ class StateVector(Protocol):
     def pauli(self, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
 
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
 
@@ -129,7 +132,7 @@ class Simulator:
         self.random = np.random.default_rng(seed)
         self.passes = self.exchanges = 0
         """Passes, and exchanges of bits between ranks, done so far."""
-        self._fresh = True
+        self._fresh = self.from_zeros = True
         self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[PassPlan, list[Any]]] = {}
 
     def run(self, steps: Sequence[PreparedStep], bits: Array) -> None:
@@ -193,12 +196,12 @@ class Simulator:
         """Back to |0...0>; what was prepared stays."""
         self.state.restart()
         self.where = tuple(self.n_qubits - 1 - qubit for qubit in range(self.n_qubits))
-        self._fresh = True
+        self._fresh = self.from_zeros = True
 
     def load(self, amplitudes: Array, where: tuple[int, ...]) -> None:
         """Go on with this rank's amplitudes of a state in which qubit q is bit where[q]."""
         self.state.load(amplitudes)
-        self.where, self._fresh = where, False
+        self.where, self._fresh, self.from_zeros = where, False, False
 
     def _once(self, gates: Sequence[MultiplexedGate]) -> None:
         """Apply gates whose passes are not worth keeping."""
@@ -267,13 +270,20 @@ class Simulator:
         """The mask of bits for a mask over a list of qubits."""
         return sum(1 << self.where[qubit] for k, qubit in enumerate(qubits) if value >> k & 1)
 
+    def words_on_bits(self, observable: PauliSum) -> list[tuple[int, int, complex]]:
+        """The words of a sum, as masks x and z of bits and factors.
+
+        A word is the sum over i of factor (-1)^|z & i| |i ^ x><i|.
+        """
+        every = range(self.n_qubits)
+        return [
+            (self._mask(x, every), self._mask(z, every), coefficient * 1j ** ((x & z).bit_count() & 3))
+            for x, z, coefficient in observable.masks()
+        ]
+
     def expectation(self, observable: PauliSum) -> float | complex:
         """The value of a sum of Pauli words; a float for real coefficients."""
-        total = 0j
-        every = range(self.n_qubits)
-        for x, z, coefficient in observable.masks():
-            value = self.state.pauli(self._mask(x, every), self._mask(z, every))
-            total += coefficient * 1j ** ((x & z).bit_count() & 3) * value
+        total = self.state.pauli_sum(self.words_on_bits(observable))
         return total if np.iscomplexobj(observable.coefficients) else total.real
 
     def sample(self, shots: int) -> Array:

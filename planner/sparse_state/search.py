@@ -30,13 +30,15 @@ class BatchSearch:
     """How a path for a batch is searched.
 
     No tensor has more than `max_elements` elements, its rows among them; summed indices are sliced for that.
-    `element_weight` is what an element read or written counts, in multiply-adds.
+    `element_weight` is what an element read or written counts, in multiply-adds. A search without `time_s`
+    goes on for `longest_s` at most.
     """
 
     time_s: float | None = None
     max_elements: int | None = None
     seed: int = 0
     element_weight: float = 0.0
+    longest_s: float = LONGEST_SEARCH_S
 
 
 def search_batch_in_proportion(
@@ -52,7 +54,7 @@ def search_batch_in_proportion(
         return plan
     path = search_batch(network, len(bitstrings), replace(options, time_s=asked or SHORTEST_SEARCH_S))
     plan = batch_plan(path, bitstrings)
-    worth_s = min(SEARCH_SHARE * plan.products / products_per_s, LONGEST_SEARCH_S)
+    worth_s = min(SEARCH_SHARE * plan.products / products_per_s, options.longest_s)
     if asked is None and worth_s > SHORTEST_SEARCH_S:
         path = search_batch(network, len(bitstrings), replace(options, time_s=worth_s), path)
         plan = batch_plan(path, bitstrings)

@@ -41,12 +41,16 @@ def test_wide_gates_call_what_samples_say(precision: str, dtype: str) -> None:
     check_called(samples)
 
 
+@pytest.mark.parametrize(("n_qubits", "ranks"), [(6, 1), (9, 2), (9, 1)])
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
-def test_gradients_call_what_samples_say(precision: str, dtype: str) -> None:
-    samples = [one for kind in states.gradient_kernels(dtype) for one in kind.all()]
+def test_gradients_call_what_samples_say(precision: str, dtype: str, n_qubits: int, ranks: int) -> None:
+    n_bits = n_qubits + 1 - ranks
+    samples = [one for kind in states.gradient_kernels(dtype, n_bits, ranks) for one in kind.all()]
     forget(samples)
-    circuit = tnplan.GateSequence(6, (gate("rx", (0,), (0.3,)), gate("rz", (3,), (0.2,))))
-    tnplan.simulate(circuit, observable="Z0 X1", gradient=True, precision=precision, device="cpu")
+    circuit = tnplan.GateSequence(n_qubits, (gate("rx", (0,), (0.3,)), gate("rz", (3,), (0.2,))))
+    tnplan.simulate(
+        circuit, observable="Z0 X1", gradient=True, precision=precision, device="cpu", ranks=ranks
+    )
     check_called(samples)
 
 

@@ -16,6 +16,7 @@ from tests.support.mpirun import OPEN_MPI_VARIABLE, needs_mpi, open_mpi
 from tests.support.robustness.faults import FAULTS, make_problem, trial
 from tests.support.robustness.hosts import Cluster, cluster, ended, needs_hosts
 from tnplan.cli.main import run
+from tnplan.planner.hardware.profile import load_profile
 
 pytestmark = [needs_mpi, needs_hosts, pytest.mark.mpi]
 LIMIT_S = 100.0
@@ -128,6 +129,22 @@ def test_hosts_of_other_builds_are_refused_or_recorded(folder: Path, hosts: Clus
     assert not Path("r.npy").exists()
     done(hosts, f"{line} --allow-mixed-builds")
     assert [*json.loads(Path("r.json").read_text())["environment"]["builds"]] == ["h0", "h1"]
+
+
+@pytest.mark.slow
+def test_tiers_within_and_between_hosts_are_measured(hosts: Cluster) -> None:
+    line = "calibrate --base cpu --device cpu --size 1MiB --dtype complex64 -o own.toml"
+    done(hosts, line)
+    near, far = load_profile("own.toml").tiers
+    assert (near.devices, far.name, far.devices) == (2, "network", 0)
+    assert far.bytes_per_s > 0
+
+
+@pytest.mark.slow
+def test_ranks_that_lie_apart_are_named(folder: Path, hosts: Cluster) -> None:
+    make_problem(folder)
+    said = done(hosts, "execute schedule.json --device cpu --threads 1 -o r.npy", ranks=(1, 3))
+    assert "planned for 2 ranks a host that exchange by fast; here 1 are together: " in said
 
 
 @pytest.mark.slow

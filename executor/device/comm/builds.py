@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +23,9 @@ def build_facts() -> dict[str, str]:
     """What of this process may change the bits of a result."""
     from threadpoolctl import threadpool_info
 
-    blas = sorted(
-        f"{entry['internal_api']} {entry.get('version')} {entry.get('architecture', '')}".strip()
-        for entry in threadpool_info() if entry.get("user_api") == "blas"
-    )  # fmt: skip
     facts = {
         "tnplan": release(), "sources": source_hash()[:12], "python": platform.python_version(),
-        "numpy": np.__version__, "blas": ", ".join(blas), "byte order": sys.byteorder,
+        "numpy": np.__version__, "blas": blas_text(threadpool_info()), "byte order": sys.byteorder,
         "cpu": cpu_name(Path("/proc/cpuinfo")),
     }  # fmt: skip
     for name in LIBRARIES:
@@ -36,6 +34,23 @@ def build_facts() -> dict[str, str]:
         except PackageNotFoundError:
             facts[name] = "none"
     return facts
+
+
+def blas_text(loaded: Sequence[Mapping[str, Any]]) -> str:
+    """The BLAS that NumPy multiplies with, of the libraries that are loaded, as threadpoolctl lists them.
+
+    Other packages bring their own, such as SciPy, which one rank may have imported and another one not.
+    """
+    packages = Path(np.__file__).resolve().parents[1]
+    numpys = (packages / "numpy", packages / "numpy.libs")
+    names = set()
+    for entry in loaded:
+        path = Path(entry["filepath"]).resolve()
+        is_others = path.is_relative_to(packages) and not any(path.is_relative_to(own) for own in numpys)
+        if entry.get("user_api") == "blas" and not is_others:
+            words = entry["internal_api"], entry.get("version"), entry.get("architecture", "")
+            names.add(" ".join(map(str, words)).strip())
+    return ", ".join(sorted(names))
 
 
 def agreed_builds(world: Communicator, mixed: bool) -> dict[str, dict[str, str]]:

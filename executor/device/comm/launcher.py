@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
+from socket import gethostname
 
 from tnplan.executor.device.protocols.communicator import World
 from tnplan.planner.common.errors import InputError
@@ -33,6 +34,15 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     if launched_size(environment) == 1:
         return 0
     return next((int(environment[name]) for name in RANKS if environment.get(name, "").isdigit()), 0)
+
+
+def launched_place(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Where this process runs, the widest first: switches, where Slurm knows them, and the host."""
+    kinds = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
+    names = environment.get("SLURM_TOPOLOGY_ADDR", "").split(".", len(kinds) - 1)
+    if len(names) < len(kinds) or kinds[-1] != "node":
+        return (gethostname(),)
+    return (*names[:-1], gethostname())
 
 
 def interrupt_ends_process() -> None:

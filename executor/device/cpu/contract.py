@@ -53,8 +53,7 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
     if by_loop(a, b, *c.shape):
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
-        small_products(a[:0], b[:0], c[:0])
-        return lambda: small_products(a, b, c)
+        return small_products.bound(a, b, c)
     if len(a) == 1:
         a, b, c = a[0], b[0], c[0]
     transposed = b.swapaxes(-1, -2)

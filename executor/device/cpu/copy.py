@@ -71,29 +71,23 @@ class CopyKernel:
 
     def placed(self, target: Array, source: Array) -> Callable[[int], None]:
         """The whole copy from the start of `source`, called with its start in `target`, in elements."""
-        target, source, unit = self.units(target), self.units(source), self.unit
-        kernel, sizes = self._kernel(target, source)
-        t_table, s_table, outer = self.tables.target, self.tables.source, self.tables.outer
-        return lambda start: kernel(target, source, t_table, s_table, start // unit, 0, 0, outer, *sizes)
+        unit = self.unit
+        call = self._bound(self.units(target), self.units(source), ..., 0, 0, self.tables.outer)
+        return lambda start: call(start // unit)
 
     def bind(
         self, target: Array, source: Array, target_start: int, source_start: int, first: int, last: int
     ) -> Call:
         """The copy of the outer entries first .. last-1; arrays and starts in units."""
-        kernel, sizes = self._kernel(target, source)
-        t_table, s_table = self.tables.target, self.tables.source
-        return lambda: kernel(
-            target, source, t_table, s_table, target_start, source_start, first, last, *sizes
-        )
+        return self._bound(target, source, target_start, source_start, first, last)
 
-    def _kernel(self, target: Array, source: Array) -> tuple[Callable[..., None], tuple[int, ...]]:
-        """The kernel, compiled by copying nothing, and its arguments after the range of entries."""
+    def _bound(self, target: Array, source: Array, *places: Any) -> Callable[..., None]:
+        """A call of the kernel, with its starts and its range of entries."""
         from tnplan.executor.device.cpu.copy_kernel import copy_elements, copy_runs
 
         table = self.tables
-        sizes: tuple[int, ...] = (table.outer, table.middle, table.columns)
-        kernel: Callable[..., None] = copy_elements
+        arguments = target, source, table.target, table.source, *places
+        sizes = table.outer, table.middle, table.columns
         if table.run > 1 or self._add:
-            kernel, sizes = copy_runs, (*sizes, table.run, self._add)
-        kernel(target, source, table.target, table.source, 0, 0, 0, 0, *sizes)
-        return kernel, sizes
+            return copy_runs.bound(*arguments, *sizes, table.run, self._add)
+        return copy_elements.bound(*arguments, *sizes)

@@ -1,4 +1,4 @@
-"""The numba kernels of the CPU: copies, sums, small products, chains. Imported lazily (numba loads slowly).
+"""The kernels of the CPU: copies, sums, small products, chains.
 
 Each kernel is one call over flat arrays, releases the interpreter lock, and has a NumPy twin for tests.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.compiled.numba_cache import cached_njit
+from tnplan.planner.common.compiled.kernel import kernel
 
-jit = cached_njit(nogil=True)
+jit = kernel(nogil=True)
 
 
 @jit

@@ -70,13 +70,13 @@ def bind_chain(
     rest = (
         plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes, shape.adds, shape.closes, total
     )  # fmt: skip
-    fused_tiles(operand, turned, met, scratch, plan.tile_source[:0], *rest)
+    multiply = fused_tiles.bound(operand, turned, met, scratch, plan.tile_source, *rest)
 
     def run() -> None:
         for target, source in moves:
             np.copyto(target, source)
         total[0] = 0
-        fused_tiles(operand, turned, met, scratch, plan.tile_source, *rest)
+        multiply()
         if shape.closes:
             np.add(out, total.astype(out.dtype), out=out)
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, inverse
-from tnplan.executor.statevector.gates.word_sum import word_sum
+from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.planner.networks.circuits.circuit import Gate
 
@@ -63,21 +63,37 @@ def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> Join
     angles: list[tuple[int, int]] = []
     terms: list[Term] = []
     for number in range(len(gates) - 1, -1, -1):
-        for parameter in parameter_words(gates[number], number):
-            angles.append((parameter.gate, parameter.number))
-            for x, z, coefficient in parameter.words:
-                if x.bit_count() > MOST_X_BITS:
-                    return None
-                factor = 2 * coefficient * 1j ** ((x & z).bit_count() & 3)
-                for part, imaginary in ((factor.real, False), (-factor.imag, True)):
-                    if abs(part) > ROUNDING * abs(factor):
-                        steps.append(word_sum(x, z, len(terms), imaginary))
-                        terms.append(Term(parameter.gate, parameter.number, part))
-        steps.append(inverse(from_gate(gates[number])))
+        sums = sums_of_gate(gates[number], number, angles, terms)
+        if sums is None:
+            return None
+        steps += [*sums, inverse(from_gate(gates[number]))]
     before = [*(bit + 1 for bit in where), 0]
     rounds = replace(tile, register_bits=tile.register_bits - 1)
     plan = compile_gates(steps, before, rounds)
     return JointSweep(replace(plan, steps=_divided(plan.passes)), tuple(angles), tuple(terms))
+
+
+def sums_of_gate(
+    gate: Gate, number: int, angles: list[tuple[int, int]], terms: list[Term]
+) -> list[WordSum] | None:  # fmt: skip
+    """The sums right after gate `number`, about the words of its generators; None where one is too wide.
+
+    Its angles, and a term for each sum, are appended to those so far.
+
+    Raises InputError for a gate with angles whose derivatives are not known.
+    """
+    sums: list[WordSum] = []
+    for parameter in parameter_words(gate, number):
+        angles.append((parameter.gate, parameter.number))
+        for x, z, coefficient in parameter.words:
+            if x.bit_count() > MOST_X_BITS:
+                return None
+            factor = 2 * coefficient * 1j ** ((x & z).bit_count() & 3)
+            for part, imaginary in ((factor.real, False), (-factor.imag, True)):
+                if abs(part) > ROUNDING * abs(factor):
+                    sums.append(word_sum(x, z, len(terms), imaginary))
+                    terms.append(Term(parameter.gate, parameter.number, part))
+    return sums
 
 
 def _divided(passes: Sequence[Pass]) -> tuple[Pass, ...]:

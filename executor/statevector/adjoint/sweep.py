@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, joint_sweep
+from tnplan.executor.statevector.adjoint.mirrored_sweep import mirrored_sweep
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, inverse
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -53,9 +54,14 @@ class BothStates(Protocol):
     """psi and lambda in one array."""
 
     tile: Tile
+    mirrored: bool
+    """Whether passes are those of a `mirrored_sweep`, or of a `joint_sweep`."""
 
-    def prepare(self, passes: Sequence[Pass]) -> bool:
-        """Have the passes ready; whether the device takes the sums of all."""
+    def prepare(self, passes: Sequence[Pass], from_zeros: bool) -> bool:
+        """Have the passes ready; whether the device takes the sums of all.
+
+        `from_zeros`: they go back to |0...0>.
+        """
 
     def begin(self, psi: Any, words: Sequence[tuple[int, int, complex]]) -> None:
         """Take the final state, and lambda as the sum of words of it: masks x and z of bits, and factors."""
@@ -157,7 +163,7 @@ class PreparedJoint:
 
     def derivatives(self, simulator: Simulator, observable: PauliSum) -> dict[tuple[int, int], float]:
         """The derivatives of an observable by angle, in the final state of a simulator, which stays."""
-        self._state.begin(simulator.state, words_on_bits(simulator, observable))
+        self._state.begin(simulator.state, simulator.words_on_bits(observable))
         return self._sweep.derivatives(self._state.run()().tolist())
 
 
@@ -168,20 +174,11 @@ def prepare_joint(simulator: Simulator, gates: Sequence[Gate]) -> PreparedJoint 
     state = final.joint() if simulator.mode == "compiled" else None
     if state is None:
         return None
-    sweep = joint_sweep(gates, simulator.where, state.tile)
-    return PreparedJoint(state, sweep) if sweep is not None and state.prepare(sweep.plan.passes) else None
-
-
-def words_on_bits(simulator: Simulator, observable: PauliSum) -> list[tuple[int, int, complex]]:
-    """The masks of bits and the factors of an observable's words, as `AdjointState.add_word` takes them."""
-
-    def mask(qubits: int) -> int:
-        return sum(1 << bit for qubit, bit in enumerate(simulator.where) if qubits >> qubit & 1)
-
-    return [
-        (mask(x), mask(z), coefficient * 1j ** ((x & z).bit_count() & 3))
-        for x, z, coefficient in observable.masks()
-    ]
+    make = mirrored_sweep if state.mirrored else joint_sweep
+    sweep = make(gates, simulator.where, state.tile)
+    if sweep is None or not state.prepare(sweep.plan.passes, simulator.from_zeros):
+        return None
+    return PreparedJoint(state, sweep)
 
 
 class _Sweep:
@@ -193,7 +190,7 @@ class _Sweep:
         self._psi, self._lambdas = final.twin(), [final.twin() for _ in observables]
         self._psi.assign(final)
         for observable, state in zip(observables, self._lambdas, strict=True):
-            for word in words_on_bits(simulator, observable):
+            for word in simulator.words_on_bits(observable):
                 state.add_word(self._psi, *word)
 
     def _mask(self, qubits: int) -> int:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
+from tnplan.executor.statevector.cpu.joint import sum_kernel
+from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, sum_room
+from tnplan.executor.statevector.cpu.joint.sum_tables import sum_pass
 from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
+from tnplan.executor.statevector.cpu.words import word_kernel, word_sum_kernel
+from tnplan.executor.statevector.cpu.words.word_table import word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
+from tnplan.executor.statevector.gates.word_sum import word_sum
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.compiled.ahead import Sample, Samples
@@ -26,9 +32,10 @@ def state_kernels(dtype: str, n_bits: int, largest: int) -> list[Samples]:
     return [Samples(__name__, name, (dtype,)) for name in names]
 
 
-def gradient_kernels(dtype: str) -> list[Samples]:
-    """What a gradient does besides."""
-    return [Samples(__name__, "of_gradients", (dtype,))]
+def gradient_kernels(dtype: str, n_bits: int, n_ranks: int) -> list[Samples]:
+    """What a gradient does besides, with 2^n_bits amplitudes a rank."""
+    name = "of_joint_gradients" if n_ranks == 1 and n_bits >= JOINT_FROM else "of_gradients"
+    return [Samples(__name__, name, (dtype,))]
 
 
 def of_rounds(dtype: str) -> list[Sample]:
@@ -51,20 +58,42 @@ def of_measures(dtype: str) -> list[Sample]:
     state, places, sums = np.zeros(4, dtype), np.zeros(1, np.int64), np.zeros(1)
     return [
         (measure_kernel.draw, (state, 2, places, sums, 0, 0, places)),
-        (measure_kernel.pauli, (state, state, 0, 0, 0, 0)),
         (measure_kernel.chunk_sums, (state, 2, 0, 0, sums)),
         (measure_kernel.marginal, (state, places, 0, 0, sums)),
-    ]
+        (
+            word_sum_kernel.word_sum_value,
+            (state, word_table([(0, 0, 1.0)], 4), word_room(4), 0, 0, np.zeros((1, 2))),
+        ),
+    ]  # fmt: skip
 
 
 def of_gradients(dtype: str) -> list[Sample]:
-    """The kernels of the sweep back."""
+    """The kernels of the sweep back over one state after the other."""
     state, masks, sums = np.zeros(64, dtype), np.zeros((1, 2), np.int64), np.zeros((1, 1, 2))
     real = state.view(state.real.dtype)
     return [
         (word_kernel.add_words, (real, real, masks, 0, 0, real.reshape(2, -1), real, real, sums)),
         (measure_kernel.add_word, (state, state, 0, 0, 0.0, 0.0, 0, 0)),
     ]
+
+
+def of_joint_gradients(dtype: str) -> list[Sample]:
+    """The kernels of the sweep back over both states at once."""
+    state = np.zeros(64, dtype)
+    real = state.real.dtype
+    held = tuple(range(JOINT_FROM + 1))
+    item = sum_pass(Pass(held, (word_sum(1, 1, 0, False),)), len(held), real)
+    tables = item.tables
+    return [
+        (
+            sum_kernel.run_sums,
+            (
+                np.zeros(8, real), tables.flat, tables.numbers, item.sums, tile_room(tables, real),
+                sum_room(real), 0, 0, np.zeros((1, 1)),
+            ),
+        ),
+        (word_sum_kernel.write_word_sum, (state, state, word_table([(0, 0, 1.0)], 64), word_room(64), 0, 0)),
+    ]  # fmt: skip
 
 
 def of_covers() -> list[Sample]:

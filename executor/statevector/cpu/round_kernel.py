@@ -79,10 +79,7 @@ def act(  # noqa: C901
     a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
     high_re, high_im, low_re, low_im = room.high_re, room.high_im, numbers.low_re[turn], numbers.low_im[turn]
     if TURN_ROTATE <= kind <= LANE_ROTATE or kind == TURN_ALL:
-        s, t = numbers.inside_re[turn, part], numbers.inside_im[turn, part]
-        p, q = product(room.tile_re[turn], room.tile_im[turn], s, t)
-        for k in range(high_re.size):
-            high_re[k], high_im[k] = product(p, q, numbers.high_re[turn, k], numbers.high_im[turn, k])
+        turns_of_part(numbers, room, turn, part)
     mask, shift = low_re.size - 1, numbers.low_bits[0]
     if kind == LANE_ROTATE or kind == TURN_ALL:  # noqa: SIM109 (a tuple takes longer to compile)
         for i in range(0, re.size, lanes):
@@ -117,6 +114,15 @@ def act(  # noqa: C901
             lane_exchange_2((re, im, i, j))
         else:
             lane_exchange_3((re, im, i, j))
+
+
+@jit
+def turns_of_part(numbers: Any, room: Any, turn: int, part: int) -> None:
+    """A turn's factors of the high bits of a round, times those of all bits outside of it."""
+    s, t = numbers.inside_re[turn, part], numbers.inside_im[turn, part]
+    p, q = product(room.tile_re[turn], room.tile_im[turn], s, t)
+    for k in range(room.high_re.size):
+        room.high_re[k], room.high_im[k] = product(p, q, numbers.high_re[turn, k], numbers.high_im[turn, k])
 
 
 @jit

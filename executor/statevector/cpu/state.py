@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
+from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.arrays import Array
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.cpu.joint.state import HostJointState
 
 Work = Callable[[int, int], None]
 
@@ -92,6 +97,10 @@ class HostState:
         self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
         self._varying = varying | mask_of(tables.flat.held.tolist())
 
+    def run_on(self, tables: VectorPass, far: Array) -> None:
+        """Do a pass on the tiles in which no bits outside are 1 but `far` ones."""
+        self._run(tables, far, 0)
+
     def _run(self, tables: VectorPass, far: Array, start: int) -> None:
         """Do a pass on the tiles whose bits are `far` ones or those of `start`."""
         run_pass = _kernel_of(tables)
@@ -167,9 +176,37 @@ class HostState:
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
 
-    def joint(self) -> None:
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+        from tnplan.executor.statevector.cpu.words.word_sum_kernel import word_sum_value
+
+        own = self._amplitudes
+        table = word_table(words, len(own))
+        parts = np.zeros((max(1, min(PARTS, len(own) // BLOCK)), 2))
+
+        def work(first: int, last: int) -> None:
+            word_sum_value(own, table, word_room(len(own)), first, last, parts)
+
+        over_chunks(len(parts), self.threads, work)
+        return complex(*parts.sum(axis=0))
+
+    def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
+        """Write the sum of words times this state."""
+        from tnplan.executor.statevector.cpu.words.word_sum_kernel import write_word_sum
+
+        own = self._amplitudes
+        table = word_table(words, len(own))
+
+        def work(first: int, last: int) -> None:
+            write_word_sum(out, own, table, word_room(len(own)), first, last)
+
+        over_chunks(max(1, len(own) // BLOCK), self.threads, work)
+
+    def joint(self) -> HostJointState | None:
         """See `AdjointState`."""
-        return None
+        from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, HostJointState
+
+        return HostJointState(self) if self.n_bits >= JOINT_FROM else None
 
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
@@ -216,7 +253,7 @@ class HostState:
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        from tnplan.executor.statevector.cpu.word_kernel import add_words
+        from tnplan.executor.statevector.cpu.words.word_kernel import add_words
 
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize

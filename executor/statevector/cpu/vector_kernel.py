@@ -97,7 +97,7 @@ class Vectors:
         return self.shuffled(low, high, [lane + n * (lane >> bit & 1) for lane in range(n)])
 
 
-def _step(body: Callable[[Vectors, Sequence[Any]], None]) -> Late:
+def vector_step(body: Callable[[Vectors, Sequence[Any]], None]) -> Late:
     """A step whose code `body` writes."""
 
     def typing(typing_context: Any, given: Any) -> tuple[Any, Callable[..., Any]]:
@@ -218,30 +218,30 @@ def _word_products(v: Vectors, given: Sequence[Any]) -> None:
         v.store(builder.fadd(v.load(totals, at), total), totals, at)
 
 
-copy: Any = _step(_copy)
+copy: Any = vector_step(_copy)
 """(re, im, to, from_re, from_im, at): both parts of a vector into other arrays."""
-rotate: Any = _step(_rotate)
+rotate: Any = vector_step(_rotate)
 """(re, im, first, second, a, b, c, d): a real matrix times the amplitudes at two places."""
-turn_rotate: Any = _step(_turn_rotate)
+turn_rotate: Any = vector_step(_turn_rotate)
 """(..., turn_re, turn_im): the second multiplied by a phase before."""
-turns_rotate: Any = _step(_turns_rotate)
+turns_rotate: Any = vector_step(_turns_rotate)
 """(re, im, low_re, low_im, first, second, low, a, b, c, d, turn_re, turn_im): by phases of each lane too."""
-turn_all: Any = _step(_turn_all)
+turn_all: Any = vector_step(_turn_all)
 """(re, im, low_re, low_im, place, low, turn_re, turn_im): phases of all lanes."""
 lane_rotate_0, lane_rotate_1, lane_rotate_2, lane_rotate_3 = (
-    _step(partial(_lane_rotate, bit)) for bit in range(4)
+    vector_step(partial(_lane_rotate, bit)) for bit in range(4)
 )
 """(re, im, low_re, low_im, place, low, a, b, c, d, turn_re, turn_im): on a bit of the lane's number."""
 lane_exchange_0, lane_exchange_1, lane_exchange_2, lane_exchange_3 = (
-    _step(partial(_lane_exchange, bit)) for bit in range(4)
+    vector_step(partial(_lane_exchange, bit)) for bit in range(4)
 )
 """(re, im, first, second): a bit of the lane's number changes places with that between two places."""
-multiply: Any = _step(_multiply)
+multiply: Any = vector_step(_multiply)
 """(re, im, numbers, at, place, ...): a complex matrix times the amplitudes at some places.
 
 An element is three numbers of `numbers` from `at` on: its real and imaginary part, and minus the latter.
 """
-word_products: Any = _step(_word_products)
+word_products: Any = vector_step(_word_products)
 """(totals, others, own, turned, signs, there, here, high): two vectors of totals grow by the products of
 `others` with `own` and with `turned`, lane by lane, over WORD_VECTORS vectors. Those of `others` are at the
 numbers there ^ high, the two others from `here` on; each has a sign.

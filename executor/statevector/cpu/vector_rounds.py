@@ -24,8 +24,12 @@ LARGEST_MATRIX = 2
 """Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
 
 
+class RoundStep:
+    """A step of a round."""
+
+
 @dataclass(frozen=True, eq=False)
-class Turn:
+class Turn(RoundStep):
     """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
 
     The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians. Where
@@ -37,9 +41,14 @@ class Turn:
     constant: float
     weights: Array
 
+    @property
+    def has_matrix(self) -> bool:
+        """Whether there is more than phases."""
+        return bool(np.any(self.matrix != np.eye(2)))
+
 
 @dataclass(frozen=True, eq=False)
-class Multiplication:
+class Multiplication(RoundStep):
     """A complex matrix on one or two bits, the first the most significant of a row."""
 
     bits: tuple[int, ...]
@@ -51,7 +60,7 @@ class VectorRound:
     """Steps on the bits of `bits`, rising, of a tile."""
 
     bits: tuple[int, ...]
-    steps: list[Turn | Multiplication] = field(default_factory=list)
+    steps: list[RoundStep] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +76,16 @@ def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSt
 
     The index has `n_bits` bits, with those of the rank.
     """
-    return _Rounds(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
+    return RoundBuilder(item.held, n_bits, lane_bits, min(most, len(item.held))).all(item.steps)
 
 
-class _Rounds:
+class RoundBuilder:
     """The rounds so far, and the phases that wait."""
 
     def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
         self.held, self.most = held, most
         self.low = mask_of(held[: lane_bits + 1])
+        """The bits of every round."""
         self.has_matrices = most >= lane_bits + LARGEST_MATRIX
         """Whether bits of a lane can change places with others, those of a matrix apart."""
         self.made: list[VectorRound | MultiplexedGate] = []
@@ -100,7 +110,7 @@ class _Rounds:
         bits = bits_of(chosen)
         self.bits = tuple(sorted(bits + free[: self.most - len(bits)]))
 
-    def _add(self, step: Turn | Multiplication) -> None:
+    def _add(self, step: RoundStep) -> None:
         last = self.made[-1] if self.made else None
         if not isinstance(last, VectorRound) or last.bits != self.bits:
             last = VectorRound(self.bits)
@@ -166,12 +176,15 @@ class _Rounds:
     def _turn(self, bit: int, matrix: Array, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
         constant = float(self.linear[bit]) if with_linear else 0.0
-        weights = self.pairs[bit].copy()
-        if constant or np.any(weights) or np.any(matrix != np.eye(2)):
-            self._add(Turn(bit, matrix, constant, weights))
+        self._act(Turn(bit, matrix, constant, self.pairs[bit].copy()))
         self.pairs[bit] = self.pairs[:, bit] = 0
         if with_linear:
             self.linear[bit] = 0
+
+    def _act(self, turn: Turn) -> None:
+        """A turn, unless it is nothing."""
+        if turn.constant or np.any(turn.weights) or turn.has_matrix:
+            self._add(turn)
 
     def _end(self) -> PhasePolynomial:
         """Turns of as few bits as have part in all pairs, then one of all.

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
-from tnplan.executor.statevector.cpu.vector_rounds import Multiplication, Turn, VectorRound, vector_steps
+from tnplan.executor.statevector.cpu.vector_rounds import (
+    Multiplication,
+    RoundStep,
+    Turn,
+    VectorRound,
+    VectorSteps,
+    vector_steps,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
@@ -112,14 +119,27 @@ def vector_pass(
     `pass_tables`.
     """
     lane_bits = LANE_BITS[real.itemsize]
-    most = (ROUND_BYTES // (2 * real.itemsize)).bit_length() - 1
+    most = round_bits(real)
     n_all = max([n_bits, *(_n_bits(step) for step in item.steps)])
     made = vector_steps(item, n_all, lane_bits, most)
-    steps, outside = made.steps, made.outside
+    actions = Actions(item.held, lane_bits, min(most, len(item.held)))
+    return pass_of_steps(made, actions, n_bits, real, low, rank)
+
+
+def round_bits(real: np.dtype[np.floating]) -> int:
+    """The bits of a round."""
+    return (ROUND_BYTES // (2 * real.itemsize)).bit_length() - 1
+
+
+def pass_of_steps(
+    made: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
+) -> VectorPass:  # fmt: skip
+    """The tables of a pass that is in steps already; `actions` has none yet."""
+    steps, outside, held = made.steps, made.outside, actions.held
+    n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
-    tables = pass_tables(Pass(item.held, tuple(others)), n_bits, low)
-    actions = _Actions(item.held, lane_bits, min(most, len(item.held)))
+    tables = pass_tables(Pass(tuple(held), tuple(others)), n_bits, low)
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
         if isinstance(step, VectorRound):
@@ -129,7 +149,7 @@ def vector_pass(
             rows.append([ROUND, rounds.index(step), first, len(actions.rows), 0, 0, 0])
         else:
             rows.append(next(other))
-    inside = set(item.held)
+    inside = set(held)
     beyond = [bit for bit in range(n_all) if bit not in inside]
     run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
     flat = FlatPass(
@@ -153,7 +173,7 @@ def vector_pass(
                 *numbers[2:],
                 factors.real.astype(real),
                 factors.imag.astype(real),
-                np.array([max(actions.low_bits, lane_bits)]),
+                np.array([max(actions.low_bits, actions.lane_bits)]),
             ]
         ),
         max((len(step.targets) for step in others), default=0),
@@ -173,7 +193,7 @@ def _n_bits(step: PassStep) -> int:
     return step.mask.bit_length() if isinstance(step, MultiplexedGate) else len(step.linear)
 
 
-class _Actions:
+class Actions:
     """The rows of actions and their numbers so far."""
 
     def __init__(self, held: Sequence[int], lane_bits: int, size: int) -> None:
@@ -183,11 +203,12 @@ class _Actions:
         self.numbers: list[float] = []
         self.turned: list[tuple[Turn, Sequence[int]]] = []
 
-    def add(self, step: Turn | Multiplication, bits: Sequence[int]) -> None:
+    def add(self, step: RoundStep, bits: Sequence[int]) -> None:
         """A step of a round on these bits."""
         if isinstance(step, Turn):
             self._turn(step, bits)
             return
+        assert isinstance(step, Multiplication)
         places = [bits.index(bit) for bit in reversed(step.bits)]
         exchanged = []
         for number, place in enumerate(places):
@@ -229,7 +250,7 @@ class _Actions:
             return tuple(np.ones((1, n), np.complex128) for n in columns)
         weights = np.array([step.weights for step, _ in self.turned])
         near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
-        rest = np.array([self._others(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
+        rest = np.array([self.others_of(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
         constants = np.array([step.constant for step, _ in self.turned])[:, None]
         low = np.zeros((len(near), max(1 << self.low_bits, 1 << self.lane_bits)), np.complex128)
         low[:, : 1 << self.low_bits] = np.exp(1j * _sums(weights, near[:, : self.low_bits]))
@@ -239,7 +260,8 @@ class _Actions:
             np.exp(1j * _sums(weights, rest)), np.exp(1j * weights[:, list(beyond)]),
         )  # fmt: skip
 
-    def _others(self, bits: Sequence[int]) -> list[int]:
+    def others_of(self, bits: Sequence[int]) -> list[int]:
+        """The bits of a tile that a round leaves out."""
         return [bit for bit in self.held if bit not in bits]
 
     def starts(self, rounds: Sequence[VectorRound]) -> Array:
@@ -253,7 +275,7 @@ class _Actions:
     def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
         place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [[place[bit] for bit in self._others(one.bits)] for one in rounds]
+        rows = [[place[bit] for bit in self.others_of(one.bits)] for one in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
 
 

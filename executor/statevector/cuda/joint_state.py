@@ -19,6 +19,8 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 class JointState:
     """Amplitude i of psi is element 2 i, that of lambda element 2 i + 1."""
 
+    mirrored = False
+
     def __init__(self, final: CupyState) -> None:
         self._both = CupyState(final.n_bits + 1, final.dtype)
         self._prepared: Sequence[Any] = ()
@@ -28,7 +30,7 @@ class JointState:
         """That of both states."""
         return self._both.tile
 
-    def prepare(self, passes: Sequence[Pass]) -> bool:
+    def prepare(self, passes: Sequence[Pass], from_zeros: bool) -> bool:
         """Have kernels compiled; whether there are such for all passes that take sums."""
         prepared = self._both.prepare_sums(passes)
         self._prepared = prepared or ()

@@ -37,7 +37,6 @@ from tnplan.executor.statevector.cuda.kernel_defines import (
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
-from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
@@ -71,11 +70,6 @@ MOST_BLOCKS = 132 * 16
 """Blocks of measure.cu: 16 for each of 132 multiprocessors."""
 FEW_BITS = 4
 """Marginals of so many bits are made of expectation values of words of Z, others by atomic additions."""
-
-
-def has_sums(item: Pass) -> bool:
-    """Whether a pass takes sums of words between two states."""
-    return any(isinstance(step, WordSum) for step in item.steps)
 
 
 Defines = tuple[tuple[str, str], ...]
@@ -194,7 +188,7 @@ class CupyState:
         made = [self._program(item) for item in passes]
         room = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
         for item, program in zip(passes, made, strict=True):
-            if has_sums(item) and (program is None or self._block_bytes(program[0], len(item.held)) > room):
+            if item.has_sums and (program is None or self._block_bytes(program[0], len(item.held)) > room):
                 return None
         self._made = {id(item): (item, program) for item, program in zip(passes, made, strict=True)}
         return self.prepare(passes)
@@ -206,7 +200,7 @@ class CupyState:
         little."""
         found = {
             id(item): made for item, made in zip(passes, programs, strict=True)
-            if made is not None and not has_sums(item)
+            if made is not None and not item.has_sums
         }  # fmt: skip
         uses = Counter(_key(defines) for _, defines in found.values())
         late = {
@@ -237,7 +231,7 @@ class CupyState:
 
         A program has `least` steps or more.
         """
-        if len(item.steps) < least and not has_sums(item):
+        if len(item.steps) < least and not item.has_sums:
             return None
         if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
@@ -365,6 +359,10 @@ class CupyState:
     def pauli(self, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(a[i ^ x]) a[i], for masks of bits."""
         return self.pauli_with(self.amplitudes, 0, x, z)
+
+    def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
+        """The sum over words, masks x and z and factors, of factors times `pauli`."""
+        return sum((factor * self.pauli(x, z) for x, z, factor in words), 0j)
 
     def pauli_with(self, others: Array, first: int, x: int, z: int) -> complex:
         """The sum over i of (-1)^|z & i| conj(others[i ^ x]) a[first + i]."""

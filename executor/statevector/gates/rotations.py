@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.planner.common.arrays import Array
 
 ROUNDING = 1e-13
@@ -23,57 +24,125 @@ ROUNDING = 1e-13
 BASES_KEPT = 4096
 """Distinct controlled gates whose bases are remembered."""
 ONE = np.eye(2, dtype=np.complex128)
+PAULIS = {
+    (True, False): np.array([[0, 1], [1, 0]], np.complex128),
+    (True, True): np.array([[0, -1j], [1j, 0]]),
+    (False, True): np.diag([1.0 + 0j, -1]),
+}
+"""X, Y and Z: whether they flip a bit, and whether they sign it."""
 
 
 def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[MultiplexedGate]:
     """The same product of diagonals, real matrices of one bit, and what cannot be taken apart.
 
     Matrices of one bit that follow each other are one. Those before a matrix of several bits are part of it.
+    A sum of a word on one bit goes along as far as it stays one of a word.
     """
-    waiting = [ONE] * n_bits
-    made: list[MultiplexedGate] = []
+    found = _Rotations(n_bits)
+    for gate in gates:
+        bits = (*gate.targets, *gate.selectors)
+        if isinstance(gate, WordSum):
+            found.take(gate)
+        elif len(bits) == 1:
+            found.multiply(bits[0], gate.matrices[0] if gate.targets else np.diag(gate.matrices[:, 0, 0]))
+        elif len(gate.targets) == len(gate.selectors) == 1:
+            parts = diagonal_in_a_basis(gate.matrices.tobytes())
+            if parts is None:
+                found.act(gate)
+                continue
+            before, diagonal, after = parts
+            found.multiply(gate.targets[0], before)
+            found.act(MultiplexedGate((), (*gate.selectors, *gate.targets), diagonal))
+            found.multiply(gate.targets[0], after)
+        else:
+            found.act(gate)
+    return found.end()
 
-    def settle(bit: int) -> None:
-        """What waits on a bit acts now, but for phases of its rows."""
-        column, matrix, rows = real_between_phases(waiting[bit])
-        if abs(column - 1) > EXACT:
-            made.append(phases_of_bit(bit, 1, column))
-        if matrix is not None:
-            made.append(MultiplexedGate((bit,), (), matrix[None]))
-        waiting[bit] = np.diag(rows)
 
-    def act(gate: MultiplexedGate) -> None:
+class _Rotations:
+    """The gates made, and on each bit the product of matrices that waits, with the sums after it."""
+
+    def __init__(self, n_bits: int) -> None:
+        self.made: list[MultiplexedGate] = []
+        self._waiting = [ONE] * n_bits
+        self._sums: list[list[WordSum]] = [[] for _ in range(n_bits)]
+
+    def multiply(self, bit: int, matrix: Array) -> None:
+        """A matrix of one bit."""
+        moved = [_moved(word, matrix) for word in self._sums[bit]]
+        kept = [word for word in moved if word is not None]
+        if len(kept) < len(moved):
+            self._settle(bit)
+            kept = []
+        self._sums[bit] = kept
+        self._waiting[bit] = matrix @ self._waiting[bit]
+
+    def act(self, gate: MultiplexedGate) -> None:
+        """A gate of several bits."""
         for bit in gate.selectors:
-            settle(bit)
+            self._settle(bit)
         if gate.targets:
             columns: Array = np.ones((1, 1), np.complex128)
             for bit in gate.targets:
-                columns = np.kron(columns, waiting[bit])
-                waiting[bit] = ONE
+                if self._sums[bit]:
+                    self._settle(bit)
+                columns = np.kron(columns, self._waiting[bit])
+                self._waiting[bit] = ONE
             gate = replace(gate, matrices=gate.matrices @ columns)
-        made.append(gate)
+        self.made.append(gate)
 
-    for gate in gates:
-        bits = (*gate.targets, *gate.selectors)
+    def take(self, word: WordSum) -> None:
+        """A sum."""
+        bits = (*word.targets, *word.selectors)
         if len(bits) == 1:
-            own = gate.matrices[0] if gate.targets else np.diag(gate.matrices[:, 0, 0])
-            waiting[bits[0]] = own @ waiting[bits[0]]
-        elif len(gate.targets) == len(gate.selectors) == 1:
-            found = diagonal_in_a_basis(gate.matrices.tobytes())
-            if found is None:
-                act(gate)
-                continue
-            before, diagonal, after = found
-            waiting[gate.targets[0]] = before @ waiting[gate.targets[0]]
-            act(MultiplexedGate((), (*gate.selectors, *gate.targets), diagonal))
-            waiting[gate.targets[0]] = after @ waiting[gate.targets[0]]
-        else:
-            act(gate)
-    for bit in range(n_bits):
-        settle(bit)
-        if np.any(np.abs(waiting[bit] - ONE) > EXACT):
-            made.append(phases_of_bit(bit, waiting[bit][0, 0], waiting[bit][1, 1]))
-    return made
+            self._sums[bits[0]].append(word)
+            return
+        for bit in bits:
+            self._settle(bit)
+        for bit in word.targets:
+            self._add_rows(bit)
+        self.made.append(word)
+
+    def end(self) -> list[MultiplexedGate]:
+        """All gates."""
+        for bit in range(len(self._waiting)):
+            self._settle(bit)
+            self._add_rows(bit)
+        return self.made
+
+    def _settle(self, bit: int) -> None:
+        """What waits on a bit acts now, but for phases of its rows."""
+        column, matrix, rows = real_between_phases(self._waiting[bit])
+        if abs(column - 1) > EXACT:
+            self.made.append(phases_of_bit(bit, 1, column))
+        if matrix is not None:
+            self.made.append(MultiplexedGate((bit,), (), matrix[None]))
+        self._waiting[bit] = np.diag(rows)
+        if any(word.targets for word in self._sums[bit]):
+            self._add_rows(bit)
+        self.made += self._sums[bit]
+        self._sums[bit] = []
+
+    def _add_rows(self, bit: int) -> None:
+        """The phases of a bit, which are all that waits."""
+        if np.any(np.abs(self._waiting[bit] - ONE) > EXACT):
+            self.made.append(phases_of_bit(bit, self._waiting[bit][0, 0], self._waiting[bit][1, 1]))
+        self._waiting[bit] = ONE
+
+
+def _moved(word: WordSum, matrix: Array) -> WordSum | None:
+    """The sum after a matrix on its bit that is equal to this one before it; None where it is of no word."""
+    letter = bool(word.target_mask), bool(word.z)
+    if word.imaginary == all(letter):
+        return None  # the real part of <lambda| P |psi>, which no gate needs
+    image = matrix @ PAULIS[letter] @ matrix.conj().T
+    for (has_x, has_z), other in PAULIS.items():
+        factor = float(np.trace(image @ other).real) / 2
+        if abs(abs(factor) - 1) <= ROUNDING:
+            bits = word.mask
+            moved = word_sum(bits * has_x, bits * has_z, word.number, not (has_x and has_z))
+            return replace(moved, factor=word.factor * np.sign(factor))
+    return None
 
 
 def phases_of_bit(bit: int, zero: complex, one: complex) -> MultiplexedGate:

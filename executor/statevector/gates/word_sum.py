@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,17 +16,18 @@ class WordSum(MultiplexedGate):
 
     Its targets are the bits of x, its selectors those of z alone, so that it commutes with the gates that
     leave the sum as it is. Its matrix is zero: it is no gate, and none of the kinds that gates are told by.
-    `number` says whose sum it is; `imaginary`, which part of it is wanted.
+    `number` says whose sum it is; `imaginary`, which part of it is wanted; `factor`, how often.
     """
 
     z: int = field(default=0)
     number: int = field(default=0)
     imaginary: bool = field(default=False)
+    factor: float = field(default=1.0)
 
     def on(self, where: Sequence[int]) -> WordSum:
         """The same sum with bit j renamed to where[j]."""
         x, z = (mask_of([where[bit] for bit in _bits(mask)]) for mask in (self.target_mask, self.z))
-        return word_sum(x, z, self.number, self.imaginary)
+        return replace(word_sum(x, z, self.number, self.imaginary), factor=self.factor)
 
 
 def word_sum(x: int, z: int, number: int, imaginary: bool) -> WordSum:

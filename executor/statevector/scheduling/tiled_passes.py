@@ -19,6 +19,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
 )
 from tnplan.executor.statevector.gates.phase_commutation import commute_phases
 from tnplan.executor.statevector.gates.rotations import as_rotations
+from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
 from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, cover, forget_covers, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, Stage, make_stages
@@ -87,6 +88,11 @@ class Pass:
 
     held: tuple[int, ...]
     steps: tuple[PassStep, ...]
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether it takes sums of words between two states."""
+        return any(isinstance(step, WordSum) for step in self.steps)
 
 
 @dataclass(frozen=True, eq=False)

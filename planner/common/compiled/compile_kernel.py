@@ -76,7 +76,8 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
         return BY_NUMBA
     declared = [one.name for one in module.functions if one.is_declaration]
     symbols = tuple(one for one in declared if not one.startswith("llvm."))
-    return CompiledObject(_object_code(module), name, returns, is_tuple, symbols)
+    entry = _add_entry(module, name)
+    return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)
 
 
 def dispatcher_of(kernel: Kernel) -> Any:
@@ -149,6 +150,25 @@ def _optimized(library: Any, name: str) -> Any:
     passes, builder = library._codegen._module_pass_manager()
     passes.run(module, builder)
     return module
+
+
+def _add_entry(module: Any, name: str) -> str:
+    """Add a function that reads the arguments of another one from words of 64 bits; its name."""
+    entry, values = f"{name}.entry", []
+    kinds = ["ptr" if str(one.type).endswith("*") else str(one.type)
+             for one in module.get_function(name).arguments]  # fmt: skip
+    lines = [f'declare i32 @"{name}"({", ".join(kinds)})', f'define i32 @"{entry}"(ptr %words) {{']
+    for k, kind in enumerate(kinds):
+        lines.append(f"%place{k} = getelementptr i64, ptr %words, i64 {k}")
+        lines.append(f"%word{k} = load {'i8' if kind == 'i1' else kind}, ptr %place{k}")
+        if kind == "i1":
+            lines.append(f"%bit{k} = trunc i8 %word{k} to i1")
+        values.append(f"{kind} %{'bit' if kind == 'i1' else 'word'}{k}")
+    lines += [f'%status = call i32 @"{name}"({", ".join(values)})', "ret i32 %status", "}"]
+    added = llvm.parse_assembly("\n".join(lines))
+    added.triple, added.data_layout = module.triple, module.data_layout
+    module.link_in(added)
+    return entry
 
 
 def _object_code(module: Any) -> bytes:

@@ -3,7 +3,7 @@
 A kernel is called with arrays, numbers and named tuples of these; it allocates nothing, and returns nothing,
 a number, or a tuple of numbers of 64 bits. Its object code comes from the cache (`object_cache`), else from
 numba (`compile_kernel`), and is called by `ctypes` without Python's lock. A kernel that does not keep to
-this is compiled and called by numba itself.
+this is compiled and called by numba itself. Code is entered with one pointer, to a word for each number.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ C_TYPES: dict[str, Any] = {
     "d": ctypes.c_double, "f": ctypes.c_float, "?": ctypes.c_bool,
 }  # fmt: skip
 """Numbers as arguments, by NumPy's characters."""
+WORD_BYTES = 8
+WORDS: dict[Any, str] = {
+    ctypes.c_void_p: "Q", ctypes.c_int64: "q", ctypes.c_uint64: "Q", ctypes.c_int32: "i4x",
+    ctypes.c_uint32: "I4x", ctypes.c_double: "d", ctypes.c_float: "f4x", ctypes.c_bool: "?7x",
+}  # fmt: skip
+"""Numbers as words of 64 bits, by characters of `struct`."""
 _PYTHON = {bool: "?", int: "q", float: "d"}
 _compiling = RLock()
 
@@ -72,7 +78,7 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.function, self.options = function, options
-        self.loaded: dict[Types, Callable[[list[Any]], Any]] = {}
+        self.loaded: dict[Types, Native | None] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         types: list[Any] = []
@@ -80,10 +86,25 @@ class Kernel:
         for argument in arguments:
             _take_apart(argument, types, words)
         key = tuple(types)
-        call = self.loaded.get(key)
-        if call is None:
-            call = self._loaded(key, arguments)
-        return call(words) if call is not _BY_NUMBA else self.dispatcher(*arguments)
+        native = self.loaded[key] if key in self.loaded else self._loaded(key)
+        return self.dispatcher(*arguments) if native is None else native(words)
+
+    def bound(self, *arguments: Any) -> Callable[..., None]:
+        """A call with these arguments, in a fraction of the time; for kernels that return nothing.
+
+        Where one of the arguments is `...`, each call gives an integer for it.
+        """
+        types: list[Any] = []
+        words: list[Any] = []
+        hole = None
+        for argument in arguments:
+            if argument is ...:
+                hole = len(words)
+            _take_apart(0 if argument is ... else argument, types, words)
+        native = self._loaded(tuple(types))
+        if native is None:
+            return lambda *given: self.dispatcher(*(given[0] if x is ... else x for x in arguments))
+        return native.bound(words, hole, arguments)
 
     @functools.cached_property
     def dispatcher(self) -> Any:
@@ -93,8 +114,8 @@ class Kernel:
         with _compiling:  # a module whose functions are half made would give the kernel itself
             return dispatcher_of(self)
 
-    def _loaded(self, types: Types, arguments: tuple[Any, ...]) -> Callable[[list[Any]], Any]:
-        """What calls the code for these types, from the cache or compiled now."""
+    def _loaded(self, types: Types) -> Native | None:
+        """The code for these types, from the cache or compiled now; None where numba has to call it."""
         with _compiling:
             if types in self.loaded:
                 return self.loaded[types]
@@ -108,11 +129,11 @@ class Kernel:
 
                     made = compile_and_keep(self, types)
             address = None if made is None else load_object(made)
-            call: Callable[[list[Any]], Any] = _BY_NUMBA
+            native = None
             if made is not None and address is not None:
-                call = _native_call(self.function.__name__, address, made, types)
-            self.loaded[types] = call
-            return call
+                native = Native(self.function.__name__, address, made, types)
+            self.loaded[types] = native
+            return native
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Kernel]:
@@ -137,7 +158,7 @@ def _take_apart(value: Any, types: list[Any], words: list[Any]) -> None:
         flags = value.flags
         order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         types.append((value.dtype.str, value.ndim, order))
-        words += (None, None, value.size, value.itemsize, _address(value), *value.shape, *value.strides)
+        words += (0, 0, value.size, value.itemsize, _address(value), *value.shape, *value.strides)
     elif isinstance(value, tuple):
         types += (type(value), len(value))
         for entry in value:
@@ -173,28 +194,43 @@ def c_types(types: Types) -> list[Any]:
     return found
 
 
-def _native_call(name: str, address: int, made: CompiledObject, types: Types) -> Callable[[list[Any]], Any]:
-    """What calls code with numba's convention: where the result goes, where an error goes, the arguments."""
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *c_types(types))
-    function, returns = kind(address), made.returns
-    room = ctypes.c_int64 * max(1, len(returns))
+class Native:
+    """Loaded code, entered with where the result goes, where an error goes, and the numbers of arguments."""
 
-    def call(words: list[Any]) -> Any:
-        result, error = room(), ctypes.c_void_p()
-        status = function(ctypes.addressof(result), ctypes.addressof(error), *words)
-        if status:
-            raise RuntimeError(f"kernel {name} ended with status {status}")
-        if not returns:
+    def __init__(self, name: str, address: int, made: CompiledObject, types: Types) -> None:
+        self._name, self._returns, self._is_tuple = name, made.returns, made.is_tuple
+        self._enter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
+        self._pack = struct.Struct("=QQ" + "".join(WORDS[kind] for kind in c_types(types))).pack
+        self._room = ctypes.c_int64 * max(1, len(made.returns))
+
+    def __call__(self, words: list[Any]) -> Any:
+        """The result for the numbers of a call."""
+        result, error = self._room(), ctypes.c_void_p()
+        self._check(self._enter(self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)))
+        if not self._returns:
             return None
-        values = struct.unpack(returns, result)
-        return values if made.is_tuple else values[0]
+        values = struct.unpack(self._returns, result)
+        return values if self._is_tuple else values[0]
 
-    return call
+    def bound(self, words: list[Any], hole: int | None, arrays: object) -> Callable[..., None]:
+        """A call with these numbers but that of the `hole`; it keeps the `arrays` of the addresses."""
+        result, error, enter, check = self._room(), ctypes.c_void_p(), self._enter, self._check
+        packed = self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)
+        kept = arrays, result, error
+        if hole is None:
 
+            def call(kept: Any = kept) -> None:
+                check(enter(packed))
 
-def _by_numba(words: list[Any]) -> Any:
-    raise AssertionError("the dispatcher is called instead")
+            return call
+        first = (2 + hole) * WORD_BYTES
+        before, behind, word = packed[:first], packed[first + WORD_BYTES :], struct.Struct("=q").pack
 
+        def call_with(number: int, kept: Any = kept) -> None:
+            check(enter(before + word(number) + behind))
 
-_BY_NUMBA = _by_numba
-"""Stands for a kernel that numba calls."""
+        return call_with
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise RuntimeError(f"kernel {self._name} ended with status {status}")

@@ -29,16 +29,16 @@ except ImportError:  # Windows: two processes may compile the same
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-MAGIC = b"tnplan.object 2\n"
+MAGIC = b"tnplan.object 3\n"
 """What files begin with; a line of JSON and the object code follow."""
 
 
 @dataclass(frozen=True)
 class CompiledObject:
-    """Object code with the name of its function, what it returns, and what it takes from elsewhere.
+    """Object code with the name of its function, what that returns, and what it takes from elsewhere.
 
-    `returns` are characters of `struct`, 8 bytes each. `symbols` are functions of the C library. Without
-    code it says that numba has to call the kernel.
+    The function takes words, see `kernel.Native`. `returns` are characters of `struct`, 8 bytes each.
+    `symbols` are functions of the C library. Without code it says that numba has to call the kernel.
     """
 
     code: bytes
@@ -189,7 +189,7 @@ def _type_text(entry: Any) -> str:
 @cache
 def _environment() -> str:
     versions = [version(name) for name in ("numba", "llvmlite", "numpy")]
-    return "\0".join((*versions, sys.version, repr(_machine_options())))
+    return "\0".join((MAGIC.decode(), *versions, sys.version, repr(_machine_options())))
 
 
 def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:

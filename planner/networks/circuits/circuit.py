@@ -27,8 +27,8 @@ class Gate:
         The name.
     qubits : tuple of int
         The q qubits that it acts on; the first is the most significant bit of a row and of a column.
-    matrix : array
-        Complex128 of shape (2^q, 2^q): matrix[2*a + b, 2*c + d] takes |c d> to |a b>.
+    matrix : array of numbers
+        Of shape (2^q, 2^q): matrix[2*a + b, 2*c + d] takes |c d> to |a b>. Kept as complex128.
     params : tuple of float
         Angles in radians, for people.
 
@@ -39,7 +39,7 @@ class Gate:
 
     Examples
     --------
-    >>> tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    >>> tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]]))
     Gate(x on 0)
     """
 
@@ -53,13 +53,14 @@ class Gate:
             raise InputError(
                 f"gate {self.name}", f"acts on qubits {self.qubits}", "name one qubit or more, each once"
             )
-        side = 2 ** len(self.qubits)
-        if self.matrix.shape != (side, side) or self.matrix.dtype != np.complex128:
+        side, matrix = 2 ** len(self.qubits), np.asarray(self.matrix)
+        if matrix.shape != (side, side) or matrix.dtype.kind not in "biufc":
             raise InputError(
                 f"gate {self.name}",
-                f"has a {self.matrix.dtype} matrix of shape {self.matrix.shape} on {len(self.qubits)} qubits",
-                f"give a complex128 matrix of shape ({side}, {side})",
+                f"has a {matrix.dtype} matrix of shape {matrix.shape} on {len(self.qubits)} qubits",
+                f"give a matrix of numbers of shape ({side}, {side})",
             )
+        object.__setattr__(self, "matrix", matrix.astype(np.complex128, copy=False))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name} on {', '.join(map(str, self.qubits))})"

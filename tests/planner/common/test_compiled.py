@@ -90,6 +90,39 @@ def test_kernels_give_what_python_gives(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 5
 
 
+@jit
+def put(out: Any, at: int, small: Any, count: Any, value: Any, twice: bool) -> None:
+    out[at] = small + count + value * (2 if twice else 1)
+
+
+NUMBERS = np.int32(-7), np.uint32(2**32 - 1), np.float32(0.5)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_bound_calls_take_the_arguments_that_they_were_made_with(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    if is_left:
+        monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
+    out = np.zeros(3)
+    put.bound(out, 1, *NUMBERS, True)()
+    put.bound(out, 2, *NUMBERS, False)()
+    np.testing.assert_array_equal(out, [0, 2**32 - 7, 2**32 - 7.5])
+    call = put.bound(out, ..., *NUMBERS, True)
+    out[:] = 0
+    for at in (2, 0):
+        assert call(at) is None
+    np.testing.assert_array_equal(out, [2**32 - 7, 0, 2**32 - 7])
+    assert bool(list(folder.iterdir()) if folder.exists() else []) != is_left
+
+
+def test_a_bound_call_keeps_its_arrays(folder: Path) -> None:
+    call = fill.bound(np.zeros(1 << 20), 1.0)
+    others = [np.ones(1 << 20) for _ in range(4)]
+    call()
+    assert all(other.min() == 1 for other in others)
+
+
 def test_kernels_that_allocate_are_left_to_numba(folder: Path) -> None:
     assert allocates(4) == 6.5
     (file,) = folder.iterdir()

@@ -1,7 +1,7 @@
 """Faults of a job on two hosts with two ranks each, and whether the job ends as it should and goes on equal.
 
 As a script: `python -m tests.support.robustness.faults FIRST STOP` makes the faults with these numbers and
-prints a line of JSON for each.
+prints a line of JSON for each. `... fault_table ROWS` makes the table of the documents from these lines.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def lose_host(made: Cluster, random: Random) -> None:
 
 
 def fill_disk(made: Cluster, random: Random) -> None:
-    """The disk of all, which is a small one, is full."""
+    """The disk of one host, from which all others have it, is full: it is a small one."""
     filled = made.folder / "disk" / "filled"
     assert shutil.disk_usage(filled.parent).total <= DISK_BYTES
     with filled.open("wb") as stream:
@@ -206,7 +206,8 @@ def _on_disk(number: int, folder: Path, output: Path, expected: np.ndarray) -> O
     if ranks:
         _resume(folder / "schedule.json", output, ranks)
     is_equal = _equals(np.load(output), expected, ranks)
-    line = next((line for line in lines if line.startswith("tnplan: error")), lines[-1] if lines else "")
+    ours = ("tnplan: error", "rank ")
+    line = next((line for line in lines if line.startswith(ours)), lines[-1] if lines else "")
     return Outcome(number, fault.name, status, line[:200], round(seconds, 2), left, ranks, is_equal)
 
 

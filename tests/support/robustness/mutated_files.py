@@ -79,8 +79,8 @@ FORMATS = {
     "profile": Format(
         "h.toml", "plan path.json --hardware h.toml --devices 2 -o out.json", (BYTES, TEXT, TEXT)
     ),
-    "fcidump": Format("h.fcidump", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT, TEXT)),
-    "strings": Format("a.txt", "sbd h.fcidump --alpha a.txt --threads 1 -o out.npz", (BYTES, TEXT)),
+    "fcidump": Format("h.fcidump", f"{SBD} --alpha a.txt", (BYTES, TEXT, TEXT)),
+    "strings": Format("a.txt", f"{SBD} --alpha a.txt", (BYTES, TEXT)),
     "qsim": Format("c.qsim", "network c.qsim -o out.json", (BYTES, TEXT, TEXT)),
     "qasm": Format(
         "c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)
@@ -88,12 +88,12 @@ FORMATS = {
     "checkpoint": Format("kept.npy.ckpt/rank0.0.1.npy", RESUME, (BYTES, ARRAY)),
     "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES, JSON)),
     "solve": Format(
-        "s.npz.ckpt", "sbd h.fcidump --alpha a.txt --threads 1 --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
+        "s.npz.ckpt", f"sbd h.fcidump --alpha a.txt {CPU} --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
     ),
     "state": Format(
         "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
     ),
-    "search": Format("p.json.ckpt", f"{SEARCH} --resume", (BYTES, JSON, JSON)),
+    "search": Format("p.json.ckpt", SEARCH, (BYTES, JSON, JSON)),
     "answer": Format("e.json.ckpt", f"{ANSWER} --resume", (BYTES, JSON, JSON)),
     "repetitions": Format("m.json.ckpt", f"{SAMPLED} --resume", (BYTES, JSON, JSON)),
     "growth": Format("g.npz.ckpt", f"{GROWTH} --resume", (BYTES, ARCHIVE, DOCUMENT)),
@@ -181,6 +181,7 @@ def _main(name: str, seed: str, first: str, stop: str) -> None:
 
     signal.signal(signal.SIGVTALRM, too_long)
     handler: Callable[[int, float], Any] = signal.setitimer
+    good_files()
     print("-1", flush=True)
     numbers = range(int(first), int(stop))
     made = trials(name, int(seed), numbers)

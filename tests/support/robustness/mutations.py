@@ -81,7 +81,7 @@ def mutated_json(content: bytes, random: Random, sign: Callable[[Any], Any] | No
                        for one in (owner, other))  # fmt: skip
         kind = random.randrange(5)
         if kind == 0:
-            owner[key] = random.choice(VALUES)
+            owner[key] = _copy(random.choice(VALUES))
         elif kind == 1:
             del owner[key]
         elif kind == 2:

@@ -24,6 +24,7 @@ from tnplan.executor.calibration.redistribution_time import RedistributionTime, 
 from tnplan.executor.calibration.timing import fill, seconds
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile, load_profile, profile_text
 from tnplan.planner.passes.pipeline import plan
 
@@ -114,13 +115,54 @@ def test_two_ranks_measure_their_exchanges(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"written: {output}\n"
     assert done.stderr.count("copy ") == 1
-    assert "swap of 4.00 MiB over 2 ranks: " in done.stderr
+    assert "swap of 4.00 MiB over 2 ranks by host memory: " in done.stderr
     profile, base = load_profile(output), load_profile("cpu")
     (tier,) = profile.tiers
     assert tier.curve_bytes == (1 << 19, 1 << 21)
     assert tier.bytes_per_s == tier.curve_bytes_per_s[-1]
     assert (tier.name, tier.devices, tier.granule_bytes) == ("host memory", 0, base.tiers[0].granule_bytes)
     check_profile(profile, base)
+
+
+def on_hosts(monkeypatch: pytest.MonkeyPatch, names: str) -> None:
+    """Have the next ranks run on hosts with these names, a letter each."""
+    found = iter(names)
+    monkeypatch.setattr("tnplan.api.jobs.calibrate.gethostname", lambda: next(found))
+
+
+@pytest.mark.parametrize("hosts", ["aabb", "abcd"])
+def test_ranks_on_several_hosts_measure_two_tiers(monkeypatch: pytest.MonkeyPatch, hosts: str) -> None:
+    on_hosts(monkeypatch, hosts)
+    profile = calibrate("cpu", device="cpu", ranks=4, size=1 << 20, dtypes=("complex64",))
+    near, far = profile.tiers
+    base = load_profile("cpu").tiers[0]
+    assert (near.name, near.devices) == ("host memory", 4 // len({*hosts}))
+    assert (far.name, far.devices) == ("network", 0)
+    assert len(far.curve_bytes) == 1
+    assert far.bytes_per_s == far.curve_bytes_per_s[-1] > 0
+    assert (near.bytes_per_s == base.bytes_per_s) == (hosts == "abcd")
+
+
+def test_a_base_with_two_tiers_keeps_their_names_and_sizes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    base = load_profile("cpu")
+    tiers = tuple(replace(base.tiers[0], name=name, devices=count) for name, count in (("x", 4), ("y", 16)))
+    (tmp_path / "base.toml").write_text(profile_text(replace(base, tiers=tiers)))
+    on_hosts(monkeypatch, "aabb")
+    heard = list[str]()
+    options: dict[str, Any] = {"device": "cpu", "size": 1 << 20, "dtypes": ("complex64",)}
+    profile = calibrate(tmp_path / "base.toml", ranks=4, progress=lambda at: heard.append(at.text), **options)
+    assert [(tier.name, tier.devices) for tier in profile.tiers] == [("x", 4), ("y", 16)]
+    assert [line[: line.index(":")] for line in heard if "swap" in line] == [
+        f"swap of 1.00 MiB over 2 ranks by {name}" for name in "xy"
+    ]
+
+
+def test_hosts_with_different_numbers_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hosts(monkeypatch, "aab")
+    with pytest.raises(InputError, match=r"mpirun: started [12] on ., [12] on .; start as many ranks on"):
+        calibrate("cpu", device="cpu", ranks=3, size=1 << 20, dtypes=("complex64",))
 
 
 REFUSALS = [

@@ -65,7 +65,7 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     best, why = best_method(rows)
     if best is not None:
         return best
-    if isinstance(asked.question, Sample):  # whose contraction has no estimate: the state does not fit
+    if isinstance(asked.question, Sample):  # a longer search than that of an estimate may find what fits
         return possible[-1]
     raise InputError("--method", f"none fits ({why})", "allow more memory or more ranks, or truncate")
 

@@ -1,13 +1,16 @@
 """`calibrate`: measures the machine at hand and makes its hardware profile.
 
-Rank 0 measures what a device does alone while the others wait; then all measure changes of layout together.
+Rank 0 measures what a device does alone while the others wait; then all measure changes of layout together:
+those of one host, which is the first tier, and those of several hosts, which is the second.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
@@ -15,12 +18,13 @@ from tnplan.api.progress import Listener
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, redistribution_rate
 from tnplan.executor.calibration.redistribution_time import redistribution_time
-from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, write_text
 from tnplan.planner.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
+from tnplan.planner.common.shown_text import shown_text
 from tnplan.planner.common.units import size_in_bytes, size_text
 from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
 
@@ -31,6 +35,8 @@ WORKSPACE_SHARE = 8
 SWAP_STEP = 4
 LEAST_SWAP_BYTES = 1 << 20
 LATENCY_BYTES = 1 << 12
+NETWORK = "network"
+"""The tier between hosts, where the base profile has none."""
 
 
 def calibrate(
@@ -55,7 +61,7 @@ def calibrate(
     ----------
     base : str or path
         A shipped profile or a TOML file. What is not measured comes from it: exchanges need several ranks,
-        and tiers beyond the first a network.
+        those of the second tier as many on each of several hosts.
     name : str, optional
         The name of the profile. Default: that of `base`.
     size : int or str, optional
@@ -132,7 +138,7 @@ class _Calibration:
         ranks = self.ranks
         local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
         figures: dict[str, Any] = ranks.broadcast_object(local, 0)
-        tier = self._tier(figures["permute_bytes_per_s"])
+        tiers = self._tiers(figures["permute_bytes_per_s"])
         total_bytes, free_bytes = self.device.memory()
         arena_bytes = self.device.peak_bytes
         figures["memory_bytes"] = total_bytes
@@ -140,7 +146,6 @@ class _Calibration:
         self.say(
             f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
         )
-        tiers = self.base.tiers if tier is None else (tier, *self.base.tiers[1:])
         return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
 
     def _local(self) -> dict[str, Any]:
@@ -202,11 +207,28 @@ class _Calibration:
                          f"{rates[0] / 1e12:.3g} TB/s on chip")  # fmt: skip
         return tables
 
-    def _tier(self, permute_bytes_per_s: float) -> Tier | None:
-        """The first tier, from exchanges of all ranks; None with one rank."""
-        ranks = self.ranks
-        if ranks.size == 1:
-            return None
+    def _tiers(self, permute_bytes_per_s: float) -> tuple[Tier, ...]:
+        """The tiers of the base with what can be measured: within a host, then between hosts; collective."""
+        ranks, tiers = self.ranks, list(self.base.tiers)
+        hosts = ranks.gather_objects(gethostname())
+        counts = Counter(hosts)
+        if len({*counts.values()}) > 1:
+            listed = ", ".join(f"{count} on {host}" for host, count in counts.items())
+            raise AgreedError("mpirun", f"started {listed}", "start as many ranks on every host")
+        here = [rank for rank, host in enumerate(hosts) if host == hosts[ranks.rank]]
+        # Ranks with the same place on their hosts use the network all at once, as in an exchange.
+        near, far = ranks.split(here[0], ranks.rank), ranks.split(here.index(ranks.rank), ranks.rank)
+        first = tiers[0] if near.size == 1 else self._tier(near, tiers[0], permute_bytes_per_s)
+        joins_all = not first.devices and far.size == 1
+        tiers[0] = replace(first, devices=0 if joins_all else max(first.devices, near.size))
+        if far.size > 1:
+            second = tiers[1] if len(tiers) > 1 else replace(first, name=NETWORK, devices=0)
+            tiers[1:2] = [self._tier(far, second, permute_bytes_per_s)]
+        measured_tiers: tuple[Tier, ...] = ranks.broadcast_object(tuple(tiers), 0)
+        return measured_tiers
+
+    def _tier(self, ranks: Communicator, base: Tier, permute_bytes_per_s: float) -> Tier:
+        """A tier as exchanges of these ranks have it; collective."""
         latency = redistribution_time(
             self.device, ranks, LATENCY_BYTES * ranks.size, self.size_bytes, self.exchange_bytes
         )
@@ -217,11 +239,12 @@ class _Calibration:
             swap = redistribution_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
             points.append(swap.received_bytes)
             rates.append(redistribution_rate(swap, permute_bytes_per_s))
-            self.say(f"swap of {size_text(shard_bytes)} over {ranks.size} ranks: {rates[-1] / 1e9:.4g} GB/s")
+            self.say(
+                f"swap of {size_text(shard_bytes)} over {ranks.size} ranks by {shown_text(base.name, 40)}: "
+                f"{rates[-1] / 1e9:.4g} GB/s"
+            )
             shard_bytes *= SWAP_STEP
-        first = self.base.tiers[0]
         return replace(
-            first, devices=max(first.devices, ranks.size) if first.devices else 0,
-            bytes_per_s=rates[-1], latency_s=latency.time_s,
+            base, bytes_per_s=rates[-1], latency_s=latency.time_s,
             curve_bytes=tuple(points), curve_bytes_per_s=tuple(rates),
         )  # fmt: skip

@@ -13,7 +13,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,7 @@ from tnplan.executor.contraction.run.result import (
 from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
 from tnplan.executor.contraction.run.run_report import result_document
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
+from tnplan.executor.device.comm.launcher import launched_place
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.protocols.stop_signal import listening
@@ -354,7 +354,7 @@ def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
 def _work(rank: Rank, request: _Request, options: JobOptions) -> ExecutionResult:
     """Run this rank's slices, and hand over the result."""
     outcome = None
-    note = topology_note(request.run.schedule, rank.world.gather_objects(gethostname()))
+    note = topology_note(request.run.schedule, rank.world.gather_objects(launched_place()))
     if note:
         rank.say(0, 0, note)
 

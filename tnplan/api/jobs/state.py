@@ -36,7 +36,7 @@ def open_state(
     if rank.device.name == "cpu":
         if rank.is_first:  # processes of every rank would only take each other's cores
             kernels = state_kernels(dtype, n_bits, largest_operator(operations))
-            compile_soon(kernels + (gradient_kernels(dtype) if gradient else []))
+            compile_soon(kernels + (gradient_kernels(dtype, n_bits, world.size) if gradient else []))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
         return local if world.size == 1 else DistributedState(local, world)
     from tnplan.executor.statevector.cuda.state import open_state as open_gpu_state

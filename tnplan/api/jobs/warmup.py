@@ -230,6 +230,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         for label, module, function, dtype in (
             ("passes of state vectors", STATE, "of_passes", number),
             ("rounds of state vectors", STATE, "of_rounds", number),
+            ("gradients of state vectors", STATE, "of_joint_gradients", number),
             ("rotations of Pauli words", TERMS, "of_rotations", real),
             ("answers of state vectors", STATE, "of_measures", number),
             ("tables of Pauli words", TERMS, "of_tables", real),

@@ -36,6 +36,8 @@ from tnplan.planner.networks.circuits.qasm.values import (
 STANDARD_FILES = ("qelib1.inc", "stdgates.inc")
 DEEPEST_INCLUDE = 16
 """Files that include one another."""
+LARGEST_ROUNDS = 100_000
+"""Of one `while`: one that never ends is refused in seconds."""
 LABELS = {
     "WhileLoop": "while", "ForInLoop": "for", "BranchingStatement": "if", "SwitchStatement": "switch",
     "QuantumReset": "reset", "QuantumMeasurementStatement": "measure", "PlainMeasurement": "measure",
@@ -317,7 +319,7 @@ class Interpreter:
     def _while(self, node: Any) -> None:
         self.quantum.outside_definition()
         with self._again():
-            while True:
+            for _ in range(LARGEST_ROUNDS):
                 before = self.recorder.effects
                 holds = applied(truth, self.evaluator.value(node.while_condition))
                 if isinstance(holds, Measured):
@@ -331,6 +333,7 @@ class Interpreter:
                 self.gates.spend()
                 if not holds or not self._round(node.block):
                     return
+        raise Mistake(f"runs more than {LARGEST_ROUNDS} rounds", "let it end, or write a for loop")
 
     def _round(self, statements: Sequence[Any]) -> bool:
         """One round of a loop; whether there may be another one."""

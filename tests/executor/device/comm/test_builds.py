@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tnplan.executor.device.comm import builds
@@ -44,3 +46,18 @@ def test_a_rank_of_another_build(name: str) -> None:
 def test_ranks_of_one_build_agree() -> None:
     found = run_ranks(2, lambda world: builds.agreed_builds(world, mixed=False))
     assert [len(one) for one in found] == [1, 1]
+
+
+def test_only_the_blas_of_numpy_counts() -> None:
+    """SciPy brings another one, and may be imported on one rank alone."""
+    packages = Path(np.__file__).parents[1]
+
+    def entry(folder: str, version: str, api: str = "blas") -> dict[str, str]:
+        path = str(packages / folder / "lib.so")
+        return {"filepath": path, "user_api": api, "internal_api": "openblas", "version": version}
+
+    numpys, others = entry("numpy.libs", "1"), [entry("scipy.libs", "2"), entry("sklearn/libs", "3")]
+    assert builds.blas_text([numpys]) == builds.blas_text([*others, numpys]) == "openblas 1"
+    assert builds.blas_text([{**numpys, "version": "4", "architecture": "Zen"}]) == "openblas 4 Zen"
+    system = {**numpys, "filepath": "/usr/lib/libopenblas.so", "version": "5"}
+    assert builds.blas_text([system, entry("numpy.libs", "6", "openmp")]) == "openblas 5"

@@ -110,6 +110,16 @@ def test_wrong_gates_are_named() -> None:
         gate("cz", (0, 0))
     with pytest.raises(InputError, match=r"matrix of shape \(2, 2\)"):
         Gate("u", (0, 1), np.eye(2, dtype=np.complex128))
+    with pytest.raises(InputError, match="<U1 matrix"):
+        Gate("u", (0,), np.array([["a", "b"], ["c", "d"]]))
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float32, np.float64, np.complex64, np.complex128])
+def test_matrices_of_all_numbers_become_complex128(dtype: Any) -> None:
+    made = Gate("x", (0,), np.array([[0, 1], [1, 0]], dtype))
+    assert made.matrix.dtype == np.complex128
+    assert np.array_equal(made.matrix, [[0, 1], [1, 0]])
+    assert np.array_equal(Gate("x", (0,), [[0, 1], [1, 0]]).matrix, made.matrix)  # type: ignore[arg-type]
 
 
 def test_qsim_round_trip(tmp_path: Path) -> None:

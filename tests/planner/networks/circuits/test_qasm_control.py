@@ -206,7 +206,8 @@ def test_included_files_lie_beside_the_file(tmp_path: Path) -> None:
          "line 5: depends on 13 measured bits; let values depend on 12"),
         ("qubit[13] r; bit[13] d = measure r; int n;\nif (d == 5) { n = 1; }",
          r"line 5 \(if\): changes variables where 13 measured bits have a value"),
-        ("while (true) { int k = 1; }", r"line 4 \(while\): runs more than \d+ statements of loops"),
+        ("while (true) { int k = 1; }", r"line 4 \(while\): runs more than 500 rounds; let it end, or write"),
+        ("for int i in [1:999] { for int j in [1:999] { int k; } }", r"more than \d+ statements of loops"),
         ("def f() { f(); }\nf();", r"^c\.qasm: nests subroutines, definitions or blocks too deeply"),
         ("extern f(int) -> int;\nint k = f(2);", "line 5: calls 'f', which is extern; define it with def"),
         ("duration d = 10ns;\nint k = d;", "line 5: uses 'd', which is a duration, for a value"),
@@ -235,6 +236,7 @@ def test_what_cannot_be_run_is_refused_with_its_line(
     monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setattr("tnplan.planner.networks.circuits.qasm.gate_calls.LARGEST_EXPANSION", 3000)
+    monkeypatch.setattr("tnplan.planner.networks.circuits.qasm.interpreter.LARGEST_ROUNDS", 500)
     with pytest.raises(InputError, match=message) as caught:
         parse_qasm_program(HEAD3 + "qubit[2] q; bit[2] c;\n" + text, "c.qasm")
     assert str(caught.value).startswith("c.qasm: ")

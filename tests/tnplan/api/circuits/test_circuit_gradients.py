@@ -68,6 +68,22 @@ def test_all_methods_give_the_derivatives(n: int, is_zero: bool, tmp_path: Path)
         assert list(single.gradient or ()) == ["c", "a"]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_states_of_many_qubits(seed: int, tmp_path: Path) -> None:
+    """Both states go back at once; a test of few qubits takes one after the other."""
+    n = 8 + seed % 2
+    varied, sums = random_varied_circuit(n, 70, seed), random_sums(n, 2, seed)
+    path = tmp_path / "circuit.qasm"
+    path.write_text(varied.text)
+    values = dict(zip(NAMES, np.random.default_rng(seed).uniform(-3, 3, 3).tolist(), strict=True))
+    circuit, texts = tnplan.Circuit(path, values), [text_of(one) for one in sums]
+    wanted = varied.gradients(sums, values)
+    assert np.abs(wanted).max() > 0.1
+    for precision, rounding in (("fp64", 1e-11), ("fp32", 2e-5)):
+        found = circuit.expectation(texts, gradient=True, method="statevector", precision=precision, **CPU)
+        np.testing.assert_allclose(gradient_rows(found), wanted, rtol=0, atol=rounding)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_random_circuits(seed: int, tmp_path: Path) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tnplan
 from tests.support.mpirun import mpirun, needs_mpi
+from tnplan.api.circuits.engines.contraction_ranks import options_of_rank
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.jobs.job import Rank
+from tnplan.executor.device.comm.threads import ThreadCommunicator
+from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.selection.select import Chosen
 
 LAYERS = ("h {q}", "rx {q} 0.{q}1", "cz {q} {r}", "ry {q} 0.7")
 CIRCUIT = "8\n" + "".join(
@@ -37,6 +44,21 @@ def test_two_ranks_give_what_one_gives(tmp_path: Path, method: str) -> None:
     assert min(abs(expected)) > 0.1
     assert document["ranks"] == 2
     assert document["value"] == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_plans_of_ranks_do_not_change_with_the_free_memory() -> None:
+    """A plan is kept for the next call with the same options, and what is free is never twice the same."""
+
+    def used(free_bytes: float, given: float | None = None) -> ContractionOptions:
+        chosen = Chosen(NumpyDevice(1), ThreadCommunicator, "", lambda: None)  # type: ignore[arg-type]
+        rank = Rank(SimpleNamespace(size=2), chosen, 3, free_bytes, None)  # type: ignore[arg-type]
+        return options_of_rank(rank, ContractionOptions(memory=given))
+
+    first = used(1.00e9)
+    assert first == used(1.01e9)
+    assert 1e9 / 2**0.25 <= first.memory <= 1e9  # type: ignore[operator]
+    assert (first.threads, first.device) == (3, "cpu")
+    assert used(1.00e9, given=1.00e9).memory == 1.00e9
 
 
 @needs_mpi

@@ -111,6 +111,11 @@ def sample(
     return _by_rejection(gates, shots, generator, options, how)
 
 
+def chain_groups(n_qubits: int) -> list[range]:
+    """The qubits that a chain draws together, in turn."""
+    return [range(first, min(first + GROUP, n_qubits)) for first in range(0, n_qubits, GROUP)]
+
+
 def _chain(
     steps: Sequence[Step],
     n_qubits: int,
@@ -121,8 +126,8 @@ def _chain(
     """Independent strings, with their probabilities: each group of qubits given all before it, where equal
     beginnings are contracted once."""
     drawn, chances = np.zeros((shots, n_qubits), np.uint8), np.ones(shots)
-    for first in range(0, n_qubits, GROUP):
-        group = range(first, min(first + GROUP, n_qubits))
+    for group in chain_groups(n_qubits):
+        first = group[0]
         before, inverse = distinct_strings(drawn[:, :first])
         opened = marginal_network(steps, group, range(first))
         leaves = [np.eye(2)[before[:, qubit]] for qubit in range(first)]

@@ -23,7 +23,11 @@ from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.planner.sparse_state.plan_batch import with_slices
-from tnplan.planner.sparse_state.search import BatchSearch, search_batch_in_proportion
+from tnplan.planner.sparse_state.search import (
+    SHORTEST_SEARCH_S,
+    BatchSearch,
+    search_batch_in_proportion,
+)
 
 
 class SparseState:
@@ -64,9 +68,12 @@ class SparseState:
                 )  # fmt: skip
 
     def alone(self) -> int:
-        """Multiply-adds of one of the strings by itself."""
-        options = self.options
-        search = BatchSearch(options.search_s, self.most_elements, options.seed, self.element_weight)
+        """Multiply-adds of one of the strings by itself, of a short search: its own comes later."""
+        given = self.options.search_s
+        time_s = None if given is None else min(given, SHORTEST_SEARCH_S)
+        search = BatchSearch(
+            time_s, self.most_elements, self.options.seed, self.element_weight, SHORTEST_SEARCH_S
+        )
         first = self.bitstrings[:1]
         return search_batch_in_proportion(self.plan.network, first, self.products_per_s, search).products
 

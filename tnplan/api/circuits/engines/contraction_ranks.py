@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from math import floor, log2
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def shared_expectations(
     cones = LightCones(asked.program if asked.gates is None else asked.gates, question.sums)
 
     def work(rank: Rank, done: Rows) -> Array:
-        here = _on_rank(rank, use)
+        here = options_of_rank(rank, use)
         rows = shared_tasks(
             rank, len(cones), lambda number: cones.values(number, here).view(np.float64), done, kept,
             "light cone",
@@ -55,7 +56,7 @@ def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: Contra
     parts = np.array_split(distinct, min(launched_size(), len(distinct)))
 
     def work(rank: Rank, done: Rows) -> Array:
-        here = _on_rank(rank, use)
+        here = options_of_rank(rank, use)
 
         def one(number: int) -> Array:
             found = amplitudes(gates, parts[number], here)
@@ -78,7 +79,7 @@ def shared_samples(
     parts = [len(part) for part in np.array_split(np.arange(shots), min(launched_size(), shots))]
 
     def work(rank: Rank, seed: int) -> tuple[ContractionSamples, int]:
-        here = _on_rank(rank, use)
+        here = options_of_rank(rank, use)
         kinds: list[ContractionSamples] = []
 
         def one(number: int) -> Array:
@@ -113,11 +114,20 @@ def _run(
     return run_job(Job(prepare=prepare, work=work), job)
 
 
-def _on_rank(rank: Rank, use: ContractionOptions) -> ContractionOptions:
+def options_of_rank(rank: Rank, use: ContractionOptions) -> ContractionOptions:
     """The options of the contractions of one rank: alone as they were given, else on the device it got."""
     if rank.world.size == 1:
         return use
-    here = replace(use, devices=1, threads=rank.threads, memory=rank.memory_bytes, progress=None)
+    memory = rank.memory_bytes if rank.memory_bytes == use.memory else _steady(rank.memory_bytes)
+    here = replace(use, devices=1, threads=rank.threads, memory=memory, progress=None)
     if rank.device.name == "cpu":
         return replace(here, device="cpu")
     return replace(here, device="gpu", gpu=rank.device.device_id)  # type: ignore[attr-defined]
+
+
+def _steady(size_bytes: float) -> float:
+    """Rounded down to one of four numbers between two powers of two.
+
+    What is free changes from call to call, and plans are kept for the memory that they were made for.
+    """
+    return float(2.0 ** (floor(4 * log2(size_bytes)) / 4))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tnplan.api.circuits.contraction.sample import chain_groups
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, room_bytes
 from tnplan.api.circuits.questions import (
     Amplitudes,
@@ -15,10 +16,11 @@ from tnplan.api.circuits.questions import (
     Overlap,
     Probabilities,
     ReducedDensityMatrix,
+    Sample,
     Trace,
 )
 from tnplan.api.contraction.options import ContractionOptions
-from tnplan.api.contraction.planning import find_path
+from tnplan.api.contraction.planning import BATCH, find_path
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.jobs.state import DTYPES
 from tnplan.planner.common.errors import InputError
@@ -43,17 +45,38 @@ START_S, TENSOR_S = 0.0005, 7e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
+SAMPLES_FACTOR = 8.0
+"""By how much the time of samples may be off. Measured: 0.15 to 6 times the predicted time."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A network that is contracted `count` times; it had `n_tensors` before it was simplified."""
+    """A network that is contracted `count` times; it had `n_tensors` before it was simplified.
+
+    A `batch` is contracted at once, in which only the inputs from number `n_fixed` on differ.
+    """
 
     network: Network
     count: int
     n_tensors: int
+    batch: int = 1
+    n_fixed: int = 0
+
+    @property
+    def changing(self) -> range:
+        """The numbers of the inputs that differ within a batch."""
+        return range(self.n_fixed, len(self.network.inputs))
+
+    def batched(self, batch: int) -> Network:
+        """The network of so many of the batch at once."""
+        if batch == 1:
+            return self.network
+        inputs = [(BATCH, *term) if number in self.changing else term
+                  for number, term in enumerate(self.network.inputs)]  # fmt: skip
+        sizes = {BATCH: batch, **self.network.size_dict}
+        return Network(tuple(inputs), (BATCH, *self.network.output), sizes)
 
     @property
     def start_s(self) -> float:
@@ -71,7 +94,7 @@ def contraction_cost(
     costs = dict.fromkeys(devices, (0.0, 0.0))
     for one in chosen:
         try:
-            found = _project(_path(one.network, profile, dtype, search_s), profile, devices)
+            found = _of_batch(one, _path(one, profile, dtype, search_s), profile, devices)
         except InputError:  # a network of ours: no path fits under the memory
             return {}
         for count, (memory, time_s) in [*costs.items()]:
@@ -81,17 +104,38 @@ def contraction_cost(
             its_memory, its_time_s = found[count]
             costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
+    factor = SAMPLES_FACTOR if isinstance(asked.question, Sample) else EXACT_FACTOR
     return {
-        count: Cost(count, space * memory, time * time_s, EXACT_FACTOR)
+        count: Cost(count, space * memory, time * time_s, factor)
         for count, (memory, time_s) in costs.items()
     }
 
 
-def _path(network: Network, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
+def _of_batch(
+    one: _Asked, path: ContractionPath, profile: Profile, devices: Sequence[int]
+) -> dict[int, tuple[float, float]]:
+    """Bytes a device and seconds of a whole batch, or of halves, quarters, ... in turn where that fits."""
+    batch = one.batch
+    while True:
+        try:
+            found = _project(replace(path, network=one.batched(batch)), profile, devices)
+        except InputError:
+            if batch == 1:
+                raise
+            found = {}
+        if found or batch == 1:
+            times = -(-one.batch // batch)
+            return {count: (memory, times * time_s) for count, (memory, time_s) in found.items()}
+        batch = -(-batch // 2)
+
+
+def _path(one: _Asked, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
     """The path that a contraction takes; a search of its own where that would search for long."""
+    network = one.network
     options = ContractionOptions(
-        optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile))
-    )
+        optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile)),
+        calls=one.batch, changing=tuple(one.changing) if one.batch > 1 else None,
+    )  # fmt: skip
     operands = tuple(network.shape(number) for number in range(len(network.inputs)))
     request = ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, operands))
     path = find_path(request, dtype, options)
@@ -116,11 +160,10 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     question, n = asked.question, asked.n_qubits
     circuit: Any = asked.program if asked.gates is None else asked.gates
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
-    if isinstance(question, Amplitudes):
-        yield _simple(*circuit_network(circuit, "0" * n), len(question.bits))
-    elif isinstance(question, OpenAmplitudes):
-        text = "".join("." if q in question.open_qubits else "0" for q in range(n))
-        yield _simple(*circuit_network(circuit, text))
+    if isinstance(question, Amplitudes | OpenAmplitudes):
+        opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
+        text = "".join("." if q in opened else "0" for q in range(n))
+        yield _simple(*circuit_network(circuit, text), count)
     elif isinstance(question, ExpectationValues):
         groups: dict[Support, set[tuple[int, int]]] = {}
         for x, z, _ in (word for one in question.sums for word in one.masks()):
@@ -128,6 +171,10 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
         for support, words in groups.items():
             if support.qubits:
                 yield _closed(sandwich(steps, support), len(words))
+    elif isinstance(question, Sample):
+        for group in chain_groups(n):
+            known = range(group[0])
+            yield _closed(marginal_network(steps, group, known), batch=min(question.shots, 2 ** len(known)))
     elif isinstance(question, Probabilities):
         yield _closed(marginal_network(steps, question.qubits))
     elif isinstance(question, ReducedDensityMatrix):
@@ -145,9 +192,9 @@ def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:
     return _Asked(simplify(network, arrays)[0], count, len(arrays))
 
 
-def _closed(opened: OpenNetwork, count: int = 1) -> _Asked:
-    """A network with its further tensors."""
+def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Asked:
+    """A network with its further tensors, which differ within a batch."""
     network = simplify(opened.network, opened.arrays)[0]
     sizes = {**opened.network.size_dict, **network.size_dict}
     closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
-    return _Asked(closed, count, len(opened.arrays))
+    return _Asked(closed, count, len(opened.arrays), batch, len(network.inputs))

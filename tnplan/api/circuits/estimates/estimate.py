@@ -210,13 +210,9 @@ def method_rows(
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)
             for count in counts
         ]
-    if isinstance(asked.question, Sample):
-        return [
-            MethodEstimate(method, count, None, STATISTICAL, "is not predicted for samples")
-            for count in counts
-        ]
+    kind = STATISTICAL if isinstance(asked.question, Sample) else EXACT
     costs = contraction_cost(asked, profile, options.precision, counts, search_s)
-    return [_row(method, count, costs.get(count), EXACT, room, min(costs, default=None)) for count in counts]
+    return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
 
 
 def _row(

@@ -13,6 +13,7 @@ from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, Reduc
 from tnplan.api.jobs.state import DTYPES
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
+from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
 from tnplan.executor.statevector.cpu.state import TILES
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
@@ -44,6 +45,8 @@ KERNEL_SHARE = 0.4
 """The share of the rate of matrix products that gates reach on a CPU."""
 DERIVATIVE_READS = 4
 """Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
+JOINT_TIMES = 2.5
+"""The way back over both states at once on a CPU, in parts of the way there."""
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
 RANDOM_FACTOR = 3.0
@@ -81,7 +84,9 @@ def state_cost(
 
     total_s = START_S + GATE_S * len(gates) + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
     n_sums = _n_differentiated(asked)
-    if n_sums:
+    if n_sums and not gpu and devices == 1 and n_qubits >= JOINT_FROM:
+        total_s += n_sums * (planning_s + JOINT_TIMES * passes_s(plan))
+    elif n_sums:
         begin = process_time()
         segments = derivative_segments(gates)
         plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)

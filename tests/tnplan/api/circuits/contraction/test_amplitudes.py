@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,10 @@ from tnplan.api.progress import Progress
 from tnplan.executor.contraction.sparse_state.replay import peak_elements
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
 from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.sparse_state.search import SHORTEST_SEARCH_S, BatchSearch, search_batch
 from tnplan.planner.workloads.lattice import lattice_circuit
 
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
@@ -59,6 +64,20 @@ def test_strings_come_one_by_one_where_that_is_less_work(monkeypatch: pytest.Mon
         found = amplitudes(circuit, bits, CPU)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
         assert seen == taken
+
+
+def test_what_one_string_takes_is_searched_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = SparseState(lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0), options("fp64"))
+    asked: list[float | None] = []
+
+    def search(network: Network, n_strings: int, given: BatchSearch, *start: ContractionPath) -> object:
+        asked.append(given.time_s)
+        return search_batch(network, n_strings, replace(given, time_s=0.1), *start)
+
+    monkeypatch.setattr("tnplan.planner.sparse_state.search.search_batch", search)
+    state.products_per_s = 1e-3  # as if a string took years
+    assert 0 < state.alone() < state.plan.products
+    assert asked == [SHORTEST_SEARCH_S]
 
 
 @pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])

@@ -112,6 +112,17 @@ def test_samples_of_more_qubits_than_a_state_holds_are_contracted() -> None:
     assert sum(found.value.values()) == 20
 
 
+def test_samples_of_a_chain_are_predicted_by_their_batches() -> None:
+    circuit = tnplan.Circuit(kicked_chain(40, 0.3, 1))
+    few, many = (row(circuit.estimate(sample=shots), "contraction") for shots in (10, 100_000))
+    assert few.cost is not None
+    assert many.cost is not None
+    assert few.error_kind == "statistical"
+    assert few.cost.time_s < many.cost.time_s < 10_000 * few.cost.time_s
+    assert "within a factor of 8" in few.cells
+    assert circuit.estimate(sample=10).method == "contraction"
+
+
 @pytest.mark.slow
 def test_what_fits_nowhere_is_refused() -> None:
     random = np.random.default_rng(1)
