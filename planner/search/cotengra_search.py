@@ -27,7 +27,7 @@ from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 from tnplan.planner.search.ranking import SearchedNetwork
-from tnplan.planner.search.search_options import JOINT, METHODS, SearchOptions
+from tnplan.planner.search.search_options import JOINT, METHODS, SCHEDULE, SearchOptions
 
 ENOUGH = 0.8
 """The share of the time after which a search ends whose kernels were compiled meanwhile."""
@@ -55,21 +55,22 @@ def search_path(
         options.element_weight(dtype),
     )  # fmt: skip
     task, names = _with_network(asked, network, forced, options.from_paths)
-    early = None
+    whole = SearchedNetwork(network, dtype, names, frozenset(forced))
+    early: ContractionPath | None = None
+
+    def tell_early(found: Found) -> None:
+        nonlocal early
+        early = whole.path(found)
+        if report is not None:
+            report(time.monotonic() - started, early)
+
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        whole = SearchedNetwork(network, dtype, names, frozenset(forced))
-
-        def tell_early(found: Found) -> None:
-            if report is not None:
-                report(time.monotonic() - started, whole.path(found))
-
-        tree = search_uncompiled(task, started + options.effort.time_s, tell_early)
-        early = None if tree is None else whole.path(tree)
+        search_uncompiled(task, started + options.effort.time_s, tell_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
-    core = core_for(task) if options.joint and not task.starts else None
+    core = core_for(task, tell_early) if options.joint and not task.starts else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
@@ -98,8 +99,8 @@ def search_path(
             results = [search_tree(task, tell), *(other.result() for other in others)]
         found = min(results, key=lambda one: one.score)
     path = frame.path(found)
-    if early is not None and path_cost(early).log10_mnk_all_slices < path_cost(path).log10_mnk_all_slices:
-        path = early
+    if early is not None and options.objective != SCHEDULE:
+        path = min((path, early), key=log10_mnk_planned)
     figures = _meta(path, task, options, time.monotonic() - started)
     return replace(path, meta={**figures, **path.meta})
 
@@ -165,12 +166,14 @@ def _meta(path: ContractionPath, task: Task, options: SearchOptions, time_s: flo
 
     given = f"{len(task.starts)} given paths" if len(task.starts) > 1 else "given path"
     first = given if task.starts else ", ".join(task.methods)
+    cost = path_cost(path)
+    planned = log10_mnk_planned(path) if path.sliced_inds else cost.log10_mnk_all_slices
     return {
         "search": f"cotengra {__version__}: {first}; {'joint ' if options.joint else ''}annealing",
         "objective": task.minimize,
         "log2_limit": None if task.limit is None else round(log2(task.limit), 4),
-        **path_cost(path).document(),
-        "log10_mnk_planned": round(log10_mnk_planned(path), 4),
+        **cost.document(),
+        "log10_mnk_planned": round(planned, 4),
         "seed": task.seed,
         "workers": options.n_workers,
         "time_s": round(time_s, 1),

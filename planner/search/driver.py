@@ -79,7 +79,7 @@ def search_joint(
     clock = time.monotonic() if began is None else began
     kept = None if checkpoint is None else checkpoint.restore(task)
     if kept is None:
-        pools, used_s = _pools(task, target), 0.0
+        pools, used_s = _pools(task, target, told), 0.0
     else:
         pools, used_s = kept
     told(pools.best)
@@ -93,21 +93,22 @@ def search_joint(
     return pools.best
 
 
-def _pools(task: Task, target: Target | None) -> Pools:
+def _pools(task: Task, target: Target | None, tell: Tell) -> Pools:
     """The pools that a search begins with; no second one where there are no rounds."""
-    pool, effort = _pool(task, target), task.effort
+    pool, effort = _pool(task, target, tell), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
         return Pools(pool)
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
     unlimited = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
-    return Pools(pool, _pool(unlimited, None))
+    return Pools(pool, _pool(unlimited, None, lambda _: None))
 
 
-def _pool(task: Task, target: Target | None) -> ElitePool:
-    """The trees that rounds begin with. Of several given ones, the fastest as it was given comes first
-    where their predicted time is asked for, else the cheapest; the others are in the pool."""
-    trees = [_given(task, start) for start in task.starts] or first_trees(task)
+def _pool(task: Task, target: Target | None, tell: Tell) -> ElitePool:
+    """The trees that rounds begin with; it tells of orders. Of several given trees, the fastest as it was
+    given comes first where their predicted time is asked for, else the cheapest; the others are in the pool.
+    """
+    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
@@ -131,7 +132,7 @@ def _given(task: Task, start: Start) -> Found:
 def _power_in_range(task: Task, trees: Sequence[Found]) -> float:
     """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
     are already."""
-    bits = max(tree_bits(task, tree) for tree in trees)
+    bits = max(tree_bits(task, tree) if task.starts else tree.score for tree in trees)
     return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
@@ -142,6 +143,8 @@ def _begun(task: Task, found: Found) -> tuple[Found, Found]:
     """
     if len(task.inputs) <= 2:
         return found, found
+    if task.limit is None and not found.sliced and not task.row_counts:
+        return (replace(found, score=tree_bits(task, found)),) * 2
     if is_large(task):
         large = LargeTree(task, found)
         if not large.fits:

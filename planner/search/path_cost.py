@@ -10,6 +10,8 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 
+MANY_STEPS = 5000
+"""From so many steps on they are counted by a kernel, which rounds to about twelve digits."""
 MOST_PLACES = 300_000
 """Sliced indices times steps, up to which an order of the loops is looked for."""
 
@@ -34,6 +36,8 @@ def path_cost(path: ContractionPath) -> PathCost:
     """Count a path. An index leaves a tensor as soon as no other tensor and not the output carries it."""
     network = path.network
     sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
+    if len(path.ssa_path) >= MANY_STEPS and all(len(step) == 2 for step in path.ssa_path):
+        return _rounded_cost(path, sizes)
     terms: dict[int, frozenset[str]] = {i: frozenset(term) for i, term in enumerate(network.inputs)}
     left = Counter(index for term in terms.values() for index in term)
     left.update(network.output)
@@ -49,6 +53,19 @@ def path_cost(path: ContractionPath) -> PathCost:
             largest = max(largest, _size(result, sizes))
         terms[len(network.inputs) + number] = result
     return PathCost(log10(max(operations, 1) * path.n_slices), log2(largest), path.n_slices)
+
+
+def _rounded_cost(path: ContractionPath, sizes: dict[str, int]) -> PathCost:
+    """The same of a path of pairs, counted by a kernel in floating point."""
+    from tnplan.planner.search.annealer.anneal_state import tree_of
+    from tnplan.planner.search.orders.hypergraph import make_hypergraph
+    from tnplan.planner.search.subtrees.measure_kernel import tree_cost
+
+    network = path.network
+    graph = make_hypergraph([tuple(dict.fromkeys(term)) for term in network.inputs], network.output, sizes)
+    left, right, _ = tree_of(path.ssa_path, len(network.inputs))
+    bits, largest, _ = tree_cost(graph, graph.weights, left, right, 0.0)
+    return PathCost(bits * log10(2) + log10(path.n_slices), largest, path.n_slices)
 
 
 def log10_mnk_planned(path: ContractionPath) -> float:

@@ -17,7 +17,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_l
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.cotengra_search import Report, search_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
 
@@ -75,9 +75,14 @@ def search_in_proportion(
     return found
 
 
-def worthwhile_s(network: Network, dtype: str, profile: Profile, devices: int = 1) -> float:
-    """The seconds of search that a network is worth: a share of what a path takes that is found quickly."""
-    path = _first(network, dtype, None, 0)
+def worthwhile_s(
+    network: Network, dtype: str, profile: Profile, devices: int = 1, report: Report | None = None
+) -> float:
+    """The seconds of search that a network is worth: a share of what a path takes that is found quickly.
+
+    `report` is called with the paths that a large network has meanwhile, as by `search_path`.
+    """
+    path = _first(network, dtype, None, 0, report)
     if len(network.inputs) < MANY_TENSORS and predicted_s(path, profile) >= ANNEALING_FROM_S:
         path = _cheapest((path, _of_orders(network, dtype, None, 0)), inf)
     return _share(predicted_s(path, profile) / devices)
@@ -87,19 +92,22 @@ def _share(time_s: float) -> float:
     return min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
 
 
-def _first(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:
+def _first(
+    network: Network, dtype: str, limit: int | None, seed: int, report: Report | None = None
+) -> ContractionPath:  # fmt: skip
     """A path at once: greedy, and of orders where there are many tensors."""
     if len(network.inputs) >= MANY_TENSORS:
-        return _of_orders(network, dtype, limit, seed)
+        return _of_orders(network, dtype, limit, seed, report)
     return ContractionPath(network, _greedy(network), (), dtype)
 
 
-def _of_orders(network: Network, dtype: str, limit: int | None, seed: int) -> ContractionPath:
+def _of_orders(
+    network: Network, dtype: str, limit: int | None, seed: int, report: Report | None = None
+) -> ContractionPath:  # fmt: skip
     """The first tree of the joint search, without annealing."""
     effort = Effort(time_s=0.0, max_rounds=0)
-    return search_path(
-        network, dtype, SearchOptions(max_tensor_elements=limit, effort=effort, seed=seed, methods=(JOINT,))
-    )
+    options = SearchOptions(max_tensor_elements=limit, effort=effort, seed=seed, methods=(JOINT,))
+    return search_path(network, dtype, options, report)
 
 
 def _cheapest(paths: Sequence[ContractionPath], max_elements: float) -> ContractionPath:

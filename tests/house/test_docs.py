@@ -276,7 +276,9 @@ def test_links_of_the_documents_exist() -> None:
     broken = []
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("*/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
-            if "://" not in target and not (path.parent / target).exists():
+            place = path.parent / target
+            # The pages of the API are made when the site is built, which checks its links.
+            if "://" not in target and not place.exists() and place.parent != DOCS / "reference" / "api":
                 broken.append(f"{path.name}: {target}")
     assert broken == []
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 )
 @click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does.")
 @click.option(
-    "--epsilon", type=THRESHOLDS,
-    help="Falling thresholds of |H c| in Ha for --grow [default: 0.01 and its halves, down to 6.25e-4]."
+    "--epsilon",
+    type=THRESHOLDS,
+    help="Falling thresholds of |H c| in Ha for --grow [default: 0.01 and its halves, down to 6.25e-4].",
 )
 @click.option(
     "--epsilon-pt2", type=float, help="Smallest |H c| of the second-order correction [default: 1e-7]."

@@ -19,6 +19,7 @@ OTHERS = ["write", "size", "combo"]
 OBJECTIVES = ["flops", *OTHERS, "time", "fused", "schedule"]
 JOINT = "joint"
 LOG_EVERY_S, BAR_EVERY_S = 10.0, 3.0
+FIRST = "first trees"
 METHODS = ["greedy", "random-greedy", "labels"]
 PARTITIONER = "kahypar"
 
@@ -189,10 +190,13 @@ class _Line:
         self.bar = progress.Progress(
             *columns, console=self.console, transient=True, disable=not self.console.is_terminal
         )
-        self.task = self.bar.add_task("first trials", total=None)
+        self.task = self.bar.add_task(FIRST, total=None)
+        self.name = f"searching {name}".rstrip()
 
     def __enter__(self) -> _Line:
         self.bar.start()
+        if not self.console.is_terminal:
+            self.console.print(f"{self.name}: {FIRST}", markup=False)
         return self
 
     def __exit__(self, *_: object) -> None:

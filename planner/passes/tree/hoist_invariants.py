@@ -18,8 +18,9 @@ from tnplan.planner.passes.tree.slice_dependence import Dependence, work_of_elem
 
 WAISTS = 12
 """Nodes that are looked at closely as waists."""
-MOST_ROUNDS = 64
-"""Of an early sum: between slices, not within them, runs are saved and groups take turns."""
+FEW_ROUNDS = 64
+"""Of an early sum, whatever the number of slices. Between slices, not within them, runs are saved and groups
+take turns: a sum of more rounds than that has no more of them than there are slices."""
 LEAST_SAVING_OF_A_WAIST = 0.02
 """A waist is taken where it saves at least this share of the work."""
 
@@ -83,10 +84,13 @@ class InvariantHoisting:
             under.append(under[left] + under[right] + work)
         found = []
         for node, summed in enumerate(dependence.summed_under()):
-            if node < tree.n_leaves or summed in (0, everything) or dependence.count(summed) > MOST_ROUNDS:
+            if node < tree.n_leaves or summed in (0, everything):
+                continue
+            rounds, slices = dependence.count(summed), dependence.count(everything & ~summed)
+            if rounds > max(FEW_ROUNDS, slices):
                 continue
             added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[node])
             work = (under[node] + added) * dependence.count(dependence.below[node])
-            work += (under[tree.root] - under[node]) * dependence.count(everything & ~summed)
+            work += (under[tree.root] - under[node]) * slices
             found.append((work, node, summed))
         return [(node, summed) for _, node, summed in sorted(found)[:WAISTS]]

@@ -238,9 +238,10 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
 def tree_of(pairs: Pairs, n: int) -> tuple[Ints, Ints, Ints]:
     """Left and right children and parents, -1 for none, of a path of pairs that names tensors once (SSA)."""
     left, right, parent = (np.full(2 * n - 1, -1, np.int64) for _ in range(3))
-    for number, (a, b) in enumerate(pairs):
-        left[n + number], right[n + number] = a, b
-        parent[a] = parent[b] = n + number
+    products = np.arange(n, n + len(pairs))
+    children = np.array(pairs, np.int64).reshape(-1, 2)
+    left[products], right[products] = children.T
+    parent[children] = products[:, None]
     return left, right, parent
 
 

@@ -31,8 +31,9 @@ from tnplan.planner.search.annealer.anneal_state import (
 )
 from tnplan.planner.search.annealing import Found, Task
 
-CALL_MOVES = 800_000
-"""Moves of one call of the kernel: about a tenth of a second, in which the clock is not looked at."""
+CALL_MOVES, CALL_WORDS = 800_000, 16
+"""Moves of one call of the kernel while legs have so many words, in which the clock is not looked at: about a
+tenth of a second."""
 FREE_SHARE = 0.4
 STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
@@ -90,7 +91,7 @@ class Annealed:
         """Make the moves, and tell of each better tree; how many were made."""
         block = kernel.BLOCK
         blocks = max(1, round(moves / block))
-        at_once = max(1, CALL_MOVES // block)
+        at_once = max(1, CALL_MOVES // (block * max(1, self.state.kept.size // CALL_WORDS)))
         done = 0
         while done < blocks and time.monotonic() <= ends:
             score = float(self.best.score[0])

@@ -10,6 +10,7 @@ In the line graph, where indices are vertices and the indices of a tensor a cliq
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
@@ -73,16 +74,19 @@ class _Reducer:
 
     def run(self) -> None:
         """Contract until nothing is left to do; indices again where a neighbour is gone."""
-        waiting = dict.fromkeys(sorted(self.holders, key=lambda index: (len(self.beside[index]), index)))
+        queue = deque(sorted(self.holders, key=lambda index: (len(self.beside[index]), index)))
+        waiting = set(queue)
         self._merge_cliques(list(self.terms))
-        while waiting:
-            index = next(iter(waiting))
-            del waiting[index]
+        while queue:
+            index = queue.popleft()
+            waiting.discard(index)
             if index in self.open or index not in self.holders:
                 continue
             near = self.beside[index]
             if self._sum_out(index):
-                waiting.update(dict.fromkeys(sorted(near & self.holders.keys())))
+                again = sorted((near & self.holders.keys()) - waiting)
+                queue += again
+                waiting.update(again)
 
     def _size(self, term: set[str]) -> float:
         bits = self.bits

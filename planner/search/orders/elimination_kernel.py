@@ -26,6 +26,8 @@ STAGE = 1e9
 """Between the keys of two stages."""
 MOST_BESIDE = 80
 """With more indices beside it an index waits as if none of these were on one tensor."""
+MOST_KEYED = 4096
+"""Indices of a tensor with more of them wait as they did before: time would be quadratic in its indices."""
 MOST_PAIRWISE = 12
 """Of more tensors of one index the two smallest are contracted, of fewer the two with the smallest union."""
 
@@ -140,7 +142,7 @@ def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
         remove(heap, place, key, v)
         new = at[NEW]
         at[NEW] = -1
-        if new >= 0:
+        if new >= 0 and room.length[new] <= MOST_KEYED:
             for q in range(room.start[new], room.start[new] + room.length[new]):
                 u = room.pool[q]
                 put(heap, place, key, u, stages[u] * STAGE + _key(graph, rule, u, room))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, greedy_s, seeded
-from tnplan.planner.search.orders.starts import OrderStarts, load_kernels
+from tnplan.planner.search.orders.starts import QUICK_KINDS, OrderStarts, load_kernels
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
@@ -20,8 +21,11 @@ QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
 
-def first_trees(task: Task) -> list[Found]:
-    """The best of some orders, cheapest first, and the best of cotengra's trials."""
+def first_trees(task: Task, tell: Callable[[Found], None]) -> list[Found]:
+    """The best of some orders, cheapest first, and the best of cotengra's trials.
+
+    Without a limit it tells of the best orders so far, once it has made those that `core_for` told of.
+    """
     if len(task.inputs) <= 2:
         return [Found(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
     time_s, n = task.effort.time_s, len(task.inputs)
@@ -37,6 +41,10 @@ def first_trees(task: Task) -> list[Found]:
             break
         tree = starts.tree(number)
         found.setdefault(round(tree.score, 6), tree)
+        if task.limit is None and number >= max(QUICK_KINDS):
+            best = found[min(found)]
+            if number == max(QUICK_KINDS) or best is tree:
+                tell(best)
     trees = [found[score] for score in sorted(found)[:MOST_TREES]]
     trial_s = min(TRIAL_SHARE * time_s, TRIAL_LIMIT_S)
     trials = min(TRIALS, task.effort.max_trials, int(trial_s / greedy_s(n, trees[0].score)))

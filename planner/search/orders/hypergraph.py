@@ -7,6 +7,7 @@ root, and every order may treat open indices like others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import log2
 from typing import NamedTuple
 
@@ -39,26 +40,23 @@ def make_hypergraph(
     inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
 ) -> Hypergraph:
     """The arrays of a network. Indices stand once on a tensor at most; those of extent 1 are left out."""
-    numbers = {index: number for number, index in enumerate(index_names(inputs, output, sizes))}
+    names = index_names(inputs, output, sizes)
+    numbers = dict(zip(names, range(len(names)), strict=True))
     terms = [*inputs, output] if any(sizes[index] > 1 for index in output) else [*inputs]
-    rows = [[numbers[index] for index in term if sizes[index] > 1] for term in terms]
-    return from_rows(rows, np.array([log2(sizes[index]) for index in numbers]))
+    if any(sizes[index] <= 1 for index in set(chain.from_iterable(terms))):
+        terms = [[index for index in term if sizes[index] > 1] for term in terms]
+    starts = np.zeros(len(terms) + 1, np.int64)
+    np.cumsum(list(map(len, terms)), out=starts[1:])
+    indices = np.fromiter(map(numbers.__getitem__, chain.from_iterable(terms)), np.int64, int(starts[-1]))
+    return transposed(starts, indices, np.array([log2(sizes[index]) for index in names]))
 
 
 def index_names(
     inputs: Sequence[Sequence[str]], output: Sequence[str], sizes: Mapping[str, float]
 ) -> list[str]:
     """The name of each index of the arrays."""
-    names = (index for term in (*inputs, output) for index in term if sizes[index] > 1)
-    return list(dict.fromkeys(names))
-
-
-def from_rows(rows: Sequence[Sequence[int]], weights: Floats) -> Hypergraph:
-    """The arrays of tensors that are given by the numbers of their indices."""
-    starts = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=starts[1:])
-    indices = np.array([index for row in rows for index in row], np.int64)
-    return transposed(starts, indices, weights)
+    names = dict.fromkeys(chain.from_iterable((*inputs, output)))
+    return [index for index in names if sizes[index] > 1]
 
 
 def transposed(starts: Ints, indices: Ints, weights: Floats) -> Hypergraph:

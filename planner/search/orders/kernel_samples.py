@@ -10,9 +10,10 @@ from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_di
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
 from tnplan.planner.search.orders.front_kernel import new_front, run_front
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
-from tnplan.planner.search.subtrees.legs_kernel import join, join_all, leaf_legs, put_in_order, total_bits
+from tnplan.planner.search.subtrees.legs_kernel import join_all, leaf_legs, put_in_order, total_bits
+from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, run_measure
 from tnplan.planner.search.subtrees.optimal_kernel import new_sweep, region_below, run_sweep
-from tnplan.planner.search.subtrees.slicing_kernel import add_shares, take_indices
+from tnplan.planner.search.subtrees.slicing_kernel import take_indices
 
 PAIR = make_hypergraph((("a",), ("a",)), (), {"a": 2})
 DIVISIONS, PLAIN_ORDERS = Samples(__name__, "of_divisions"), Samples(__name__, "of_plain_orders")
@@ -39,13 +40,13 @@ def of_plain_orders() -> list[Sample]:
 def of_trees() -> list[Sample]:
     """The kernels of parts of trees."""
     legs, weights, numbers = leaf_legs(PAIR, PAIR.weights, 2), PAIR.weights, np.zeros(3, np.int64)
+    kept = KeptLegs(numbers, numbers, numbers, weights, 0.0)
     return [
         (put_in_order, (numbers, numbers, 2, numbers, numbers)),
         (join_all, (legs, weights, numbers, numbers, numbers, 0)),
-        (join, (legs, weights, 0, 1, 2)),
-        (total_bits, (legs, 0.0, numbers, numbers)),
+        (total_bits, (weights, weights, 0.0, numbers, numbers)),
+        (run_measure, (PAIR, weights, numbers, numbers, numbers, legs, kept)),
         (run_sweep, (legs, weights, numbers, numbers, numbers, new_sweep(2, 1), 1.0, 0.0)),
-        (region_below, (legs, numbers, numbers, 2, 2, numbers, numbers)),
-        (take_indices, (legs, numbers, 1.0, weights, numbers, numbers)),
-        (add_shares, (legs, numbers, numbers, numbers, weights)),
+        (region_below, (weights, numbers, numbers, 2, 2, numbers, numbers)),
+        (take_indices, (kept, NodeSizes(weights, weights, numbers), numbers, 1.0, numbers, numbers)),
     ]

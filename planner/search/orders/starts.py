@@ -6,6 +6,7 @@ Every one takes near-linear time and memory, and small parts of it are put in th
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf, log2
 
@@ -16,13 +17,14 @@ from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
+from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
 PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
-SIDEWAYS, SIDEWAYS_TENSORS = 0.4, 20_000
-"""How often, and up to how many tensors: along the long side of a strip the legs would fill the memory."""
+SIDEWAYS = 0.4
+"""How often a front goes sideways; on a large network where it has fewer legs so, as not on a long strip."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
@@ -31,9 +33,16 @@ PLAIN_CUTS = (20, 0.1, 30, 1, 1.0)
 GROWTH_WEIGHT = 0.4, 1.0
 KEY_NOISE = 1e-6, 1e-2
 QUICK_TREES, QUICK_TENSORS = 2, 2000
-"""Trees that say what a network costs, for larger ones than that the first one alone."""
+"""Trees that say what a network costs; for larger ones than that, plain ones of QUICK_KINDS."""
+QUICK_KINDS = 0, 1
+"""Numbers of a front and of a dissection."""
+MOST_FRONT_LEGS = 2**27
+"""Of all products of a front: there is a dissection in place of one with more, which would take long."""
+MOST_LEGS = 2**23
+"""Of all nodes of a tree, up to which they are all in memory while its parts are put in order."""
 SHARE_BITS, MOST_BITS = 7, 16
 """A step before the core costs at most 2^-7 of a tree's mean step, and never more than 2^16 multiply-adds."""
+SLACK = 1e-9
 SLICED_BITS = 64.0
 """To slice a tree that is over the limit by more takes long, and there are better ones."""
 PART_SIZES = 6, 8
@@ -55,15 +64,46 @@ class OrderStarts:
         self.seed, self.weight = task.seed, task.element_weight
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.closed = closed_indices(task)
+        self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
 
     def tree(self, number: int) -> Found:
         """A tree without slices."""
+        return self.improved(self._drawn(number))
+
+    def plain(self, number: int) -> tuple[float, Found | None]:
+        """log2 of the cost of the same tree before its parts are put in order, and that tree, sliced where
+        there is a limit; None where it is not within that."""
+        left, right, _ = tree_of(self._drawn(number), self.n)
+        bits, largest, _ = tree_cost(self.graph, self.graph.weights, left, right, self.weight)
+        score, largest, weights = self._sliced(left, right, bits, largest)
+        if largest > self.limit_bits + SLACK:
+            return bits, None
+        sliced = tuple(self.names[place] for place in np.flatnonzero(weights != self.graph.weights))
+        return bits, Found(score, path_of(left, right), sliced)
+
+    def _sliced(
+        self, left: Ints, right: Ints, bits: float, largest: float
+    ) -> tuple[float, float, Floats]:  # fmt: skip
+        """The score of a tree of this cost; log2 of its largest tensor and the weights of the indices, both
+        with what is sliced."""
+        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
+
+        graph, over = self.graph, largest - self.limit_bits
+        weights = graph.weights.copy()
+        if 0.0 < over <= SLICED_BITS:
+            slice_to_bits(graph, weights, self.closed, left, right, self.limit_bits)
+            bits, largest, _ = tree_cost(graph, weights, left, right, self.weight)
+            bits += (graph.weights - weights).sum()
+        elif over > 0.0:
+            bits += over
+        return float(bits), largest, weights
+
+    def _drawn(self, number: int) -> list[tuple[int, int]]:
         draw = random.Random(f"{self.seed} {number} order")
         kind = FIRST_KINDS[number] if number < len(FIRST_KINDS) else draw.choice(FIRST_KINDS)
         if len(self.graph.weights) == 0:
             kind = "elimination"
-        return self.improved(rooted(self._pairs(kind, draw, number), self.n))
+        return rooted(self._pairs(kind, draw, number), self.n)
 
     def _pairs(self, kind: str, draw: random.Random, number: int) -> np.ndarray:
         from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
@@ -75,11 +115,15 @@ class OrderStarts:
         if kind == "front":
             drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
             pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
-            pairs = grow(self.graph, pull, sideways and self.n <= SIDEWAYS_TENSORS, noise, seed)
-            return pairs
+            shapes = (sideways,) if self.n <= QUICK_TENSORS or not sideways else (True, False)
+            fronts = [grow(self.graph, pull, shape, noise, seed) for shape in shapes]
+            pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
+            if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
+                return pairs
+            kind = "dissection"
         stages = np.zeros(len(self.graph.weights), np.int64)
         if kind == "dissection":
-            cuts = PLAIN_CUTS if number == 1 else (
+            cuts = PLAIN_CUTS if number < len(FIRST_KINDS) else (
                 draw.choice(FEWEST), draw.uniform(*IMBALANCE), draw.choice(DEPTHS), draw.choice(ATTEMPTS),
                 draw.choice(BOUNDARIES),
             )  # fmt: skip
@@ -91,28 +135,20 @@ class OrderStarts:
         pairs = eliminate(self.graph, stages, rule, seed)
         return pairs
 
-    def improved(self, pairs: list[tuple[int, int]]) -> Found:
+    def improved(self, pairs: Sequence[tuple[int, ...]]) -> Found:
         """The tree of a path with small parts in their best order."""
-        from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
-        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
 
         if self.n < 2:
             return Found(0.0, (), ())
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
-        for size in PART_SIZES:
-            sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
-        order = products_in_order(left, right, root)
-        weights = graph.weights.copy()
-        bits, largest = total_bits(all_legs(graph, weights, left, right, order), self.weight, left, right)
-        over = largest - self.limit_bits
-        if 0.0 < over <= SLICED_BITS:
-            slice_to_bits(graph, weights, self.closed, left, right, order, self.limit_bits)
-            bits = cost_bits(graph, weights, left, right, self.weight) + (graph.weights - weights).sum()
-        elif over > 0.0:
-            bits += over
-        return Found(float(bits), path_of(left, right), ())
+        bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
+        if n_legs <= MOST_LEGS:
+            for size in PART_SIZES:
+                sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
+            bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.weight)
+        return Found(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
 
 
 @cache
@@ -128,14 +164,25 @@ def load_kernels() -> None:
         starts.tree(number)
 
 
-def core_for(task: Task) -> Core:
-    """The core of a task: what is done before it takes a small share of what quick trees cost."""
+def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
+    """The core of a task: what is done before it takes a small share of what quick trees cost.
+
+    Of a large network it tells of these, sliced where there is a limit.
+    """
     n = len(task.inputs)
     if n <= 2:
         return core_of(task.inputs, task.output, task.sizes, -inf)
     starts = OrderStarts(task)
-    trees = QUICK_TREES if n <= QUICK_TENSORS else 1
-    bits = min(tree_bits(task, starts.tree(number)) for number in range(trees))
+    if n <= QUICK_TENSORS:
+        bits = min(tree_bits(task, starts.tree(number)) for number in range(QUICK_TREES))
+    else:
+        bits, best = inf, inf
+        for number in QUICK_KINDS:
+            cost, tree = starts.plain(number)
+            bits = min(bits, cost)
+            if tree is not None and tree.score < best:
+                best = tree.score
+                tell(tree)
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
@@ -146,15 +193,18 @@ def tree_bits(task: Task, tree: Found) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
     graph = make_hypergraph(task.inputs, task.output, task.sizes)
-    return cost_bits(graph, graph.weights, left, right, task.element_weight)
+    return float(tree_cost(graph, graph.weights, left, right, task.element_weight)[0])
 
 
-def cost_bits(graph: Hypergraph, weights: Floats, left: Ints, right: Ints, element_weight: float) -> float:
-    """log2 of the cost of a tree of one slice; indices of weight 0 are sliced."""
-    from tnplan.planner.search.subtrees.legs_kernel import all_legs, products_in_order, total_bits
-
-    legs = all_legs(graph, weights, left, right, products_in_order(left, right, left.size - 1))
-    return float(total_bits(legs, element_weight, left, right)[0])
+def front_legs(graph: Hypergraph, pairs: Ints) -> int:
+    """The legs of all products of a front: for each index, the steps from its first tensor to its last."""
+    if pairs.size == 0:
+        return 0
+    places = np.empty(graph.n_tensors, np.int64)
+    places[pairs[pairs < graph.n_tensors]] = np.arange(graph.n_tensors)
+    held = places[graph.tensors]
+    starts = graph.index_starts[:-1]
+    return int((np.maximum.reduceat(held, starts) - np.minimum.reduceat(held, starts)).sum())
 
 
 def closed_indices(task: Task) -> np.ndarray:

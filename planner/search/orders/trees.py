@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.search.annealer.anneal_state import Best, pairs_of
-
 
 def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
     """The pairs (SSA) of a tree over n tensors from those over n, or over n and the result as the last one.
@@ -45,8 +43,11 @@ def rooted(pairs: Any, n: int) -> list[tuple[int, int]]:
 
 
 def path_of(left: np.ndarray, right: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """The path of a tree from its children."""
+    """The path of a tree, whose root is the last node, from its children."""
+    from tnplan.planner.search.subtrees.legs_kernel import products_in_order
+
     n = (left.size + 1) // 2
-    parent = np.full(left.size, -1, np.int64)
-    parent[left[n:]] = parent[right[n:]] = np.arange(n, left.size)
-    return pairs_of(Best(left, right, parent, np.zeros(0, np.uint64), np.zeros(1)))
+    order = products_in_order(left, right, left.size - 1)
+    names = np.arange(left.size)
+    names[order] = np.arange(n, left.size)
+    return tuple(zip(names[left[order]].tolist(), names[right[order]].tolist(), strict=True))

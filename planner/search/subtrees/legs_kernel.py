@@ -137,20 +137,20 @@ def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float
 
 
 @jit
-def total_bits(legs: Any, weight: float, left: Any, right: Any) -> Any:
-    """log2 of the cost of all steps, and of the largest tensor."""
+def total_bits(size: Any, span: Any, weight: float, left: Any, right: Any) -> Any:
+    """log2 of the cost of all steps, and of the largest tensor, from those of all nodes."""
     n = (left.size + 1) // 2
     most = 0.0
     for v in range(n, left.size):
-        cost = step_bits(weight, legs.span[v], legs.size[left[v]], legs.size[right[v]], legs.size[v])
+        cost = step_bits(weight, span[v], size[left[v]], size[right[v]], size[v])
         most = max(most, cost)
     total = 0.0
     for v in range(n, left.size):
-        cost = step_bits(weight, legs.span[v], legs.size[left[v]], legs.size[right[v]], legs.size[v])
+        cost = step_bits(weight, span[v], size[left[v]], size[right[v]], size[v])
         total += np.exp2(cost - most)
     largest = 0.0
     for v in range(left.size):
-        largest = max(largest, legs.size[v])
+        largest = max(largest, size[v])
     return most + log2(total) if total > 0.0 else 0.0, largest
 
 

@@ -102,7 +102,7 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
 
 
 @jit
-def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
+def region_below(span: Any, left: Any, right: Any, v: int, most: int, tops: Any, inner: Any) -> Any:
     """The products of a part below v and its tensors, at most `most`: the costliest are opened first."""
     n = (left.size + 1) // 2
     tops[0], k, opened = v, 1, 0
@@ -110,8 +110,8 @@ def region_below(legs: Any, left: Any, right: Any, v: int, most: int, tops: Any,
         chosen, costliest = -1, -np.inf
         for i in range(k):
             u = tops[i]
-            if u >= n and legs.span[u] > costliest:
-                chosen, costliest = i, legs.span[u]
+            if u >= n and span[u] > costliest:
+                chosen, costliest = i, span[u]
         if chosen < 0:
             break
         u = tops[chosen]
@@ -187,7 +187,7 @@ def run_sweep(
         room.threshold[0] = threshold + log2(UNCUT)
     while at[0] < order.size:
         v = order[at[0]]
-        k, opened = region_below(legs, left, right, v, tops.size - 1, tops, inner)
+        k, opened = region_below(legs.span, left, right, v, tops.size - 1, tops, inner)
         old, ref, need = 0.0, -np.inf, 0
         for i in range(opened):
             ref = max(ref, _bits(legs, left, right, inner[i], limit_bits, weight))

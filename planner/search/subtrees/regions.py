@@ -1,4 +1,4 @@
-"""Annealing of a large tree part by part: memory of all legs, and moves that cost what a small network's do.
+"""Annealing of a large tree part by part: memory of the network, and moves that cost what a small one's do.
 
 A region is a product and the costliest ones below it, down to some hundred tensors. It is a network of its
 own, its result the legs of the product, and is annealed as one; where that makes it cheaper the tree takes
@@ -11,21 +11,26 @@ import random
 import time
 from dataclasses import replace
 from math import inf, log2
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
 from tnplan.planner.search.annealing import Found, Task
-from tnplan.planner.search.orders.hypergraph import index_names, make_hypergraph
-from tnplan.planner.search.orders.starts import closed_indices
+from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
+from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
 from tnplan.planner.search.orders.trees import path_of
+from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, kept_legs, measured, tree_cost
 
 MOST_STATE_BYTES = 64 * 2**20
 """Of the legs as bits of all nodes, up to which a tree is annealed as a whole."""
 REGIONS = (60, 400)
 """Tensors of a region are drawn between these."""
+REGIONS_AT_ONCE = 16
+"""Regions for which the legs of the whole tree are gone through once."""
+SWEPT_SIZES = 8, 9
+"""Tensors of the parts that are put in their best order first."""
 MOVES_PER_TENSOR = 2000
 CLIMB = 6
 """Products that a region's top is above a costly one, at most."""
@@ -39,37 +44,41 @@ def is_large(task: Task) -> bool:
     return (2 * len(task.inputs)) * (len(task.sizes) / 8) > MOST_STATE_BYTES
 
 
+class Region(NamedTuple):
+    """A part of a tree."""
+
+    tops: Ints
+    """Its tensors: nodes of the tree."""
+    inner: Ints
+    """Its products, each after those that need it; the first is what it makes."""
+
+
 class LargeTree:
-    """A tree with its legs, and the regions that are made better in it."""
+    """A tree, and the regions that are made better in it."""
 
     def __init__(self, task: Task, source: Found) -> None:
-        from tnplan.planner.search.subtrees import legs_kernel, slicing_kernel
-
-        self.task, self.kernel = task, legs_kernel
+        self.task = task
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.names = index_names(task.inputs, task.output, task.sizes)
         self.weights = self.graph.weights.copy()
         self.n = len(task.inputs)
         self.left, self.right, self.parent = tree_of(source.ssa_path, self.n)
         self.root = 2 * self.n - 2
-        numbers = {name: number for number, name in enumerate(self.names)}
-        self.weights[[numbers[symbol] for symbol in source.sliced]] = 0.0
         self.limit_bits = inf if task.limit is None else log2(task.limit)
-        self.fits = True
-        if task.limit is not None:
-            order = legs_kernel.products_in_order(self.left, self.right, self.root)
-            self.fits = slicing_kernel.slice_to_bits(
-                self.graph, self.weights, closed_indices(task), self.left, self.right, order, self.limit_bits
-            )  # fmt: skip
-        self._count()
+        if source.sliced:
+            numbers = {name: number for number, name in enumerate(self.names)}
+            self.weights[[numbers[symbol] for symbol in source.sliced]] = 0.0
+        self.fits = task.limit is None or self._slice()
 
-    def _count(self) -> None:
-        order = self.kernel.products_in_order(self.left, self.right, self.root)
-        self.legs = self.kernel.all_legs(self.graph, self.weights, self.left, self.right, order)
+    def _slice(self) -> bool:
+        from tnplan.planner.search.subtrees.slicing_kernel import slice_to_bits
+
+        may = closed_indices(self.task)
+        return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
 
     def found(self) -> Found:
         """The tree as it is, its score log2 of the cost of all slices."""
-        bits, _ = self.kernel.total_bits(self.legs, self.task.element_weight, self.left, self.right)
+        bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.element_weight)
         sliced = np.flatnonzero((self.weights == 0.0) & (self.graph.weights > 0.0))
         return Found(
             float(bits + self.graph.weights[sliced].sum()), path_of(self.left, self.right),
@@ -78,72 +87,93 @@ class LargeTree:
 
     def improve(self, heat: Heat, moves: float, ends: float, draw: random.Random) -> int:
         """Optimal small parts, then regions until the moves are made or time is up; how many were made."""
+        nodes = measured(self.graph, self.weights, self.left, self.right)
+        if nodes.length.sum() <= MOST_LEGS:
+            nodes = self._sweep()
+        done = 0
+        while done < moves and time.monotonic() < ends:
+            regions = self._regions(nodes, draw)
+            tops = np.unique(np.concatenate([np.append(one.tops, one.inner[0]) for one in regions]))
+            kept = kept_legs(self.graph, self.weights, self.left, self.right, nodes, tops)
+            for region in regions:
+                if done < moves and time.monotonic() < ends:
+                    done += self._improve_region(region, nodes, kept, heat, ends, draw)
+            nodes = measured(self.graph, self.weights, self.left, self.right)
+        return done
+
+    def _sweep(self) -> NodeSizes:
+        """Put small parts of the whole tree in their best order."""
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
 
-        for size in (8, 9):
+        for size in SWEPT_SIZES:
             sweep(
                 self.graph, self.weights, self.left, self.right, self.root, size, self.limit_bits,
                 self.task.element_weight,
             )  # fmt: skip
         products = np.arange(self.n, self.root + 1)
         self.parent[self.left[products]] = self.parent[self.right[products]] = products
-        self._count()
-        done = 0
-        while done < moves and time.monotonic() < ends:
-            done += self._improve_region(heat, ends, draw)
-        return done
+        return measured(self.graph, self.weights, self.left, self.right)
 
-    def _top(self, draw: random.Random) -> int:
-        """The product at which a region begins: above one that is drawn by its cost."""
-        span = self.legs.span
-        near = np.flatnonzero(span > span.max() - draw.uniform(0.0, DEPTH_BITS))
+    def _regions(self, nodes: NodeSizes, draw: random.Random) -> list[Region]:
+        """Regions with no product in common, one at least."""
+        from tnplan.planner.search.subtrees.optimal_kernel import region_below
+
+        near = np.flatnonzero(nodes.span > nodes.span.max() - draw.uniform(0.0, DEPTH_BITS))
+        taken = np.zeros(self.left.size, bool)
+        regions: list[Region] = []
+        for _ in range(REGIONS_AT_ONCE):
+            v, most = self._top(near, draw), round(_between(draw, *REGIONS))
+            tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
+            k, opened = region_below(nodes.span, self.left, self.right, v, most, tops, inner)
+            if not taken[inner[:opened]].any():
+                taken[inner[:opened]] = True
+                regions.append(Region(tops[:k], inner[:opened]))
+        return regions
+
+    def _top(self, near: Ints, draw: random.Random) -> int:
+        """The product at which a region begins: above one of these."""
         v = int(near[draw.randrange(len(near))])
         for _ in range(draw.randrange(CLIMB)):
             v = int(self.parent[v]) if self.parent[v] >= 0 else v
         return v
 
-    def _improve_region(self, heat: Heat, ends: float, draw: random.Random) -> int:
-        from tnplan.planner.search.subtrees.optimal_kernel import region_below
-
-        v, most = self._top(draw), round(_between(draw, *REGIONS))
-        tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
-        k, opened = region_below(self.legs, self.left, self.right, v, most, tops, inner)
+    def _improve_region(
+        self, region: Region, nodes: NodeSizes, kept: KeptLegs, heat: Heat, ends: float, draw: random.Random
+    ) -> int:
+        k = len(region.tops)
         if k < 3:
             return 1
-        place = {int(top): number for number, top in enumerate(tops[:k])}
-        place.update({int(node): k + opened - 1 - number for number, node in enumerate(inner[:opened])})
-        pairs = tuple(
-            (place[int(self.left[node])], place[int(self.right[node])]) for node in reversed(inner[:opened])
-        )
-        part = Annealed(self._part(tops[:k], v), Found(0.0, pairs, ()), draw.getrandbits(30))
+        places = np.empty(self.left.size, np.int64)
+        places[region.tops] = np.arange(k)
+        inner = region.inner[::-1]
+        places[inner] = np.arange(k, k + len(inner))
+        pairs = tuple(zip(places[self.left[inner]].tolist(), places[self.right[inner]].tolist(), strict=True))
+        task = self._part(region, nodes, kept)
+        part = Annealed(task, Found(0.0, pairs, ()), draw.getrandbits(30))
         moves = part.run(heat, MOVES_PER_TENSOR * k, ends, None)
         best = part.best_found()
         if best is not None and (part.given is None or best.score < part.given.score - BETTER):
-            self._graft(best, tops[:k], inner[:opened])
+            self._graft(best, region)
         return moves
 
-    def _part(self, tops: Any, v: int) -> Task:
+    def _part(self, region: Region, nodes: NodeSizes, kept: KeptLegs) -> Task:
         """The region as a network: its tensors are nodes of the tree."""
-        legs = self.legs
 
         def term(node: int) -> tuple[str, ...]:
-            row = legs.pool[0, legs.start[node] : legs.start[node] + legs.length[node]]
+            row = kept.indices[kept.first[node] : kept.first[node] + nodes.length[node]]
             return tuple(self.names[number] for number in row[self.weights[row] > 0.0])
 
-        inputs = tuple(term(int(node)) for node in tops)
+        inputs = tuple(term(int(node)) for node in region.tops)
         sizes = {name: self.task.sizes[name] for one in inputs for name in one}
-        return replace(self.task, inputs=inputs, output=term(v), sizes=sizes, starts=())
+        return replace(self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=())
 
-    def _graft(self, best: Found, tops: Any, inner: Any) -> None:
+    def _graft(self, best: Found, region: Region) -> None:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
-        nodes = [*map(int, tops), *map(int, reversed(inner))]
-        for number, (a, b) in enumerate(best.ssa_path):
-            node = nodes[len(tops) + number]
-            self.left[node], self.right[node] = nodes[a], nodes[b]
-            self.parent[nodes[a]] = self.parent[nodes[b]] = node
-            need = self.legs.length[nodes[a]] + self.legs.length[nodes[b]]
-            self.legs = self.kernel.with_room(self.legs, int(need))
-            self.kernel.join(self.legs, self.weights, nodes[a], nodes[b], node)
+        nodes = np.concatenate((region.tops, region.inner[::-1]))
+        children = nodes[np.array(best.ssa_path)]
+        products = nodes[len(region.tops) :]
+        self.left[products], self.right[products] = children.T
+        self.parent[children.T] = products
 
 
 def _between(draw: random.Random, low: float, high: float) -> float:

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.networks import random_path
-from tests.support.search import cost_of, odd_network, prepared, recount, search_path
+from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -21,6 +21,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.networks.tensors import random_tensors
+from tnplan.planner.search import cotengra_search
 from tnplan.planner.search.annealer import anneal_kernel as kernel
 from tnplan.planner.search.annealer import slices_kernel
 from tnplan.planner.search.annealer.anneal_state import (
@@ -30,7 +31,8 @@ from tnplan.planner.search.annealer.anneal_state import (
     sliced_bits,
 )  # fmt: skip
 from tnplan.planner.search.annealer.annealed import act
-from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.annealing import Effort, Found, Task
+from tnplan.planner.search.orders import starts
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
@@ -246,3 +248,52 @@ def test_command_line(tmp_path: Path) -> None:
     assert path_cost(path).log2_largest <= 8
     assert path.meta["objective"] == "time"
     assert "joint annealing" in path.meta["search"]
+
+
+@pytest.mark.parametrize("limit", [None, 2**10])
+def test_a_large_network_has_paths_before_its_core(
+    limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first paths are told before anything is reduced, and no path that is told is over the limit."""
+    events: list[str] = []
+    core_of = starts.core_of
+    monkeypatch.setattr(starts, "QUICK_TENSORS", 20)
+    monkeypatch.setattr(starts, "core_of", lambda *given: (events.append("core"), core_of(*given))[1])
+    told: list[float] = []
+
+    def report(_: float, path: ContractionPath) -> None:
+        cost = path_cost(path)
+        told.append(cost.log10_mnk_all_slices)
+        assert limit is None or cost.log2_largest <= math.log2(limit) + 1e-9
+        events.append("path")
+
+    network = peps_network(6, 6, 0, extents=(2, 2), n_open=0)
+    effort = Effort(time_s=60, max_trials=2, max_rounds=1)
+    path = search_path(
+        network, "complex64", max_tensor_elements=limit, effort=effort, methods=("joint",), report=report,
+        minimize="flops",
+    )  # fmt: skip
+    assert events[0] == "path"
+    assert "core" in events
+    assert events[-1] == "path"
+    assert min(told) == told[-1]
+    assert path_cost(path).log10_mnk_all_slices == pytest.approx(told[-1])
+
+
+def test_a_search_gives_no_worse_path_than_it_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where its trees turn out worse: here they are random pairs."""
+    monkeypatch.setattr(starts, "QUICK_TENSORS", 20)
+    network = peps_network(3, 30, 0, extents=(2, 2), n_open=0)
+
+    def worse(task: Task, **_: object) -> Found:
+        core = Network(task.inputs, (), dict.fromkeys(task.sizes, 2))
+        return Found(0.0, chain_path(core, 0), ())
+
+    monkeypatch.setattr(cotengra_search, "search_joint", worse)
+    told: list[float] = []
+    path = search_path(
+        network, "complex64", effort=ROUND, methods=("joint",), minimize="flops",
+        report=lambda _, one: told.append(path_cost(one).log10_mnk_all_slices),
+    )  # fmt: skip
+    assert path_cost(path).log10_mnk_all_slices == pytest.approx(min(told))
+    assert path_cost(path).log2_largest <= 8  # along the strip, not across it

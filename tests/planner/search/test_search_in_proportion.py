@@ -10,6 +10,8 @@ import cotengra
 import pytest
 from cotengra.pathfinders import path_basic
 
+from tnplan.api.planning.search import search
+from tnplan.api.progress import Progress
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import FOLDER_VARIABLE
@@ -38,6 +40,19 @@ def test_no_annealing_where_an_order_is_good() -> None:
     path = proportion.search_in_proportion(network, "float64", profile)
     assert path_cost(path).log10_mnk_all_slices < 9
     assert proportion.worthwhile_s(network, "float64", profile) == proportion.SHORTEST_SEARCH_S
+
+
+def test_paths_are_told_before_the_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time "auto": of an unlimited search, whose paths these are; under a limit they are not."""
+    monkeypatch.setattr(proportion, "SHORTEST_SEARCH_S", 1.0)
+    network = independent_sets(20)
+    for limit, is_told in ({"unlimited": True}, True), ({"max_tensor": 2**30}, False):
+        told: list[Progress] = []
+        path = search(network, time="auto", minimize="flops", progress=told.append, **limit)
+        early = [at for at in told if at.total == 0]
+        assert bool(early) == is_told
+        assert all(path_cost(at.detail).log2_largest <= 30 for at in told)
+        assert path_cost(path).log10_mnk_all_slices < 9
 
 
 def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,7 @@ def chain(n: int) -> Integrals:
     _, orbitals = np.linalg.eigh(hop)
     places = np.arange(n)
     repulsion = 1 / (1 + np.abs(places[:, None] - places))
-    two = np.einsum(
-        "ip,iq,ij,jr,js->pqrs", orbitals, orbitals, repulsion, orbitals, orbitals, optimize=True
-    )
+    two = np.einsum("ip,iq,ij,jr,js->pqrs", orbitals, orbitals, repulsion, orbitals, orbitals, optimize=True)
     one = orbitals.T @ (hop - np.diag(repulsion.sum(1) - 1)) @ orbitals
     # Elements that the mirror forbids are zero, not rounding errors.
     one, two = (np.where(np.abs(values) < 1e-12, 0, values) for values in (one, two))

@@ -40,3 +40,11 @@ def test_the_same_as_json(network: str) -> None:
     figures = json.loads(done.stdout)
     assert {*METHODS, "joint"} <= figures["compared"].keys()
     assert figures["compared"]["joint"]["log10_mnk_all_slices"] == figures["log10_mnk_all_slices"]
+
+
+def test_a_log_begins_before_the_first_path(network: str) -> None:
+    done = CliRunner().invoke(command, [network, "--unlimited", "--time", "0.3", "-o", "p.json"])
+    assert done.exit_code == 0, done.output
+    lines = done.stderr.splitlines()
+    assert lines[0] == "searching: first trees"
+    assert "multiply-adds, largest" in lines[1]

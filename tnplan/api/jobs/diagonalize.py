@@ -318,18 +318,14 @@ def _solved(
     )  # fmt: skip
 
 
-def _grow(
-    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, chosen: ChosenDevice
-) -> Grown:
+def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, chosen: ChosenDevice) -> Grown:
     """A list that grows, and its states. Solves and selections get half of the memory each."""
     assert asked.grow is not None
     start = None
     if request.space is not None:
         assert isinstance(request.space.basis, DeterminantList)
         start = request.space.basis
-    problem = GrowthProblem(
-        request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start
-    )
+    problem = GrowthProblem(request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start)
     solve_bytes = select_bytes = rank.memory_bytes / 2
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes

@@ -21,7 +21,7 @@ from tnplan.planner.networks.network_file import tensors_beside
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.cotengra_search import Report, search_path
 from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
 
@@ -95,7 +95,8 @@ def search(
         Continue an interrupted search from its checkpoint.
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called with a `Progress` for each better path:
-        seconds so far, of those given, and the path as its `detail`.
+        seconds so far, of those given, and the path as its `detail`. What a large network has before "auto"
+        is known comes with 0 seconds in all.
 
     Returns
     -------
@@ -140,7 +141,9 @@ def search(
             minimize = "schedule"
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out")
-    time_s = _seconds(time, given, dtype, profile, devices)
+    listener = as_listener(progress)
+    early = _reporter(listener, 0.0) if listener is not None and unlimited else None
+    time_s = _seconds(time, given, dtype, profile, devices, early)
     options = SearchOptions(
         max_tensor_elements=max_tensor,
         memory_bytes=memory_bytes,
@@ -156,7 +159,6 @@ def search(
         checkpoint=checkpoint,
         resume=resume,
     )
-    listener = as_listener(progress)
     report = None if listener is None else _reporter(listener, time_s)
     path = search_path(given.network, dtype or given.dtype, options, report)
     path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
@@ -171,12 +173,13 @@ def search(
 
 
 def _seconds(
-    time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None
-) -> float:
+    time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None,
+    report: Report | None,
+) -> float:  # fmt: skip
     """The seconds of a search that were stated, or those that it is worth."""
     if time == "auto":
         machine = load_profile("cpu") if profile is None else profile
-        return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1)
+        return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
     if isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S:
         raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
     return time

@@ -388,3 +388,30 @@ def test_a_part_has_inner_loops_only_of_a_sum() -> None:
     flat = replace(SCHEDULE, summed=(), outer=())
     with pytest.raises(InputError):
         verify(replace(flat, outer=(LoopLevel(1, (), 1),)))
+
+
+def two_sides(first: int, second: int) -> ContractionPath:
+    """Two pairs of tensors, each with indices of its own that are sliced, as is one that all of them have."""
+    inside = tuple(f"a{number}" for number in range(first)), tuple(f"b{number}" for number in range(second))
+    first_pair = ("c", "s", "k", *inside[0]), ("c", "k", *inside[0])
+    terms = (*first_pair, ("c", "s", "t", *inside[1]), ("c", *inside[1]))
+    sizes = {index: 16 if index in "skt" else 2 for term in terms for index in term}
+    network = Network(terms, ("t",), sizes)
+    return ContractionPath(network, ((0, 1), (2, 3), (4, 5)), ("c", *inside[0], *inside[1]))
+
+
+def test_sums_of_both_sides_are_added_whatever_their_rounds() -> None:
+    """256 values on one side and 512 on the other; the last step is done for each of these."""
+    path = two_sides(8, 9)
+    assert len(nested(path)[1].summed) == 8
+    assert 10 ** log10_mnk_planned(path) == pytest.approx(2 * 16**2 * (256 + 512 + 512))
+    schedule = planned(path)
+    counts, _ = dry_run(schedule, 0, range(schedule.n_slices))
+    assert counts.flops / 8 == pytest.approx(10 ** log10_mnk_planned(path))
+
+
+@pytest.mark.parametrize(("second", "summed"), [(7, "a"), (6, "b"), (2, "b")])
+def test_a_sum_has_no_more_rounds_than_there_are_slices(second: int, summed: str) -> None:
+    """Runs are saved between slices: few slices of many rounds could not be. 256 rounds need as many."""
+    found = nested(two_sides(8, second))[1].summed
+    assert {index[0] for index in found} == {summed}

@@ -17,6 +17,7 @@ from tnplan.planner.search.orders.hypergraph import make_hypergraph
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.orders.trees import path_of
 from tnplan.planner.search.subtrees import regions
+from tnplan.planner.search.subtrees.measure_kernel import measured
 from tnplan.planner.search.subtrees.optimal_kernel import sweep
 from tnplan.planner.search.subtrees.regions import LargeTree
 from tnplan.planner.workloads.mixed import peps_network
@@ -59,7 +60,8 @@ def test_slices_of_a_large_tree_keep_the_limit_and_its_score_is_the_cost(limit: 
     sizes = {**task.sizes, **dict.fromkeys(found.sliced, 1)}
     slices = math.prod(int(task.sizes[index]) for index in found.sliced)
     assert 2**found.score == pytest.approx(slices * tree_cost(replace(task, sizes=sizes), found.ssa_path))
-    assert tree.legs.size.max() <= math.log2(limit) + 1e-9
+    sizes_of_nodes = measured(tree.graph, tree.weights, tree.left, tree.right).size
+    assert sizes_of_nodes.max() <= math.log2(limit) + 1e-9
 
 
 def test_regions_make_a_bad_tree_much_better(monkeypatch: pytest.MonkeyPatch) -> None:

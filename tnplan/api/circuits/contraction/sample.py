@@ -176,9 +176,7 @@ def _by_rejection(
             order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
             kind = CORRELATED if n_open else INDEPENDENT
             known = np.concatenate(chances)[order] if how.fidelity == 1 else None
-            return ContractionSamples(
-                chosen[order], kind, False, how.fidelity, clipped / candidates, known
-            )
+            return ContractionSamples(chosen[order], kind, False, how.fidelity, clipped / candidates, known)
     raise InputError(
         "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',

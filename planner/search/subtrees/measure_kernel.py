@@ -1,0 +1,156 @@
+"""Sizes and steps of all nodes of a tree, with the legs of few of them in memory at a time. Compiled.
+
+Products are made in an order in which the legs that are needed again lie on a stack. The sub-trees of those
+have no tensor in common, so that the stack is no larger than the network. Nodes and legs are those of
+`legs_kernel`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tnplan.planner.search.subtrees.legs_kernel import (
+    Floats,
+    Ints,
+    Legs,
+    jit,
+    join,
+    products_in_order,
+    total_bits,
+)
+
+NEGLIGIBLE_BITS = 60.0
+"""A step that costs 2^-NEGLIGIBLE_BITS of the largest has no say in shares."""
+
+
+class NodeSizes(NamedTuple):
+    """A tree's nodes, without their legs."""
+
+    size: Floats
+    """(N): log2 of the elements."""
+    span: Floats
+    """(N): log2 of the multiply-adds of a product; minus infinity for a tensor."""
+    length: Ints
+    """(N): how many legs a node has."""
+
+
+class KeptLegs(NamedTuple):
+    """The legs of some nodes."""
+
+    first: Ints
+    """(N): where those of a node begin in `indices`; -1 for other nodes."""
+    indices: Ints
+    used: Ints
+    """(1): places of `indices` that are taken."""
+    share: Floats
+    """(I), or empty: the multiply-adds of the steps that each index is in, in those of the largest step."""
+    most: float
+    """log2 of the multiply-adds of the largest step."""
+
+
+def measured(graph: Any, weights: Floats, left: Ints, right: Ints) -> NodeSizes:
+    """Measure a tree. `weights`: log2 of extents, 0 for what is sliced."""
+    nothing = KeptLegs(np.full(left.size, -1), np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0), 0.0)
+    stack = _new_stack(graph, weights, left.size)
+    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, nothing)
+    return NodeSizes(stack.size, stack.span, stack.length)
+
+
+def kept_legs(
+    graph: Any, weights: Floats, left: Ints, right: Ints, sizes: NodeSizes, nodes: Ints, shares: bool = False
+) -> KeptLegs:
+    """The legs of these nodes of a tree that was measured; with `shares` those of all indices too."""
+    first = np.full(left.size, -1)
+    first[nodes] = 0
+    kept = KeptLegs(
+        first, np.empty(int(sizes.length[nodes].sum()), np.int64), np.zeros(1, np.int64),
+        np.zeros(weights.size if shares else 0), float(sizes.span.max()),
+    )  # fmt: skip
+    stack = _new_stack(graph, weights, left.size)
+    run_measure(graph, weights, left, right, products_in_order(left, right, left.size - 1), stack, kept)
+    return kept
+
+
+def tree_cost(graph: Any, weights: Floats, left: Ints, right: Ints, element_weight: float) -> Any:
+    """log2 of the cost of one slice of a tree, of its largest tensor, and how many legs all nodes have."""
+    nodes = measured(graph, weights, left, right)
+    bits, largest = total_bits(nodes.size, nodes.span, element_weight, left, right)
+    return float(bits), float(largest), int(nodes.length.sum())
+
+
+def _new_stack(graph: Any, weights: Floats, nodes: int) -> Legs:
+    """Legs of no node yet, with room for the stack and one more product."""
+    n = (nodes + 1) // 2
+    entries = int(graph.tensor_starts[n])
+    return Legs(
+        np.zeros(nodes, np.int64), np.zeros(nodes, np.int64), np.empty((2, 2 * entries + 2), np.int64),
+        np.zeros(1, np.int64), np.zeros(nodes), np.full(nodes, -np.inf), np.diff(graph.index_starts),
+        np.full(weights.size, -1),
+    )  # fmt: skip
+
+
+@jit
+def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, stack: Any, kept: Any) -> None:
+    """Make all products in their order, and keep the legs of nodes whose place in `kept.first` is not -1."""
+    n = (left.size + 1) // 2
+    if order.size == 0:
+        _push(graph, weights, 0, stack)
+        _keep(stack, 0, kept)
+    for v in order:
+        a, b = left[v], right[v]
+        for half in range(2):
+            t = b if half else a
+            if t < n:
+                _push(graph, weights, t, stack)
+                _keep(stack, t, kept)
+        bottom = min(stack.start[a], stack.start[b])
+        join(stack, weights, a, b, v)
+        if kept.share.size > 0 and stack.span[v] >= kept.most - NEGLIGIBLE_BITS:
+            _add_share(stack, a, b, np.exp2(stack.span[v] - kept.most), kept.share)
+        for q in range(stack.length[v]):
+            stack.pool[0, bottom + q] = stack.pool[0, stack.start[v] + q]
+            stack.pool[1, bottom + q] = stack.pool[1, stack.start[v] + q]
+        stack.start[v] = bottom
+        stack.used[0] = bottom + stack.length[v]
+        _keep(stack, v, kept)
+
+
+@jit
+def _add_share(stack: Any, a: int, b: int, cost: float, share: Any) -> None:
+    """Add the cost of a step to what its indices have."""
+    for q in range(stack.start[a], stack.start[a] + stack.length[a]):
+        stack.mark[stack.pool[0, q]] = 0
+        share[stack.pool[0, q]] += cost
+    for q in range(stack.start[b], stack.start[b] + stack.length[b]):
+        if stack.mark[stack.pool[0, q]] < 0:
+            share[stack.pool[0, q]] += cost
+    for q in range(stack.start[a], stack.start[a] + stack.length[a]):
+        stack.mark[stack.pool[0, q]] = -1
+
+
+@jit
+def _push(graph: Any, weights: Any, t: int, stack: Any) -> None:
+    """Put the legs of a tensor on the stack."""
+    used, size = stack.used[0], 0.0
+    stack.start[t] = used
+    for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
+        u = graph.indices[q]
+        stack.pool[0, used], stack.pool[1, used] = u, 1
+        size += weights[u]
+        used += 1
+    stack.length[t] = used - stack.used[0]
+    stack.size[t], stack.used[0] = size, used
+
+
+@jit
+def _keep(stack: Any, v: int, kept: Any) -> None:
+    """Copy the legs of a node that are on top of the stack, if they are to be kept."""
+    if kept.first[v] < 0:
+        return
+    used = kept.used[0]
+    kept.first[v] = used
+    for q in range(stack.length[v]):
+        kept.indices[used + q] = stack.pool[0, stack.start[v] + q]
+    kept.used[0] = used + stack.length[v]
