@@ -143,8 +143,9 @@ class InputError(ValueError):
 
     @property
     def line(self) -> str:
-        """The message and the page that explains it, as the command line prints them."""
-        return f"{self} (see {self.page})"
+        """The message and the page that explains it, unless the remedy names one: what the command line
+        prints."""
+        return str(self) if DOCS in self.remedy else f"{self} (see {self.page})"
 
 
 class OverLimitError(InputError):

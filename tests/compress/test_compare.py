@@ -53,9 +53,9 @@ def test_figures_of_the_comparison(saved: Path, capsys: pytest.CaptureFixture[st
 def test_what_cannot_be_compared_is_refused(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, wanted in (
         (["--bound", "0"], "t.npy: bound: is 0; give one above 0"),
-        (["--bound", "-1"], "t.npy: bound: is -1.0; give a finite number above 0\n"),
-        (["--threshold", "nan"], "t.npy: threshold: is nan; give a finite number of 0 or more\n"),
-        (["--threshold", "-1"], "t.npy: threshold: is -1.0; give a finite number of 0 or more\n"),
+        (["--bound", "-1"], "t.npy: bound: is -1.0; give a finite number above 0 (see "),
+        (["--threshold", "nan"], "t.npy: threshold: is nan; give a finite number of 0 or more (see "),
+        (["--threshold", "-1"], "t.npy: threshold: is -1.0; give a finite number of 0 or more (see "),
         (["--setting", "fast"], "--compare takes --bound"),
         (["-o", "x"], "--compare takes --bound"),
         (["--plot", str(saved)], "is an input and would be replaced"),

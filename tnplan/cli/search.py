@@ -195,18 +195,21 @@ class _Line:
 
     def __enter__(self) -> _Line:
         self.bar.start()
-        if not self.console.is_terminal:
-            self.console.print(f"{self.name}: {FIRST}", markup=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def show(self, at: Progress) -> None:
-        """Say what the best path so far costs, a few times a minute at most: to count it takes a while."""
+        """Say that the search begins, and what the best path so far costs, a few times a minute at most: to
+        count it takes a while."""
         from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
         path = at.detail
+        if path is None:
+            if not self.console.is_terminal:
+                self.console.print(f"{self.name}: {at.text}", markup=False)
+            return
         if at.done - self.said_s < (BAR_EVERY_S if self.console.is_terminal else LOG_EVERY_S):
             return
         self.said_s = at.done

@@ -91,7 +91,9 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def search(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+    def search(
+        network: Network, dtype: str, options: SearchOptions, report: object = None
+    ) -> ContractionPath:
         if options.effort.time_s > 0:
             made.append(options)
         return ContractionPath(network, CHEAP.ssa_path, (), dtype)

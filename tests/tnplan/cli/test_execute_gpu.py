@@ -52,7 +52,8 @@ def test_a_missing_library_is_one_line(
     assert run(arguments(single, "--device", "gpu")) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "tnplan: error: --device gpu: CuPy is not installed; install it with: pip install 'tnplan[gpu]'"
+        "tnplan: error: --device gpu: CuPy is not installed; install it with: pip install 'tnplan[gpu]' "
+        "(see docs/reference/support.md#extras)"
     )
 
 
@@ -66,7 +67,8 @@ def test_an_engine_without_its_gpus_is_named(
     assert run(arguments(single, "--engine", "cutensormp")) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        "tnplan: error: --engine cutensormp: there is none; run elsewhere, or choose --engine native"
+        "tnplan: error: --engine cutensormp: there is none; run elsewhere, or choose --engine native "
+        "(see docs/how-to/cutensor.md#limits)"
     )
 
 

@@ -94,9 +94,9 @@ def search(
     resume : bool
         Continue an interrupted search from its checkpoint.
     progress : bool or callable, optional
-        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` for each better path:
-        seconds so far, of those given, and the path as its `detail`. What a large network has before "auto"
-        is known comes with 0 seconds in all.
+        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` when the search begins,
+        without a `detail`, and for each better path: seconds so far, of those given, and the path as its
+        `detail`. What a large network has before "auto" is known comes with 0 seconds in all.
 
     Returns
     -------
@@ -141,13 +141,9 @@ def search(
             minimize = "schedule"
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out")
-    listener = as_listener(progress)
-    early = _reporter(listener, 0.0) if listener is not None and unlimited else None
-    time_s = _seconds(time, given, dtype, profile, devices, early)
     options = SearchOptions(
         max_tensor_elements=max_tensor,
         memory_bytes=memory_bytes,
-        effort=Effort(time_s=time_s),
         seed=seed,
         minimize=minimize,
         profile=profile,
@@ -159,6 +155,14 @@ def search(
         checkpoint=checkpoint,
         resume=resume,
     )
+    options.check(given.network, dtype or given.dtype)
+    _check_time(time)
+    listener = as_listener(progress)
+    if listener is not None:
+        listener(Progress(0, 0, "first trees"))
+    early = _reporter(listener, 0.0) if listener is not None and unlimited else None
+    time_s = _seconds(time, given, dtype, profile, devices, early)
+    options = replace(options, effort=Effort(time_s=time_s))
     report = None if listener is None else _reporter(listener, time_s)
     path = search_path(given.network, dtype or given.dtype, options, report)
     path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
@@ -172,17 +176,20 @@ def search(
     return path
 
 
+def _check_time(time: float | str) -> None:
+    if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):
+        raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
+
+
 def _seconds(
     time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None,
     report: Report | None,
 ) -> float:  # fmt: skip
     """The seconds of a search that were stated, or those that it is worth."""
-    if time == "auto":
-        machine = load_profile("cpu") if profile is None else profile
-        return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
-    if isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S:
-        raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
-    return time
+    if not isinstance(time, str):
+        return time
+    machine = load_profile("cpu") if profile is None else profile
+    return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
 
 
 def _read(source: Source) -> tuple[TensorNetwork, str | Path | None]:
