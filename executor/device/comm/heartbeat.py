@@ -155,7 +155,14 @@ class Heartbeat:
                 self._heard.pop(rank, None)
                 self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
             else:
+                if self._rank == 0 and rank not in self._where:
+                    self._answer(where)
                 self._heard[rank], self._where[rank] = monotonic(), where
+
+    def _answer(self, where: Address) -> None:
+        """Beat at once for a rank that calls first: who has never heard rank 0 does not miss it."""
+        with suppress(OSError):
+            self._socket.sendto(_HEAD.pack(self._token, BEAT, 0), where)
 
     def _warn(self) -> None:
         """Say which ranks cannot be watched."""

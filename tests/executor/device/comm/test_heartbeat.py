@@ -18,7 +18,7 @@ TOKEN = b"t" * 16
 class Ranks:
     """Heartbeats of ranks on hosts h0, h0, h1, h1, and what they ended with."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, every_s: float = EVERY_S) -> None:
         sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(size)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
@@ -28,7 +28,7 @@ class Ranks:
         ]
         self.said: dict[int, tuple[str, bool]] = {}
         self.beats = [
-            Heartbeat(rank, peers, one, TIMEOUT_S, self._end(rank), EVERY_S)
+            Heartbeat(rank, peers, one, TIMEOUT_S, self._end(rank), every_s)
             for rank, one in enumerate(sockets)
         ]
         self.sockets = sockets
@@ -51,13 +51,27 @@ class Ranks:
             time.sleep(0.01)
 
 
+    def wait_until_heard(self) -> None:
+        """Wait until all have heard whom they watch."""
+        end_s = time.monotonic() + 20
+        while any(beat.unheard() for beat in self.beats) and time.monotonic() < end_s:
+            time.sleep(0.01)
+
+
 @pytest.fixture
 def four() -> Iterator[Ranks]:
     made = Ranks(4)
-    end_s = time.monotonic() + 20
-    while any(beat.unheard() for beat in made.beats) and time.monotonic() < end_s:
-        time.sleep(0.01)
+    made.wait_until_heard()
     yield made
+    for beat in made.beats:
+        beat.stop()
+
+
+def test_all_have_heard_each_other_before_the_second_beat() -> None:
+    """So that a host that is lost at once is missed, and on it the others are."""
+    made = Ranks(4, every_s=3600.0)
+    made.wait_until_heard()
+    assert [beat.unheard() for beat in made.beats] == [[]] * 4
     for beat in made.beats:
         beat.stop()
 
