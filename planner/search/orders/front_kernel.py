@@ -139,13 +139,10 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
         if room.distance[t] > room.distance[start]:
             start = t
     put(heap, place, key, start, 0.0)
-    if direction == TO_RESULT and n > 1:
-        room.done[n - 1] = 1
-    for step in range(n):
-        if direction == TO_RESULT and step == n - 1:
-            room.done[n - 1] = 0
-            put(heap, place, key, n - 1, 0.0)
-        elif heap[-1] == 0:
+    steps = n - 1 if direction == TO_RESULT else n
+    room.done[n - 1] = steps < n
+    for step in range(steps):
+        if heap[-1] == 0:
             nth += 1
             while room.done[room.order[nth]]:
                 nth += 1
@@ -172,6 +169,8 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
                 value = AGE * room.seen[other] - pull * room.distance[other]
                 value += noise * draw_uniform(room.random)
                 put(heap, place, key, other, value + _growth(graph, room, other))
+    if 0 < steps < n:
+        room.pairs[0, n - 2], room.pairs[1, n - 2] = last, n - 1
 
 
 @jit

@@ -217,7 +217,7 @@ def test_a_front_goes_along_a_strip(seed: int) -> None:
 
 @pytest.mark.parametrize("side", [12, 16])
 def test_a_front_comes_to_an_open_side(side: int) -> None:
-    """Row by row a step of a square lattice with one open side has a leg for each column and two more. A front
+    """Row by row a step of a square lattice with an open side has a leg for each column and two more. A front
     that takes the result before it has the last row joins a row and a half at once."""
     closed = lattice(side, side)
     last = range(side * (side - 1), side * side)
