@@ -26,7 +26,6 @@ from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Pools, Round, warm_heat
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
-from tnplan.planner.search.subtrees.runs import WideTensors
 
 NOMINAL_MOVES_PER_S = 7e6
 ROUND_SHARE = 0.1
@@ -41,7 +40,6 @@ DRAWN_TREES = 4
 """Of so many orders a round takes the best tree."""
 MOST_BITS = 960
 """log2 of the largest cost that is counted in floating point."""
-RUN_DRAWS, RUN_FACTORS = 3, (1.0, 3.0)
 SHORTEST = 0.1
 UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
@@ -81,7 +79,8 @@ def search_joint(
     clock = time.monotonic() if began is None else began
     kept = None if checkpoint is None else checkpoint.restore(task)
     if kept is None:
-        pools, used_s = _pools(task, target, told), 0.0
+        timed = task.effort.time_s > 0 and checkpoint is None
+        pools, used_s = _pools(task, target, told, clock + task.effort.time_s if timed else inf), 0.0
     else:
         pools, used_s = kept
     told(pools.best)
@@ -95,22 +94,24 @@ def search_joint(
     return pools.best
 
 
-def _pools(task: Task, target: Target | None, tell: Tell) -> Pools:
-    """The pools that a search begins with; no second one where there are no rounds."""
-    pool, effort = _pool(task, target, tell), task.effort
+def _pools(task: Task, target: Target | None, tell: Tell, ends: float) -> Pools:
+    """The pools that a search begins with; no second one where there are no rounds, or where time is up."""
+    pool, effort = _pool(task, target, tell, ends), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
+        return Pools(pool)
+    if time.monotonic() > ends:
         return Pools(pool)
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
     unlimited = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
-    return Pools(pool, _pool(unlimited, None, lambda _: None))
+    return Pools(pool, _pool(unlimited, None, lambda _: None, ends))
 
 
-def _pool(task: Task, target: Target | None, tell: Tell) -> ElitePool:
+def _pool(task: Task, target: Target | None, tell: Tell, ends: float) -> ElitePool:
     """The trees that rounds begin with; it tells of orders. Of several given trees, the fastest as it was
     given comes first where their predicted time is asked for, else the cheapest; the others are in the pool.
     """
-    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell)
+    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell, ends)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
@@ -267,7 +268,7 @@ def carry_out(
             draw = random.Random(f"{task.seed} {given.number} region")
             done = large.improve(given.heat, moves, ends, draw)
             found = large.found() if large.fits else None
-        elif given.kind in ("descent", "run") and task.limit is not None:
+        elif given.kind == "descent" and task.limit is not None:
             annealing = Annealed(replace(weighted, limit=None), source, given.number)
             heats = given.heat, warm_heat(task.seed, given.number)
             done = annealing.descend(task.limit, heats, moves, ends)
@@ -286,30 +287,8 @@ def _source(task: Task, given: Round) -> Found:
     """The tree that a round starts from; those of a round's own follow from its number."""
     if given.kind == "greedy":
         return random_greedy(task, given.number)
-    if given.kind not in ("order", "descent", "run", "kept"):
+    if given.kind not in ("order", "descent"):
         return given.source
-    free = replace(task, limit=None)
-    if given.kind == "kept":
-        return _ordered(task, given.number, given.source.sliced)
-    tree = _ordered(task if given.kind == "order" else free, given.number)
-    if given.kind != "run":
-        return tree
-    draw = random.Random(f"{task.seed} {given.number} run")
-    return _ordered(free, given.number, _run_of(task, tree, draw))
-
-
-def _ordered(task: Task, number: int, sliced: tuple[str, ...] = ()) -> Found:
-    """The best tree of some orders that follow from a number, of the network without what is sliced."""
-    sizes = {**task.sizes, **dict.fromkeys(sliced, 1)}
-    starts = OrderStarts(replace(task, sizes=sizes))
-    first = DRAWN_TREES * (number + FIRST_ORDERS)
-    tree = min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)
-    return replace(tree, sliced=sliced)
-
-
-def _run_of(task: Task, tree: Found, draw: random.Random) -> tuple[str, ...]:
-    """A run of the legs of a tensor over the limit; nothing where there is none."""
-    wide = WideTensors(task, tree)
-    if wide.nodes.size == 0:
-        return ()
-    return wide.run(wide.drawn(draw, RUN_DRAWS), draw.uniform(*RUN_FACTORS), draw)
+    starts = OrderStarts(task if given.kind == "order" else replace(task, limit=None))
+    first = DRAWN_TREES * (given.number + FIRST_ORDERS)
+    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)
