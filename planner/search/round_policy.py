@@ -18,8 +18,7 @@ HOT_SHARE, HOT_ODDS = 0.6, 0.7
 """In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
 depends on where it starts, hot or not. Short ones end in good basins as often as long ones; the others go on
 from the best of them."""
-HOT_KINDS = ("first", "greedy", "order", "descent", "run", "kept")
-LIMITED_KINDS = ("descent", "run", "kept")
+HOT_KINDS = ("first", "greedy", "order", "descent")
 HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
 """What has led to a best tree so many times 2 worse comes up half as often, down to 2^-MOST_HALVINGS."""
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
@@ -110,15 +109,14 @@ class ElitePool:
             kind = self._hot_kind(draw, greedy) if number else "first"
             if number == 1 and self.limited:
                 kind = "descent"
-            source = self.pool[0] if kind == "kept" else self.first
-            return Round(number, kind, source, _heat(draw, HOT, (0.28, 0.57)), length)
+            return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
         place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
         return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
 
     def _hot_kind(self, draw: random.Random, greedy: bool) -> str:
         """Where a hot round starts: the kinds that led to better trees come up more often."""
         kinds = [kind for kind in HOT_KINDS if greedy or kind != "greedy"]
-        kinds = [kind for kind in kinds if self.limited or kind not in LIMITED_KINDS]
+        kinds = [kind for kind in kinds if self.limited or kind != "descent"]
         return draw.choices(kinds, _odds(self.origins, kinds))[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
