@@ -18,7 +18,7 @@ from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out
-from tnplan.compress.gpu.rans import code_numbers
+from tnplan.compress.gpu.rans import Segments, code_residuals
 
 COARSE = 1 << 13
 """Points that one block fills, pass after pass; later passes are launches of their own."""
@@ -112,7 +112,9 @@ def code_predicted(
     made, rules = PredictedGroup(device, header, group), launches.rules(header, limits)
     made.split(values, rules)
     plan = lay_out(device, values, header, group, launches.no_rules(header.dtype))
-    coded = code_numbers(device, made.residuals, header.dtype, residual_rules(header), group, plan)
+    segments = Segments(device, header.dtype, group)
+    code_residuals(device, made.residuals, residual_rules(header), segments)
+    coded = segments.coded(plan)
     n_tiles = np.uint32(group.n_tiles)
     device.launch(
         launches.predicted("split.cu", "count_missing", group.n_tiles, group.count), header.dtype,
