@@ -22,6 +22,8 @@ from tnplan.compress.gpu.rans import Segments, code_residuals
 
 COARSE = 1 << 13
 """Points that one block fills, pass after pass; later passes are launches of their own."""
+LINE, LINE_PASSES = 1 << 12, 5
+"""Points of a frame of one axis whose last passes, so many, one block does (split.cu)."""
 RESIDUAL_LIMIT = 0.5
 
 
@@ -58,7 +60,7 @@ class PredictedGroup:
         self.device, self.header, self.group = device, header, group
         self.elements = np.uint64(group.elements)
         box = frame_box(header.shape, group.elements)
-        self.box = launches.box(box, header.predictor.cubic)
+        self.box, self.is_line = launches.box(box, header.predictor.cubic), box[:2] == (1, 1)
         self.passes = box_passes(box, header.predictor.order)
         self.lattices = device.upload(self.passes.words)
         n_reals = group.count * group.elements * header.components
@@ -68,7 +70,15 @@ class PredictedGroup:
     def split(self, values: DeviceArray, rules: Any) -> None:
         """Have residuals made of the group's real numbers."""
         self._launch("split.cu", "fill_fine", values, self.elements, rules, self.fine)
-        self._run("split.cu", "split", self.fine, self.residuals)
+        in_line = min(LINE_PASSES, len(self.passes.sizes)) if self.is_line else 0
+        self._run("split.cu", "split", self.fine, self.residuals, in_line)
+        if in_line:
+            blocks = -(-self.group.elements // LINE) * self.header.components
+            first = np.uint32(self.passes.n_coarse + len(self.passes.sizes) - in_line)
+            self.device.launch(
+                launches.predicted("split.cu", "split_line", blocks, self.group.count), self.header.dtype,
+                self.fine, *self._lattices, first, np.uint32(in_line), self.residuals,
+            )  # fmt: skip
 
     def join(self, work: DeviceArray, span: Any, rules: Any, values: DeviceArray) -> None:
         """Have the group's real numbers made of residuals, or of what is raw in their place."""
@@ -77,14 +87,22 @@ class PredictedGroup:
             "join.cu", "fill_values", work, span, self.residuals, self.fine, self.elements, rules, values
         )
 
-    def _run(self, file: str, name: str, source: DeviceArray, target: DeviceArray) -> None:
+    @property
+    def _lattices(self) -> tuple[Any, ...]:
+        return self.elements, self.box, self.lattices
+
+    def _run(
+        self, file: str, name: str, source: DeviceArray, target: DeviceArray, left: int = 0
+    ) -> None:
+        """All passes but the last ones, so many."""
         group, dtype = self.group, self.header.dtype
-        common = (source, self.elements, self.box, self.lattices)
+        common = (source, *self._lattices)
         self.device.launch(
             launches.predicted(file, f"{name}_coarse", self.header.components, group.count), dtype,
             *common, np.uint32(self.passes.n_coarse), target,
         )  # fmt: skip
-        for number, size in enumerate(self.passes.sizes, self.passes.n_coarse):
+        sizes = self.passes.sizes[: len(self.passes.sizes) - left]
+        for number, size in enumerate(sizes, self.passes.n_coarse):
             self.device.launch(
                 launches.predicted(file, f"{name}_pass", self._blocks(size), group.count), dtype,
                 *common, np.uint32(number), target,

@@ -34,22 +34,21 @@ __device__ __forceinline__ int side_of(int a, int b, int c)
     return clipped(sum_of(sum_of(sum_of(times_of(6, b), times_of(3, c)), times_of(-1, a)), 4) >> 3);
 }
 
-// The prediction of the number at `here`, coordinate `at` of a line of n whose neighbours are `stride` apart.
-__device__ __forceinline__ int predicted(
-    const int* here, unsigned at, unsigned n, Word stride, unsigned spacing, bool cubic)
+// The prediction of the number at coordinate `at` of a line of n; near(k) is the number k spacings from it.
+template <typename Near>
+__device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned n, unsigned spacing, bool cubic)
 {
-    const long long d = (long long)(spacing * stride);
-    const int before = here[-d];
+    const int before = near(-1);
     const bool far = at >= 3 * spacing;
     if (at + spacing >= n) {
-        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, here[-3 * d])), 1) >> 1) : before;
+        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, near(-3))), 1) >> 1) : before;
     }
-    const int behind = here[d], near = sum_of(before, behind);
+    const int behind = near(1), both = sum_of(before, behind);
     const bool farther = at + 3 * spacing < n;
-    if (!cubic || !(far || farther)) return sum_of(near, 1) >> 1;
-    if (!far) return side_of(here[3 * d], behind, before);
-    if (!farther) return side_of(here[-3 * d], before, behind);
-    return clipped(sum_of(sum_of(times_of(9, near), times_of(-1, sum_of(here[-3 * d], here[3 * d]))), 8) >> 4);
+    if (!cubic || !(far || farther)) return sum_of(both, 1) >> 1;
+    if (!far) return side_of(near(3), behind, before);
+    if (!farther) return side_of(near(-3), before, behind);
+    return clipped(sum_of(sum_of(times_of(9, both), times_of(-1, sum_of(near(-3), near(3)))), 8) >> 4);
 }
 
 // Where point k of a pass is: its number in the box, and its coordinate along the pass's axis.
@@ -74,7 +73,10 @@ __device__ __forceinline__ unsigned size_of(const Pass& pass)
 __device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, const Box& box, const Point& point)
 {
     const Word stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : (Word)box.n[1] * box.n[2];
-    return predicted(fine + point.number, point.at, box.n[pass.axis], stride, pass.spacing, box.cubic != 0);
+    const int* here = fine + point.number;
+    const long long step = (long long)(pass.spacing * stride);
+    const auto near = [=](int k) { return here[k * step]; };
+    return predicted(near, point.at, box.n[pass.axis], pass.spacing, box.cubic != 0);
 }
 
 __device__ __forceinline__ float nearest(float x) { return rintf(x); }

@@ -82,6 +82,45 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_pass(
     }
 }
 
+// The points of a line that a block holds, and those beside them that it finds as well, since the passes that it does reach
+// so far. Words are shifted by one behind each 32, so that points some steps apart are in different banks.
+#define LINE 4096
+#define BESIDE 96
+__device__ __forceinline__ unsigned bank_of(unsigned place) { return place + place / LANES; }
+
+// The last `n_passes` passes, of spacings up to 16, of frames of one axis, along y. Blocks along x take parts of the line. A
+// point beside a block's own may be as it was or as the neighbour has left it; its residual and what comes of it are the
+// same, as that is the prediction and a whole number of steps.
+extern "C" __global__ void __launch_bounds__(THREADS) split_line(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, unsigned n_passes, REAL* residuals)
+{
+    __shared__ int line[LINE + 2 * BESIDE + (LINE + 2 * BESIDE) / LANES];
+    const unsigned n = (unsigned)elements, stop = number + n_passes;
+    for (unsigned part = blockIdx.x; part < (n + LINE - 1) / LINE * COMPONENTS; part += gridDim.x) {
+        const unsigned c = part % COMPONENTS, begin = part / COMPONENTS * LINE, end = min(n, begin + LINE);
+        int* own = fine + ((Word)blockIdx.y * COMPONENTS + c) * elements;
+        REAL* into = residuals + (Word)blockIdx.y * elements * COMPONENTS + c;
+        // Points from low to high - 1 are right.
+        unsigned low = begin > BESIDE ? begin - BESIDE : 0, high = min(n, end + BESIDE);
+        const unsigned first = low;
+        __syncthreads();
+        for (unsigned i = low + threadIdx.x; i < high; i += THREADS) line[bank_of(i - first)] = own[i];
+        for (unsigned p = number; p < stop; ++p) {
+            const Pass pass = passes[p];
+            const unsigned s = pass.spacing;
+            low += low ? 3 * s : 0, high -= high < n ? 3 * s : 0;
+            __syncthreads();
+            for (unsigned k = (low + s - 1) / (2 * s) + threadIdx.x, i; (i = (2 * k + 1) * s) < high; k += THREADS) {
+                const auto near = [=](int m) { return line[bank_of(i - first + m * (int)s)]; };
+                const REAL residual = split_one(line + bank_of(i - first), predicted(near, i, n, s, box.cubic != 0));
+                if (i >= begin && i < end) into[(Word)(pass.first + k) * COMPONENTS] = residual;
+            }
+        }
+        __syncthreads();
+        for (unsigned i = begin + threadIdx.x; i < end; i += THREADS) own[i] = line[bank_of(i - first)];
+    }
+}
+
 // How many values of each tile, in C order, miss their bound: exact (frames, COMPONENTS, n_tiles). A block a tile, along x.
 extern "C" __global__ void __launch_bounds__(THREADS) count_missing(
     const Element* values, const int* fine, Word elements, unsigned n_tiles, Rules rules, unsigned* exact)
