@@ -51,30 +51,60 @@ __device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned
     return clipped(sum_of(sum_of(times_of(9, both), times_of(-1, sum_of(near(-3), near(3)))), 8) >> 4);
 }
 
-// Where point k of a pass is: its number in the box, and its coordinate along the pass's axis.
+// Where a point is: its number in the box, and its coordinate along the axis of its pass.
 struct Point {
-    Word number;
-    unsigned at;
+    unsigned number, at;
 };
-
-__device__ __forceinline__ Point point_of(const Pass& pass, const Box& box, unsigned k)
-{
-    const unsigned row = k / pass.counts[2], x = pass.starts[2] + k % pass.counts[2] * pass.steps[2];
-    const unsigned y = pass.starts[1] + row % pass.counts[1] * pass.steps[1];
-    const unsigned z = pass.starts[0] + row / pass.counts[1] * pass.steps[0];
-    return {((Word)z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
-}
 
 __device__ __forceinline__ unsigned size_of(const Pass& pass)
 {
     return pass.counts[0] * pass.counts[1] * pass.counts[2];
 }
 
+// Points k, k + stride, .. of a pass. Only the first and the stride are divided.
+struct Walk {
+    const Pass& pass;
+    const Box& box;
+    unsigned k, stride, place[3], steps[3];
+
+    __device__ __forceinline__ Walk(const Pass& pass, const Box& box, unsigned k, unsigned stride)
+        : pass(pass), box(box), k(k), stride(stride)
+    {
+        divide(k, place);
+        divide(stride, steps);
+    }
+
+    __device__ __forceinline__ void divide(unsigned number, unsigned* parts) const
+    {
+        const unsigned row = number / pass.counts[2];
+        parts[2] = number % pass.counts[2], parts[1] = row % pass.counts[1], parts[0] = row / pass.counts[1];
+    }
+
+    __device__ __forceinline__ void next()
+    {
+        k += stride;
+        unsigned carry = 0;
+        for (unsigned axis = 2; axis > 0; --axis) {
+            place[axis] += steps[axis] + carry;
+            carry = place[axis] >= pass.counts[axis];
+            place[axis] -= carry ? pass.counts[axis] : 0;
+        }
+        place[0] += steps[0] + carry;
+    }
+
+    __device__ __forceinline__ Point point() const
+    {
+        const unsigned z = pass.starts[0] + place[0] * pass.steps[0], y = pass.starts[1] + place[1] * pass.steps[1];
+        const unsigned x = pass.starts[2] + place[2] * pass.steps[2];
+        return {(z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
+    }
+};
+
 __device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, const Box& box, const Point& point)
 {
-    const Word stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : (Word)box.n[1] * box.n[2];
+    const unsigned stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : box.n[1] * box.n[2];
+    const long long step = pass.spacing * stride;
     const int* here = fine + point.number;
-    const long long step = (long long)(pass.spacing * stride);
     const auto near = [=](int k) { return here[k * step]; };
     return predicted(near, point.at, box.n[pass.axis], pass.spacing, box.cubic != 0);
 }
