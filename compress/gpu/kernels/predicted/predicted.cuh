@@ -38,17 +38,15 @@ __device__ __forceinline__ int side_of(int a, int b, int c)
 template <typename Near>
 __device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned n, unsigned spacing, bool cubic)
 {
-    const int before = near(-1);
-    const bool far = at >= 3 * spacing;
-    if (at + spacing >= n) {
-        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, near(-3))), 1) >> 1) : before;
-    }
-    const int behind = near(1), both = sum_of(before, behind);
-    const bool farther = at + 3 * spacing < n;
-    if (!cubic || !(far || farther)) return sum_of(both, 1) >> 1;
-    if (!far) return side_of(near(3), behind, before);
-    if (!farther) return side_of(near(-3), before, behind);
-    return clipped(sum_of(sum_of(times_of(9, both), times_of(-1, sum_of(near(-3), near(3)))), 8) >> 4);
+    const bool far = at >= 3 * spacing, inside = at + spacing < n, farther = at + 3 * spacing < n;
+    // All are asked for before any is used.
+    const int b = near(-1), c = inside ? near(1) : 0;
+    const int a = far && (cubic || !inside) ? near(-3) : 0, d = farther && cubic ? near(3) : 0;
+    if (!inside) return far ? clipped(sum_of(sum_of(times_of(3, b), times_of(-1, a)), 1) >> 1) : b;
+    if (!cubic || !(far || farther)) return sum_of(sum_of(b, c), 1) >> 1;
+    if (!far) return side_of(d, c, b);
+    if (!farther) return side_of(a, b, c);
+    return clipped(sum_of(sum_of(times_of(9, sum_of(b, c)), times_of(-1, sum_of(a, d))), 8) >> 4);
 }
 
 // Where a point is: its number in the box, and its coordinate along the axis of its pass.
