@@ -110,9 +110,7 @@ class PredictedGroup:
         arrays = self.residuals, self.fine, self.elements
         self._launch("join.cu", "fill_values", blocks, work, span, *arrays, rules, values)
 
-    def _over_passes(
-        self, file: str, name: str, stop: int, source: DeviceArray, target: DeviceArray
-    ) -> None:
+    def _over_passes(self, file: str, name: str, stop: int, source: DeviceArray, target: DeviceArray) -> None:
         """All passes before number `stop`."""
         coarse = np.uint32(self.passes.n_coarse)
         blocks = self.header.components

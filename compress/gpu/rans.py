@@ -63,9 +63,7 @@ class Segments:
                 self.tables, frames, out,
             )  # fmt: skip
 
-        return Coded(
-            self.group.count, self.group.n_tiles, plan, self.sizes, self.exact, self.heads, pack
-        )
+        return Coded(self.group.count, self.group.n_tiles, plan, self.sizes, self.exact, self.heads, pack)
 
 
 def code_small(
@@ -85,8 +83,6 @@ def code_residuals(device: KernelDevice, residuals: DeviceArray, rules: Any, mad
     """Code the segments of whole numbers, as reals; how many values are stored exactly is left open."""
     group, n = made.group, components(made.dtype)
     kept = device.empty(group.count * group.n_tiles * TILE * n, f"uint{8 * residuals.dtype.itemsize}")
-    made.launch(
-        launches.keep_symbols, residuals, *group.arguments, rules, made.counts, made.raw_bits, kept
-    )
+    made.launch(launches.keep_symbols, residuals, *group.arguments, rules, made.counts, made.raw_bits, kept)
     made.plan()
     made.launch(launches.encode_symbols, kept, made.n_tiles, *made.coding)

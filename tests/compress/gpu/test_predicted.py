@@ -69,6 +69,22 @@ def test_kernels_write_and_read_the_twins_bytes(
     assert exact > 40
 
 
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("complex64", marks=pytest.mark.slow)])
+def test_lines_of_several_parts_are_the_twins(
+    device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, coarse = predicted.LINE, 1 << predicted.LINE_PASSES
+    lengths = (part - 1, part + 1, part + 3 * coarse, 2 * part + 2 * coarse, 3 * part, 37, 2)
+    for number, length in enumerate(lengths):
+        monkeypatch.setattr(predicted, "COARSE", (300, 1 << 13)[number % 2])
+        predicted.box_passes.cache_clear()
+        array = smooth_array((1, length), dtype, number, wild=number % 3 == 0)
+        header, limits = header_of(array, 1e-3, PREDICTORS[number % 4], (22, 13)[number % 2])
+        wanted = stream_of(array, header, limits)
+        assert written(device, array, header, limits) == wanted
+    predicted.box_passes.cache_clear()
+
+
 def test_frames_without_loss_are_read_back(device: Any) -> None:
     array = np.random.default_rng(1).normal(size=(60, 300)).astype(np.float32)
     array[30:] *= 1e30
