@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) keep_symbols(
 
 // What coding takes of a token: its first slot, its frequency and how many raw bits follow, in 12, 13 and 7 bits; and
 // 2^32 over the frequency, rounded down, or 2^32 - 1.
-struct Kept {
+struct Symbol {
     unsigned packed, inverse;
 
     __device__ __forceinline__ unsigned start() const { return packed & (TOTAL - 1); }
@@ -58,7 +58,7 @@ struct Kept {
     __device__ __forceinline__ unsigned bits() const { return packed >> (2 * TOTAL_LOG2 + 1); }
 };
 
-__device__ __forceinline__ Kept kept_of(const Half* starts, unsigned table, unsigned token)
+__device__ __forceinline__ Symbol symbol_of(const Half* starts, unsigned table, unsigned token)
 {
     const Half* own = starts + table * (TOKENS + 1) + token;
     const unsigned frequency = own[1] - own[0], bits = token < DIRECT ? 0 : (token - DIRECT) / 2 + 3;
@@ -66,49 +66,49 @@ __device__ __forceinline__ Kept kept_of(const Half* starts, unsigned table, unsi
     return {packed, frequency > 1 ? (unsigned)((1ull << 32) / frequency) : ~0u};
 }
 
-// Writer::push with what is kept, in fewer steps that wait for one another; words are filled downwards from `end`. The
+// Writer::push in fewer steps that wait for one another; words are filled downwards from `end`. The
 // quotient is at most 1 too small.
-__device__ __forceinline__ void push_kept(Writer& writer, Half*& end, const Kept& kept)
+__device__ __forceinline__ void push_symbol(Writer& writer, Half*& end, const Symbol& symbol)
 {
-    const unsigned frequency = kept.frequency(), more = TOTAL - frequency;
+    const unsigned frequency = symbol.frequency(), more = TOTAL - frequency;
     const bool full = writer.state > (frequency << (32 - TOTAL_LOG2)) - 1;
     const unsigned all = __ballot_sync(WHOLE_WARP, full);
     Half* at = end - 1 - (int)__popc(all & writer.above);
     if (full) *at = (Half)writer.state;
     end -= (int)__popc(all);
-    const unsigned state = full ? writer.state >> 16 : writer.state, quotient = __umulhi(state, kept.inverse);
-    writer.state = state + kept.start() + quotient * more + (state - quotient * frequency >= frequency ? more : 0);
+    const unsigned state = full ? writer.state >> 16 : writer.state, quotient = __umulhi(state, symbol.inverse);
+    writer.state = state + symbol.start() + quotient * more + (state - quotient * frequency >= frequency ? more : 0);
 }
 
 // Put a group of rounds, the last first; false where there is no room. In most groups no raw bits follow, and there is room.
 __device__ __forceinline__ bool push_group(
-    const BITS (&numbers)[GROUP * COMPONENTS], const Kept (&kept)[GROUP * COMPONENTS], Writer& writer)
+    const BITS (&numbers)[GROUP * COMPONENTS], const Symbol (&symbols)[GROUP * COMPONENTS], Writer& writer)
 {
     Half* end = writer.words + writer.top;
     unsigned all = 0;
 #pragma unroll
-    for (unsigned k = 0; k < GROUP * COMPONENTS; ++k) all |= kept[k].bits();
+    for (unsigned k = 0; k < GROUP * COMPONENTS; ++k) all |= symbols[k].bits();
     const bool is_short = !__any_sync(WHOLE_WARP, all) && writer.top >= GROUP * MOST_ROUND_WORDS;
     if (is_short) {
 #pragma unroll
-        for (unsigned k = GROUP * COMPONENTS; k-- > 0;) push_kept(writer, end, kept[k]);
+        for (unsigned k = GROUP * COMPONENTS; k-- > 0;) push_symbol(writer, end, symbols[k]);
         writer.top = (unsigned)(end - writer.words);
         return true;
     }
 #pragma unroll
     for (unsigned k = GROUP * COMPONENTS; k-- > 0;) {
         if (k % COMPONENTS == COMPONENTS - 1 && writer.top < MOST_ROUND_WORDS) return false;
-        const unsigned bits = kept[k].bits();
+        const unsigned bits = symbols[k].bits();
         if (__any_sync(WHOLE_WARP, bits)) writer.push_raw((unsigned)numbers[k], bits);
         end = writer.words + writer.top;
-        push_kept(writer, end, kept[k]);
+        push_symbol(writer, end, symbols[k]);
         writer.top = (unsigned)(end - writer.words);
     }
     return true;
 }
 
 // Put so many rounds, the last first; false where there is no room. Memory is read a group ahead.
-__device__ __forceinline__ bool push_rounds(const BITS* numbers, unsigned count, const Kept* symbols, Writer& writer)
+__device__ __forceinline__ bool push_rounds(const BITS* numbers, unsigned count, const Symbol* table, Writer& writer)
 {
     const unsigned step = COMPONENTS * LANES;
     BITS ahead[GROUP * COMPONENTS];
@@ -117,14 +117,14 @@ __device__ __forceinline__ bool push_rounds(const BITS* numbers, unsigned count,
 #pragma unroll 1
     for (unsigned rest = count; rest; rest -= GROUP) {
         BITS now[GROUP * COMPONENTS];
-        Kept kept[GROUP * COMPONENTS];
+        Symbol symbols[GROUP * COMPONENTS];
         const BITS* next = numbers + (rest > GROUP ? rest - 2 * GROUP : 0) * step;
 #pragma unroll
         for (unsigned k = 0; k < GROUP * COMPONENTS; ++k) {
             now[k] = ahead[k], ahead[k] = next[k * LANES];
-            kept[k] = symbols[(unsigned)(now[k] >> KEPT_RAW_LOG2)];
+            symbols[k] = table[(unsigned)(now[k] >> KEPT_RAW_LOG2)];
         }
-        if (!push_group(now, kept, writer)) return false;
+        if (!push_group(now, symbols, writer)) return false;
     }
     return true;
 }
@@ -134,14 +134,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) encode_symbols(
     const BITS* kept, unsigned n_tiles, const Half* starts, const Plan* plans, Half* slots, unsigned* words,
     unsigned* sizes)
 {
-    __shared__ Kept symbols[TABLES * KEPT_TOKENS];
+    __shared__ Symbol symbols[TABLES * KEPT_TOKENS];
     const Share share = own_share();
     const unsigned lane = threadIdx.x % LANES, frame = share.frame, segment = share.first + threadIdx.x / LANES;
     const Plan plan = plans[frame];
     if (segment >= plan.n_segments && segment < n_tiles) sizes[frame * n_tiles + segment] = 0;
     if (share.first >= plan.n_segments) return;
     for (unsigned k = threadIdx.x; k < TABLES * KEPT_TOKENS; k += THREADS) {
-        symbols[k] = kept_of(starts + (Word)frame * STARTS, k / KEPT_TOKENS, k % KEPT_TOKENS);
+        symbols[k] = symbol_of(starts + (Word)frame * STARTS, k / KEPT_TOKENS, k % KEPT_TOKENS);
     }
     __syncthreads();
     if (segment >= plan.n_segments) return;
