@@ -10,9 +10,9 @@ threads, for one thread on a machine that others use. Libraries take turns, `--r
 round that is not counted, and the least time of each counts. Threads of some libraries go on asking for work
 when a call has ended, up to 0.2 s, and would take cores from the next one; so there is a pause before each.
 Rivals: qsim (complex64; gates fused up to 4 qubits), PennyLane's lightning.qubit, Qiskit Aer, and Qulacs
-(complex128; after its own optimizer). Those that are not installed are left out, and it is said; so is one, in
-larger states, that took over 4 times as long as the fastest rival. Goal: at most 1.0 times the fastest rival
-in 14 of the 16 cases of a precision (4 circuits, 4 sizes), and never over 1.2.
+(complex128; after its own optimizer). Those that are not installed are left out, and it is said; so is one,
+in larger states, that took over 4 times as long as the fastest rival. Goal: at most 1.0 times the fastest
+rival in 14 of the 16 cases of a precision (4 circuits, 4 sizes), and never over 1.2.
 """
 
 from __future__ import annotations
