@@ -214,7 +214,7 @@ def encode_symbols(n_frames: int, n_tiles: int) -> KernelLaunch:
 
 def small_pack(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A block a segment, of which a frame has at most as many as tiles."""
-    return KernelLaunch("rans/encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
+    return KernelLaunch("rans/pack.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
 
 
 def small_index(n_frames: int) -> KernelLaunch:
