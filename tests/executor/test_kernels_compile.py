@@ -95,10 +95,12 @@ def of_sum() -> Iterator[Defines]:
 
 
 def of_products() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.dispatch import products_defines
+    from tnplan.executor.device.cuda.contract.small_products import products_defines
 
     for dtype, short in product(DTYPES, (False, True)):
         yield products_defines(dtype, short)
+    yield products_defines("complex64", True, (True, False))
+    yield products_defines("float64", False, (False, True))
 
 
 def of_long_sums() -> Iterator[Defines]:
@@ -107,6 +109,8 @@ def of_long_sums() -> Iterator[Defines]:
     for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
         block = result_block(m, n, np.dtype(dtype).itemsize)
         yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
+    yield long_sums_defines("complex64", (4, 4), 1, 32, (True, False))
+    yield long_sums_defines("float64", (4, 4), 1, 32, (False, True))
 
 
 def of_contract(precision: str) -> Iterator[Defines]:

@@ -6,7 +6,6 @@ A bound call launches on one stream, allocates nothing and does not wait.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,32 +22,24 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
+from tnplan.executor.device.cuda.contract.small_products import bind_small, is_small
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
 from tnplan.executor.device.cuda.copy.permute import bind_placed
-from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
 from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
-PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
-SMALL_PRODUCT = 512
-"""The most multiplications of one product of a batch that the kernel of small products takes."""
-THIN_PRODUCT = 64
-"""The most multiplications of a row of the longer operand that it takes."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
-PRODUCT_THREADS = 256
-PRODUCT_BLOCKS = 132 * 16
-SHORT_INDEX = 2**31
 
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    if shape.k_first:
+    if shape.k_first and not _has_thin_parts(shape, np.dtype(dtype)):
         return cublas.WORKSPACE_BYTES
     found = _split_beforehand(shape, dtype, precision)
     if isinstance(found, Cut):
@@ -69,6 +60,11 @@ def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut |
     return cut(shape, dtype) or tiles(shape, dtype)
 
 
+def _has_thin_parts(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
+    """Whether a product has few results of a long sum, which a kernel forms in parts however it is stored."""
+    return count_parts(shape, dtype) > 1 and is_thin(shape, dtype)
+
+
 def _scatters(shape: ContractShape, precision: str) -> bool:
     """Whether a kernel writes every sum to its place: in fp16x3, and in fp32 where c has another order.
 
@@ -81,17 +77,6 @@ def _scatters(shape: ContractShape, precision: str) -> bool:
     if n_batch > 1 and max(m, n) < SCATTERED_EXTENT:
         return False
     return precision == "fp16x3" or (precision == "fp32" and shape.direct is None)
-
-
-def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
-    """Whether the kernel of small products beats cuBLAS.
-
-    Measured on an H200, complex64, share of the copy's bandwidth (cuBLAS, kernel): batches of m = n = k = 2:
-    0.01, 0.95; 4: 0.02, 0.92; 8: 0.10, 0.54; 16: 0.28, 0.08. One product, n = k = 2: 0.08, 0.82; 4: 0.15,
-    0.79; 8: 0.30, 0.37; n = 8 and k = 16: 0.32, 0.14.
-    """
-    thin = min(m, n) > 1 and k > 1 and min(m, n) * k <= THIN_PRODUCT
-    return thin or (n_batch > 1 and m * n * k <= SMALL_PRODUCT)
 
 
 def bind_contract(
@@ -111,7 +96,7 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    if shape.k_first:
+    if shape.k_first and not _has_thin_parts(shape, c.dtype):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_k_first(shape, a, b, c, workspace, precision, stream)
     found = _split_beforehand(shape, dtype, precision)
@@ -148,33 +133,13 @@ def bind_product(
 ) -> Multiply:  # fmt: skip
     """What multiplies a [batch | m | k] and b [batch | n | k] of these sizes."""
     if is_small(n_batch, m, n, k):
-        return _bind_small(n_batch, m, n, k, dtype, stream)
+        return bind_small((n_batch, m, n, k), dtype, stream)
     if n_batch == 1 and m == 1:
         return cublas.bind_vector_product(stream, n, k, dtype)
     if n_batch == 1 and n == 1:
         multiply = cublas.bind_vector_product(stream, m, k, dtype)
         return lambda a, b, c: multiply(b, a, c)
     return cublas.bind_product(stream, (n_batch, m, n, k), dtype, precision)
-
-
-def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
-    count = n_batch * m * n
-    short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
-    kernel = load_kernel(PRODUCTS_FILE, "products", products_defines(dtype, short))
-    grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
-    index = np.uint32 if short else np.uint64
-    sizes = np.int64(count), index(m), index(n), np.int32(k)
-
-    def run(a: int, b: int, c: int) -> None:
-        addresses = np.uint64(a), np.uint64(b), np.uint64(c)
-        kernel(grid, (PRODUCT_THREADS,), (*addresses, *sizes), stream=stream)
-
-    return run
-
-
-def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
-    """The definitions of products.cu; `short`: element numbers are below 2^31."""
-    return {**number_defines(dtype), "INDEX": "unsigned" if short else "unsigned long long"}
 
 
 def _bind_tiles(

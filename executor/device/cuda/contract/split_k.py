@@ -92,6 +92,8 @@ def bind_split(
 ) -> Call:
     """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS multiplies in `precision`.
 
+    Thin products take operands stored with k first too.
+
     `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
     _, m, n, k = shape.sizes
@@ -101,7 +103,9 @@ def bind_split(
     terms = held[: parts * count]
     multiply: Call
     if is_thin(shape, c.dtype):
-        multiply = _bind_thin(left, right, terms, rows, columns, k, parts, stream)
+        names = "ba" if shape.direct == "nm" else "ab"
+        k_first = names[0] in shape.k_first, names[1] in shape.k_first
+        multiply = _bind_thin((left, right), terms, (rows, columns, k, parts), k_first, stream)
     else:
         sizes = parts, rows, columns, k // parts
         product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
@@ -119,14 +123,18 @@ def bind_split(
     return run
 
 
-def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, stream: Any) -> Call:
-    """The parts by long_sums.cu."""
+def _bind_thin(
+    operands: tuple[Array, Array], terms: Array, sizes: tuple[int, int, int, int], k_first: tuple[bool, bool],
+    stream: Any,
+) -> Call:  # fmt: skip
+    """The parts by long_sums.cu; sizes are m, n, k and how many parts."""
+    (a, b), (m, n, k, parts) = operands, sizes
     block = result_block(m, n, terms.itemsize)
     length, vector = k // parts, LOAD_BYTES // terms.itemsize
-    if length % vector or (a.data.ptr | b.data.ptr) % LOAD_BYTES:
+    if any(k_first) or length % vector or (a.data.ptr | b.data.ptr) % LOAD_BYTES:
         vector = 1
     threads = 32 * count_blocks(m, n, block)
-    defines = long_sums_defines(terms.dtype.name, block, vector, threads)
+    defines = long_sums_defines(terms.dtype.name, block, vector, threads, k_first)
     kernel = load_kernel(FILE, "sum_parts", defines)
     arguments: list[np.generic] = [
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
@@ -135,9 +143,13 @@ def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: 
     return BoundKernel(kernel, parts, threads, arguments, 0, stream)
 
 
-def long_sums_defines(dtype: str, block: tuple[int, int], vector: int, threads: int) -> dict[str, str | int]:
-    """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part."""
+def long_sums_defines(
+    dtype: str, block: tuple[int, int], vector: int, threads: int, k_first: tuple[bool, bool] = (False, False)
+) -> dict[str, str | int]:
+    """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part, and which of
+    the two operands are stored with k first."""
     return {
         **number_defines(dtype),
         "ROWS": block[0], "COLUMNS": block[1], "VECTOR": vector, "THREADS": threads,
+        "A_K_FIRST": int(k_first[0]), "B_K_FIRST": int(k_first[1]),
     }  # fmt: skip

@@ -95,7 +95,7 @@ def test_operands_stored_with_k_first(runner, dtype, precision, k_first):
             tuple(int(e) for e in rng.choice([2, 2, 3, 5, 40], rng.integers(0, 3))) for _ in range(3)
         )
         order = tuple(int(position) for position in rng.permutation(len(batch + m + n)))
-        k, capacity = int(rng.choice([2, 4, 9, 33])), int(rng.choice([1, 63, 1024, 1 << 18]))
+        k, capacity = int(rng.choice([2, 3, 4, 9, 33])), int(rng.choice([1, 63, 1024, 1 << 18]))
         if prod(batch + m + n) > 1000 * capacity:
             continue
         shape = replace(shape_of(batch, m, n, k, order), k_first=k_first)
@@ -241,7 +241,13 @@ def test_two_tables_hold_the_places_of_a_part():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 0, 1), (2, 0, 3, 1)])
+@pytest.mark.parametrize(
+    ("order", "k_first"),
+    [
+        ((0, 1, 2, 3), ""), ((2, 3, 0, 1), ""), ((2, 0, 3, 1), ""), ((0, 1, 2, 3), "a"), ((2, 3, 0, 1), "a"),
+        ((2, 0, 3, 1), "ab"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("m", "n", "k"),
     [
@@ -250,12 +256,16 @@ def test_two_tables_hold_the_places_of_a_part():
     ],
 )  # fmt: skip
 @runners
-def test_few_results_of_a_long_sum(runner, m, n, k, dtype, order):
+def test_few_results_of_a_long_sum(runner, m, n, k, dtype, order, k_first):
     rng = np.random.default_rng(11)
-    shape = shape_of((), m, n, k, order)
+    shape = replace(shape_of((), m, n, k, order), k_first=k_first)
     a, b = random_values(rng, (1, prod(m), k), dtype), random_values(rng, (1, prod(n), k), dtype)
     precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
-    c = contract_on(runner, shape, a, b, 64, precision)
+    stored = [
+        np.ascontiguousarray(one.swapaxes(1, 2)) if name in k_first else one
+        for name, one in (("a", a), ("b", b))
+    ]
+    c = contract_on(runner, shape, *stored, 64, precision)
     truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape((*m, *n)).transpose(order).ravel()
     scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape((*m, *n)).transpose(order).ravel()
     # As for a sum of the terms of one part: far below that of one sum over all of k.
