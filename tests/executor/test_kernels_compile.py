@@ -95,12 +95,17 @@ def of_sum() -> Iterator[Defines]:
 
 
 def of_products() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.small_products import products_defines
+    from tnplan.executor.device.cuda.contract.dispatch import products_defines
 
     for dtype, short in product(DTYPES, (False, True)):
         yield products_defines(dtype, short)
-    yield products_defines("complex64", True, (True, False))
-    yield products_defines("float64", False, (False, True))
+
+
+def of_thin_rows() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.thin import thin_rows_defines
+
+    for dtype, columns, k_first in product(DTYPES, (2, 32), ((False, True), (True, False))):
+        yield thin_rows_defines(dtype, (128, columns), 1 if k_first[0] else 2, k_first)
 
 
 def of_long_sums() -> Iterator[Defines]:

@@ -6,6 +6,7 @@ A bound call launches on one stream, allocates nothing and does not wait.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,26 +23,37 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
-from tnplan.executor.device.cuda.contract.small_products import bind_small, is_small
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
+from tnplan.executor.device.cuda.contract.thin import ThinTiles, bind_thin_rows, thin_tiles
 from tnplan.executor.device.cuda.copy.permute import bind_placed
+from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
 from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
+PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
+SMALL_PRODUCT = 512
+"""The most multiplications of one product of a batch that the kernel of small products takes."""
+THIN_PRODUCT = 64
+"""The most multiplications of a row of the longer operand that it takes."""
 LONG_SUM_K_FIRST = 1 << 17
 """A product of operands with k first is left to cuBLAS where its sum is shorter. Of m = n = 4 and k = 2^24 in
 complex64 that takes 2 ms (one H100)."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
+PRODUCT_THREADS = 256
+PRODUCT_BLOCKS = 132 * 16
+SHORT_INDEX = 2**31
 
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
+    if _thin_rows(shape, np.dtype(dtype)) is not None:
+        return 0
     if shape.k_first and not _has_thin_parts(shape, np.dtype(dtype)):
         return cublas.WORKSPACE_BYTES
     found = _split_beforehand(shape, dtype, precision)
@@ -61,6 +73,14 @@ def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut |
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
     return cut(shape, dtype) or tiles(shape, dtype)
+
+
+def _thin_rows(shape: ContractShape, dtype: np.dtype[Any]) -> ThinTiles | None:
+    """How a product of many rows and few columns is cut, for the kernel of such: with operands that have k
+    first, and where c has another order and cuBLAS is slow. None for others."""
+    if not shape.k_first and (shape.direct is not None or not is_small(*shape.sizes)):
+        return None
+    return thin_tiles(shape, dtype.itemsize)
 
 
 def _has_thin_parts(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
@@ -86,6 +106,17 @@ def _scatters(shape: ContractShape, precision: str) -> bool:
     return precision == "fp16x3" or (precision == "fp32" and shape.direct is None)
 
 
+def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
+    """Whether the kernel of small products beats cuBLAS.
+
+    Measured on an H200, complex64, share of the copy's bandwidth (cuBLAS, kernel): batches of m = n = k = 2:
+    0.01, 0.95; 4: 0.02, 0.92; 8: 0.10, 0.54; 16: 0.28, 0.08. One product, n = k = 2: 0.08, 0.82; 4: 0.15,
+    0.79; 8: 0.30, 0.37; n = 8 and k = 16: 0.32, 0.14.
+    """
+    thin = min(m, n) > 1 and k > 1 and min(m, n) * k <= THIN_PRODUCT
+    return thin or (n_batch > 1 and m * n * k <= SMALL_PRODUCT)
+
+
 def bind_contract(
     shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, precision: str, stream: Any,
     scratch: Array,
@@ -103,6 +134,9 @@ def bind_contract(
         return nothing
     if k == 0:
         return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
+    thin = _thin_rows(shape, c.dtype)
+    if thin is not None:
+        return bind_thin_rows(thin, shape, a, b, c, stream)
     if shape.k_first and not _has_thin_parts(shape, c.dtype):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_k_first(shape, a, b, c, workspace, precision, stream)
@@ -140,13 +174,33 @@ def bind_product(
 ) -> Multiply:  # fmt: skip
     """What multiplies a [batch | m | k] and b [batch | n | k] of these sizes."""
     if is_small(n_batch, m, n, k):
-        return bind_small((n_batch, m, n, k), dtype, stream)
+        return _bind_small(n_batch, m, n, k, dtype, stream)
     if n_batch == 1 and m == 1:
         return cublas.bind_vector_product(stream, n, k, dtype)
     if n_batch == 1 and n == 1:
         multiply = cublas.bind_vector_product(stream, m, k, dtype)
         return lambda a, b, c: multiply(b, a, c)
     return cublas.bind_product(stream, (n_batch, m, n, k), dtype, precision)
+
+
+def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -> Multiply:
+    count = n_batch * m * n
+    short = n_batch * max(m, n) * max(n, k) < SHORT_INDEX
+    kernel = load_kernel(PRODUCTS_FILE, "products", products_defines(dtype, short))
+    grid = (min(-(-count // PRODUCT_THREADS), PRODUCT_BLOCKS),)
+    index = np.uint32 if short else np.uint64
+    sizes = np.int64(count), index(m), index(n), np.int32(k)
+
+    def run(a: int, b: int, c: int) -> None:
+        addresses = np.uint64(a), np.uint64(b), np.uint64(c)
+        kernel(grid, (PRODUCT_THREADS,), (*addresses, *sizes), stream=stream)
+
+    return run
+
+
+def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
+    """The definitions of products.cu; `short`: element numbers are below 2^31."""
+    return {**number_defines(dtype), "INDEX": "unsigned" if short else "unsigned long long"}
 
 
 def _bind_tiles(

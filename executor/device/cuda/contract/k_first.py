@@ -1,5 +1,5 @@
-"""A product of operands that are stored with the summed modes first, on a GPU: by cuBLAS or the kernel of
-small products, written directly or tile by tile. The products of gradients are such.
+"""A product of operands that are stored with the summed modes first, on a GPU: by cuBLAS, written directly or
+tile by tile. The products of gradients are such.
 """
 
 from __future__ import annotations
@@ -7,8 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from tnplan.executor.device.cuda.contract import cublas
-from tnplan.executor.device.cuda.contract.cublas import Multiply
-from tnplan.executor.device.cuda.contract.small_products import bind_small, is_small
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.protocols.device import Call, ContractShape
 from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
@@ -33,7 +31,7 @@ def bind_k_first(
     if direct is not None:
         if direct == "nm":
             a, b, m, n, a_stored, b_stored = b, a, n, m, b_stored, a_stored
-        multiply = _bind_stored((n_batch, m, n, k), dtype, precision, (a_stored, b_stored), stream)
+        multiply = cublas.bind_stored(stream, (n_batch, m, n, k), dtype, precision, a_stored, b_stored)
         addresses = a.data.ptr, b.data.ptr, c.data.ptr
         return lambda: multiply(*addresses)
     if workspace is None or not len(workspace):
@@ -42,23 +40,13 @@ def bind_k_first(
     sides = (a_stored, b_stored) if tiling.n_last else (b_stored, a_stored)
     steps = {
         extents: (
-            _bind_stored((*extents, k), dtype, precision, sides, stream),
+            cublas.bind_stored(stream, (*extents, k), dtype, precision, *sides),
             workspace.data.ptr,
             bind_placed(c, workspace, copy, tiling.start_divisor, stream),
         )
         for extents, copy in tiling.copies.items()
     }
     return tiling.bind(_rows_of(a, a_stored, k), _rows_of(b, b_stored, k), steps)
-
-
-def _bind_stored(
-    sizes: tuple[int, int, int, int], dtype: str, precision: str, stored: tuple[tuple[bool, int], ...],
-    stream: Any,
-) -> Multiply:  # fmt: skip
-    """What multiplies parts of operands, of these sizes of batch, m, n and k; see `cublas.bind_stored`."""
-    if is_small(*sizes):
-        return bind_small(sizes, dtype, stream, *stored)
-    return cublas.bind_stored(stream, sizes, dtype, precision, *stored)
 
 
 def _rows_of(operand: Array, stored: tuple[bool, int], k: int) -> Rows:

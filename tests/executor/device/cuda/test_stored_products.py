@@ -1,14 +1,19 @@
-"""The kernels of small products and of long sums, emulated, with operands stored with k first and last."""
+"""The kernels of thin products and of long sums, emulated, with operands stored with k first and last."""
 
 from __future__ import annotations
 
 import ctypes
+import random
+import re
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.kernels.emulator import compiled, needs_compiler, source
+from tests.support.kernels.contract import shape_of
+from tests.support.kernels.emulator import EmulatedKernels, compiled, needs_compiler, source
 from tests.support.root import ROOT
 
 KERNELS = ROOT / "executor" / "device" / "cuda" / "contract" / "kernels"
@@ -18,13 +23,7 @@ extern "C" void call(unsigned blocks, const Value* a, const Value* b, Value* c, 
     run(blocks, 1, THREADS, [=] { sum_parts(a, b, c, k, length, m, n); });
 }
 """
-PRODUCTS = """
-extern "C" void call(const Value* a, const Value* b, Value* c, long long count, INDEX m, INDEX n, int k, INDEX all_m,
-                     INDEX all_n)
-{
-    run(2, 1, 64, [=] { products(a, b, c, count, m, n, k, all_m, all_n); });
-}
-"""
+MOST_SHARED = 1 << 17
 ROUNDING = {"complex64": 1e-4, "float64": 1e-12, "complex128": 1e-12}
 sizes_and_storage = pytest.mark.parametrize(
     ("m", "n", "k_first"),
@@ -67,23 +66,75 @@ def test_parts_of_long_sums(dtype: str, m: int, n: int, k_first: tuple[bool, boo
     np.testing.assert_allclose(found, wanted, atol=100 * ROUNDING[dtype])
 
 
-@needs_compiler
-@sizes_and_storage
-@pytest.mark.parametrize("dtype", ROUNDING)
-def test_small_products_of_parts_of_operands(dtype: str, m: int, n: int, k_first: tuple[bool, bool]) -> None:
-    small: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.small_products")
-    n_batch, k, starts, extents = 3, 4, (1, 2), (m, n)
-    whole = [values((n_batch, k, extent + 4), dtype, seed) for seed, extent in enumerate(extents)]
-    begins = []
-    for one, first, start in zip(whole, k_first, starts, strict=True):
-        stored = one if first else np.ascontiguousarray(one.swapaxes(1, 2))
-        begins.append(stored.reshape(-1)[start if first else start * k :])
-    found = np.zeros((n_batch, m, n), dtype)
-    library = compiled(
-        source(KERNELS / "products.cu") + PRODUCTS, small.products_defines(dtype, True, k_first)
+def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, blocks: int = 3) -> np.ndarray:
+    """The product by the kernel for the shape's tiles, NaN where nothing was written."""
+    _, m, n, k = shape.sizes
+    tiles = thin.thin_tiles(shape, a.itemsize)
+    k_first = "a" in shape.k_first, "b" in shape.k_first
+    if tiles.swapped:
+        a, b, m, n, k_first = b, a, n, m, k_first[::-1]
+    vector = 16 // a.itemsize if not k_first[0] and k % (16 // a.itemsize) == 0 else 1
+    text = re.sub(
+        r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{MOST_SHARED}];",
+        source(KERNELS / "thin_rows.cu"),
+    )  # fmt: skip
+    kernels = EmulatedKernels(
+        text, thin.thin_rows_defines(a.dtype.name, (tiles.rows, tiles.width), vector, k_first)
     )
-    library.call(*map(address, (*begins, found)), ctypes.c_longlong(found.size), m, n, k, m + 4, n + 4)
-    parts = [
-        one[:, :, start : start + extent] for one, start, extent in zip(whole, starts, extents, strict=True)
-    ]
-    np.testing.assert_allclose(found, np.einsum("tqi,tqj->tij", *parts), atol=ROUNDING[dtype])
+    firsts = [part for high, low in thin.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
+    c = np.full(m * n, np.nan, a.dtype)
+    kernels(
+        "thin_rows", (blocks, 1), tiles.rows, a, b, c, np.int64(m), np.int32(n), np.int32(k),
+        np.uint32(tiles.n_tiles), *thin.tile_tables(tiles), *firsts,
+    )  # fmt: skip
+    return c
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "k_first"),
+    [
+        ((2,) * 9, (2, 2), 4, "b"), ((4, 96, 2), (3,), 2, "ab"), ((5,), (700, 2), 6, "a"), ((2,) * 8, (16,), 8, ""),
+        ((3, 256), (2, 2), 5, "a"),
+    ],
+)  # fmt: skip
+def test_thin_rows_in_any_order(
+    dtype: str, m: tuple[int, ...], n: tuple[int, ...], k: int, k_first: str
+) -> None:
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    chance = random.Random(str((m, n, k)))
+    for _ in range(3):
+        order = tuple(chance.sample(range(len(m + n)), len(m + n)))
+        shape = replace(shape_of((), m, n, k, order), k_first=k_first)
+        a, b = values((prod(m), k), dtype, 0), values((prod(n), k), dtype, 1)
+        stored = [
+            np.ascontiguousarray(one.T) if name in k_first else one for name, one in (("a", a), ("b", b))
+        ]
+        found = emulate_thin_rows(thin, shape, *stored)
+        wanted = (a.astype(np.complex128) @ b.T).reshape(m + n).transpose(order).ravel()
+        np.testing.assert_allclose(found, wanted, atol=10 * ROUNDING[dtype])
+
+
+def test_tiles_hold_what_lies_in_a_row_on_both_sides() -> None:
+    """Rows in a, where k is first there, and places in c."""
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    order = (*range(10, 20), *range(10), 20, 21)  # the last ten modes of m are far apart in c
+    shape = replace(shape_of((), (2,) * 20, (2, 2), 4, order), k_first="a")
+    tiles = thin.thin_tiles(shape, 8)
+    assert (tiles.rows, tiles.n_tiles) == (256, 1 << 12)
+    rows, slots, places = thin.tile_tables(tiles)
+    assert np.array_equal(np.unique(slots % 257), np.arange(256))
+    assert np.array_equal(rows[:16], np.arange(16))
+    assert np.array_equal(places[:64], np.arange(64))
+
+
+def test_what_is_not_thin_is_left_to_others() -> None:
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    for batch, m, n, k in (
+        ((2,), (512,), (4,), 4), ((), (512,), (33,), 4), ((), (512,), (4,), 65), ((), (509 * 2,), (4,), 4),
+        ((), (512,), (1,), 4), ((), (32,), (4,), 4),
+    ):  # fmt: skip
+        order = tuple(range(len(batch + m + n)))
+        assert thin.thin_tiles(shape_of(batch, m, n, k, order), 8) is None
+    assert thin.thin_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None
