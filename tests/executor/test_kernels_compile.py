@@ -104,8 +104,8 @@ def of_products() -> Iterator[Defines]:
 def of_thin_rows() -> Iterator[Defines]:
     from tnplan.executor.device.cuda.contract.thin import thin_rows_defines
 
-    for dtype, columns, k_first in product(DTYPES, (2, 32), ((False, True), (True, False))):
-        yield thin_rows_defines(dtype, (128, columns), 1 if k_first[0] else 2, k_first)
+    for dtype, columns, vector in product(DTYPES, (2, 32), (1, 2)):
+        yield thin_rows_defines(dtype, columns, vector)
 
 
 def of_long_sums() -> Iterator[Defines]:
@@ -232,6 +232,7 @@ CASES = {
     "pauli/cuda/kernels/rotations.cu": of_pauli_turns,
     "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
+    "device/cuda/contract/kernels/thin_rows.cu": of_thin_rows,
     "statevector/cuda/kernels/measure.cu": of_state_measure,
     "statevector/cuda/kernels/pass.cu": of_state_pass,
     "statevector/cuda/kernels/program.cu": of_state_program,

@@ -30,12 +30,12 @@ Array = Any
 FILE = Path(__file__).parent / "kernels" / "thin_rows.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
 """More columns take too many registers of a thread, longer sums too much shared memory."""
-TILE_BYTES, MOST_ROWS, LEAST_ROWS = 32 << 10, 256, 64
+TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
 """Results of a tile, and its rows, each of which is one thread's."""
 READ_BYTES = 16
 RUN_BYTES = 128
 """Rows of a tile lie in a row in a until so many bytes are read from one place."""
-SHARED_BYTES = 64 << 10
+SHARED_BYTES = 80 << 10
 """The most shared memory of a block: results of a tile, and the operand with few rows."""
 MOST_BLOCKS = 132 * 8
 SPAN = 1 << 32
@@ -67,13 +67,13 @@ class ThinTiles:
 
     @property
     def width(self) -> int:
-        """The columns, as the power of two that the kernel is compiled for."""
+        """The columns that the kernel is compiled for."""
         return column_room(prod(extent for extent, _ in self.columns))
 
 
 def column_room(n: int) -> int:
-    """The least power of two that is n or more."""
-    return 1 << (n - 1).bit_length()
+    """Two, or the least multiple of four that is n or more: few kernels serve all."""
+    return 2 if n <= 2 else -(-n // 4) * 4
 
 
 @lru_cache(maxsize=1024)
@@ -103,21 +103,18 @@ def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis],
 
     First come those that are last in a, `run` rows of them, then those that are last in c.
     """
-    left = list(axes)
-    inner: list[Axis] = []
-    size = 1
-    for by_row, most in ((True, min(run, wanted)), (False, wanted)):
-        while left and size < most:
-            best = min(left, key=lambda axis: axis[1 if by_row else 2])
-            part = _largest_divisor(best[0], most // size)
+    left, inner, size = list(axes), list[Axis](), 1
+    for side, most in ((1, min(run, wanted)), (2, wanted)):
+        for axis in sorted(left, key=lambda one: one[side]):  # noqa: B023
+            extent, row, place = axis
+            part = _largest_divisor(extent, most // size)
             if part == 1:
-                break
-            extent, row, place = best
-            left.remove(best)
+                continue
+            size *= part
+            inner.append((part, row, place))
+            left.remove(axis)
             if part < extent:
                 left.append((extent // part, row * part, place * part))
-            inner.append((part, row, place))
-            size *= part
     inner.sort(key=lambda axis: -axis[1])
     left.sort(key=lambda axis: -axis[1])
     return inner, left
@@ -132,36 +129,37 @@ def bind_thin_rows(
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b, stored as `shape` says."""
     _, m, n, k = shape.sizes
-    names = "ab"
+    a_steps, b_steps = operand_steps(shape)
     if tiles.swapped:
-        a, b, m, n, names = b, a, n, m, "ba"
-    k_first = names[0] in shape.k_first, names[1] in shape.k_first
+        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
     vector = READ_BYTES // c.itemsize
-    if k_first[0] or k % vector or a.data.ptr % READ_BYTES:
+    if a_steps[1] != 1 or k % vector or a.data.ptr % READ_BYTES:
         vector = 1
-    kernel = load_kernel(
-        FILE, "thin_rows", thin_rows_defines(c.dtype.name, (tiles.rows, tiles.width), vector, k_first)
-    )
-    tables, outer = _on_device(tiles)
-    shared_bytes = (k + tiles.rows + 1) * tiles.width * c.itemsize
+    kernel = load_kernel(FILE, "thin_rows", thin_rows_defines(c.dtype.name, tiles.width, vector))
     kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+    tables, firsts = _on_device(tiles)
     arguments: list[np.generic] = [
-        *(np.uint64(one.data.ptr) for one in (a, b, c)), np.int64(m), np.int32(n), np.int32(k),
-        np.uint32(tiles.n_tiles), *(np.uint64(one.data.ptr) for one in tables), *table_arguments(outer),
+        np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
+        np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
+        *(np.uint64(one.data.ptr) for one in tables), *table_arguments(firsts),
     ]  # fmt: skip
+    shared_bytes = (k + tiles.rows + 1) * tiles.width * c.itemsize
     blocks = min(tiles.n_tiles, MOST_BLOCKS)
-    return BoundKernel(kernel, blocks, tiles.rows, arguments, shared_bytes, stream, (tables, outer))
+    return BoundKernel(kernel, blocks, tiles.rows, arguments, shared_bytes, stream, (tables, firsts))
 
 
-def thin_rows_defines(
-    dtype: str, tile: tuple[int, int], vector: int, k_first: tuple[bool, bool]
-) -> dict[str, str | int]:
-    """Of thin_rows.cu: rows and columns of a tile, elements of a row that are read at once, and which of the
-    two operands are stored with k first."""
-    return {
-        **number_defines(dtype), "ROWS": tile[0], "COLUMNS": tile[1], "VECTOR": vector,
-        "A_K_FIRST": int(k_first[0]), "B_K_FIRST": int(k_first[1]),
-    }  # fmt: skip
+def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Of a and b: elements from one row to the next, and from one term of a sum to the next."""
+    _, m, n, k = shape.sizes
+    return (
+        (1, m) if "a" in shape.k_first else (k, 1),
+        (1, n) if "b" in shape.k_first else (k, 1),
+    )
+
+
+def thin_rows_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
+    """Of thin_rows.cu: columns, and elements of a row that are read at once."""
+    return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector}
 
 
 def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:

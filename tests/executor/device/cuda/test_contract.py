@@ -113,6 +113,30 @@ def test_operands_stored_with_k_first(runner, dtype, precision, k_first):
 
 
 @runners
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows_and_few_columns(runner, dtype):
+    rng = np.random.default_rng(8)
+    for number in range(24):
+        m = tuple(int(e) for e in rng.choice([2, 2, 2, 3, 4, 5, 25], rng.integers(3, 8)))
+        n = tuple(int(e) for e in rng.choice([2, 2, 3, 5], rng.integers(1, 4)))
+        m, n = (m, n) if number % 2 else (n, m)
+        k, k_first = int(rng.choice([2, 3, 4, 16, 25, 64])), ("a", "b", "ab", "")[number // 2 % 4]
+        order = tuple(int(position) for position in rng.permutation(len(m + n)))
+        shape = replace(shape_of((), m, n, k, order), k_first=k_first)
+        a, b = (random_values(rng, (1, rows, k), dtype) for rows in shape.sizes[1:3])
+        stored = [
+            np.ascontiguousarray(one.swapaxes(1, 2)) if name in k_first else one
+            for name, one in (("a", a), ("b", b))
+        ]
+        precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
+        c = contract_on(runner, shape, *stored, 1 << 16, precision)
+        truth, scale = (
+            np.ascontiguousarray(values.reshape(m + n).transpose(order)).ravel() for values in truths(a, b)
+        )
+        assert np.all(np.abs(c - truth) <= expected_error(precision, k) * scale)
+
+
+@runners
 def test_nothing_contracted_is_zero_and_nothing_stored_is_nothing(runner):
     for precision in supported("complex64"):
         empty = np.zeros((2, 3, 0), np.complex64), np.zeros((2, 4, 0), np.complex64)

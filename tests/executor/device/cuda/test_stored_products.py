@@ -70,22 +70,20 @@ def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, block
     """The product by the kernel for the shape's tiles, NaN where nothing was written."""
     _, m, n, k = shape.sizes
     tiles = thin.thin_tiles(shape, a.itemsize)
-    k_first = "a" in shape.k_first, "b" in shape.k_first
+    a_steps, b_steps = thin.operand_steps(shape)
     if tiles.swapped:
-        a, b, m, n, k_first = b, a, n, m, k_first[::-1]
-    vector = 16 // a.itemsize if not k_first[0] and k % (16 // a.itemsize) == 0 else 1
+        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
+    vector = 16 // a.itemsize if a_steps[1] == 1 and k % (16 // a.itemsize) == 0 else 1
     text = re.sub(
         r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{MOST_SHARED}];",
         source(KERNELS / "thin_rows.cu"),
     )  # fmt: skip
-    kernels = EmulatedKernels(
-        text, thin.thin_rows_defines(a.dtype.name, (tiles.rows, tiles.width), vector, k_first)
-    )
+    kernels = EmulatedKernels(text, thin.thin_rows_defines(a.dtype.name, tiles.width, vector))
     firsts = [part for high, low in thin.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
-    c = np.full(m * n, np.nan, a.dtype)
+    c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
     kernels(
-        "thin_rows", (blocks, 1), tiles.rows, a, b, c, np.int64(m), np.int32(n), np.int32(k),
-        np.uint32(tiles.n_tiles), *thin.tile_tables(tiles), *firsts,
+        "thin_rows", (blocks, 1), tiles.rows, a, *map(np.int64, a_steps), b, *map(np.int32, b_steps), c,
+        np.int32(n), np.int32(k), np.uint32(tiles.n_tiles), *thin.tile_tables(tiles), *firsts,
     )  # fmt: skip
     return c
 
@@ -96,7 +94,7 @@ def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, block
     ("m", "n", "k", "k_first"),
     [
         ((2,) * 9, (2, 2), 4, "b"), ((4, 96, 2), (3,), 2, "ab"), ((5,), (700, 2), 6, "a"), ((2,) * 8, (16,), 8, ""),
-        ((3, 256), (2, 2), 5, "a"),
+        ((3, 256), (2, 2), 5, "a"), ((5, 3, 3, 2, 4), (5, 3), 3, "ab"),
     ],
 )  # fmt: skip
 def test_thin_rows_in_any_order(
