@@ -130,10 +130,8 @@ def bind_contract(
     n_batch, m, n, k = shape.sizes
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
-    if n_batch * m * n == 0:
-        return nothing
-    if k == 0:
-        return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
+    if min(shape.sizes) == 0:
+        return nothing if n_batch * m * n == 0 else _bind_zero(c, stream)
     thin = _thin_rows(shape, c.dtype)
     if thin is not None:
         return bind_thin_rows(thin, shape, a, b, c, stream)
@@ -167,6 +165,10 @@ def bind_contract(
     multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
     addresses = a.data.ptr, b.data.ptr, c.data.ptr
     return lambda: multiply(*addresses)
+
+
+def _bind_zero(c: Array, stream: Any) -> Call:
+    return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
 
 
 def bind_product(

@@ -1,7 +1,7 @@
 """Products of many rows and few columns on a GPU, whose modes lie in c in any order: thin_rows.cu.
 
 The products of gradients are such, with operands that are stored with k first. cuBLAS loses most of its rate
-there, and copies of tiles of c would read and write c once more. Knows the modes of one product and its tiles.
+there, and copies of tiles would move all of c once more. Knows the modes of one product and its tiles.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SPAN = 1 << 32
 class ThinTiles:
     """How the rows of a product are cut into tiles.
 
-    `inner` are the modes of a tile, `outer` those that number the tiles: extents with the strides in rows of a
-    and in elements of c. `swapped`: the rows are those of b.
+    `inner` are the modes of a tile, `outer` those that number the tiles: extents, with the strides in rows of
+    a and in elements of c. `swapped`: the rows are those of b.
     """
 
     swapped: bool
@@ -105,7 +105,7 @@ def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis],
     """
     left, inner, size = list(axes), list[Axis](), 1
     for side, most in ((1, min(run, wanted)), (2, wanted)):
-        for axis in sorted(left, key=lambda one: one[side]):  # noqa: B023
+        for axis in sorted(left, key=lambda one: one[side]):
             extent, row, place = axis
             part = _largest_divisor(extent, most // size)
             if part == 1:
@@ -163,8 +163,8 @@ def thin_rows_defines(dtype: str, columns: int, vector: int) -> dict[str, str | 
 
 
 def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """The rows of a tile in a; then of its results, in the order of c, the slot in shared memory and the place
-    in c."""
+    """The rows of a tile in a; then of its results, in the order of c, the slots in shared memory and the
+    places in c."""
     rows, places = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
     across = offsets([(extent, 0, place) for extent, place in tiles.columns], 2)
     slots = np.arange(len(across))[:, None] * (tiles.rows + 1) + np.arange(tiles.rows)
@@ -176,9 +176,7 @@ def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32
 def first_tables(tiles: ThinTiles) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """The first row in a and the first place in c of every tile, each as the two tables of a `Part`."""
     high, low = two_levels(tiles.outer)
-    return [
-        (offsets(high, side).astype(np.int64), offsets(low, side).astype(np.int64)) for side in (1, 2)
-    ]
+    return [(offsets(high, side).astype(np.int64), offsets(low, side).astype(np.int64)) for side in (1, 2)]
 
 
 @cached_per_device
