@@ -114,7 +114,7 @@ def of_long_sums() -> Iterator[Defines]:
     for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
         block = result_block(m, n, np.dtype(dtype).itemsize)
         yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
-    yield long_sums_defines("complex64", (4, 4), 1, 32, (True, False))
+    yield long_sums_defines("complex64", (4, 4), 1, 32, (True, False), (2, 1))
     yield long_sums_defines("float64", (4, 4), 1, 32, (False, True))
 
 

@@ -6,6 +6,7 @@ long_sums.cu or cuBLAS forms the parts, which are added in double precision.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ Array = Any
 FILE = Path(__file__).parent / "kernels" / "long_sums.cu"
 LONG_SUM = 4096
 """Sums of fewer terms are never split."""
-PART_TERMS = 1024
-"""Terms of a part, at least."""
+PART_TERMS, WARP_TERMS = 1024, 256
+"""Terms of a part, at least: of those of cuBLAS, and of long_sums.cu."""
 PARTS_BYTES = 32 << 20
 """What all parts take together, at most."""
 MOST_PARTS = 8192
@@ -74,8 +75,11 @@ def count_parts(shape: ContractShape, dtype: np.dtype[Any]) -> int:
         return 1
     if count_blocks(m, n, (BLOCK_EXTENT, BLOCK_EXTENT)) >= MANY_BLOCKS:
         return 1
-    room = MOST_PARTS if is_thin(shape, dtype) else PARTS_BYTES // (m * n * dtype.itemsize)
-    return next((parts for parts in range(min(k // PART_TERMS, room), 1, -1) if k % parts == 0), 1)
+    if is_thin(shape, dtype):
+        most = min(k // WARP_TERMS, MOST_PARTS)
+    else:
+        most = min(k // PART_TERMS, PARTS_BYTES // (m * n * dtype.itemsize))
+    return next((parts for parts in range(most, 1, -1) if k % parts == 0), 1)
 
 
 def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
@@ -130,11 +134,15 @@ def _bind_thin(
     """The parts by long_sums.cu; sizes are m, n, k and how many parts."""
     (a, b), (m, n, k, parts) = operands, sizes
     block = result_block(m, n, terms.itemsize)
-    length, vector = k // parts, LOAD_BYTES // terms.itemsize
-    if any(k_first) or length % vector or (a.data.ptr | b.data.ptr) % LOAD_BYTES:
-        vector = 1
+    length, most = k // parts, LOAD_BYTES // terms.itemsize
+    is_aligned = (a.data.ptr | b.data.ptr) % LOAD_BYTES == 0
+    vector = most if is_aligned and not any(k_first) and length % most == 0 else 1
+    reads = [
+        math.gcd(most, rows) if is_aligned and first and extent % rows == 0 else 1
+        for first, extent, rows in zip(k_first, (m, n), block, strict=True)
+    ]
     threads = 32 * count_blocks(m, n, block)
-    defines = long_sums_defines(terms.dtype.name, block, vector, threads, k_first)
+    defines = long_sums_defines(terms.dtype.name, block, vector, threads, k_first, (reads[0], reads[1]))
     kernel = load_kernel(FILE, "sum_parts", defines)
     arguments: list[np.generic] = [
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
@@ -144,12 +152,13 @@ def _bind_thin(
 
 
 def long_sums_defines(
-    dtype: str, block: tuple[int, int], vector: int, threads: int, k_first: tuple[bool, bool] = (False, False)
-) -> dict[str, str | int]:
-    """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part, and which of
-    the two operands are stored with k first."""
+    dtype: str, block: tuple[int, int], vector: int, threads: int,
+    k_first: tuple[bool, bool] = (False, False), reads: tuple[int, int] = (1, 1),
+) -> dict[str, str | int]:  # fmt: skip
+    """Of long_sums.cu: results of a thread, terms that it reads of a row at once, threads of a part; which of
+    the two operands are stored with k first, and rows of each that are read of a term at once."""
     return {
         **number_defines(dtype),
         "ROWS": block[0], "COLUMNS": block[1], "VECTOR": vector, "THREADS": threads,
-        "A_K_FIRST": int(k_first[0]), "B_K_FIRST": int(k_first[1]),
+        "A_K_FIRST": int(k_first[0]), "B_K_FIRST": int(k_first[1]), "A_READ": reads[0], "B_READ": reads[1],
     }  # fmt: skip

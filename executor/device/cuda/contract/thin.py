@@ -37,6 +37,9 @@ RUN_BYTES = 128
 """Rows of a tile lie in a row in a until so many bytes are read from one place."""
 SHARED_BYTES = 80 << 10
 """The most shared memory of a block: results of a tile, and the operand with few rows."""
+GAP = 16
+"""Results of a column in shared memory have a gap after so many, so that those that are a power of two apart
+lie in different banks."""
 MOST_BLOCKS = 132 * 8
 SPAN = 1 << 32
 """Rows of a, and elements of c over which one tile spreads, are fewer."""
@@ -59,6 +62,11 @@ class ThinTiles:
     def rows(self) -> int:
         """The rows of a tile."""
         return prod(extent for extent, _, _ in self.inner)
+
+    @property
+    def column_step(self) -> int:
+        """Elements of shared memory from one column of results to the next."""
+        return self.rows + self.rows // GAP + 1
 
     @property
     def n_tiles(self) -> int:
@@ -93,9 +101,7 @@ def thin_tiles(shape: ContractShape, itemsize: int) -> ThinTiles | None:
     found = ThinTiles(swapped, tuple(inner), tuple(outer), tuple(short))
     span = sum((extent - 1) * place for extent, _, place in inner)
     span += sum((extent - 1) * place for extent, place in short)
-    is_whole = found.rows * found.n_tiles == n_rows
-    fits = found.rows >= LEAST_ROWS and max(n_rows, span) < SPAN
-    return found if is_whole and fits else None
+    return found if found.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
 
 
 def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis], list[Axis]]:
@@ -135,17 +141,24 @@ def bind_thin_rows(
     vector = READ_BYTES // c.itemsize
     if a_steps[1] != 1 or k % vector or a.data.ptr % READ_BYTES:
         vector = 1
-    kernel = load_kernel(FILE, "thin_rows", thin_rows_defines(c.dtype.name, tiles.width, vector))
-    kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+    kernel = _kernel(c.dtype.name, tiles.width, vector)
     tables, firsts = _on_device(tiles)
     arguments: list[np.generic] = [
         np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
         np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
         *(np.uint64(one.data.ptr) for one in tables), *table_arguments(firsts),
     ]  # fmt: skip
-    shared_bytes = (k + tiles.rows + 1) * tiles.width * c.itemsize
+    shared_bytes = (k + tiles.column_step) * tiles.width * c.itemsize
     blocks = min(tiles.n_tiles, MOST_BLOCKS)
     return BoundKernel(kernel, blocks, tiles.rows, arguments, shared_bytes, stream, (tables, firsts))
+
+
+@cached_per_device
+def _kernel(dtype: str, columns: int, vector: int) -> Any:
+    """The kernel with these constants on the current device."""
+    kernel = load_kernel(FILE, "thin_rows", thin_rows_defines(dtype, columns, vector))
+    kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+    return kernel
 
 
 def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -159,7 +172,7 @@ def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int
 
 def thin_rows_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
     """Of thin_rows.cu: columns, and elements of a row that are read at once."""
-    return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector}
+    return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector, "GAP": GAP}
 
 
 def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
@@ -167,7 +180,8 @@ def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32
     places in c."""
     rows, places = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
     across = offsets([(extent, 0, place) for extent, place in tiles.columns], 2)
-    slots = np.arange(len(across))[:, None] * (tiles.rows + 1) + np.arange(tiles.rows)
+    numbers = np.arange(tiles.rows)
+    slots = np.arange(len(across))[:, None] * tiles.column_step + numbers + numbers // GAP
     in_c = (across[:, None] + places).ravel()
     order = np.argsort(in_c)
     return rows.astype(np.uint32), slots.ravel()[order].astype(np.uint32), in_c[order].astype(np.uint32)

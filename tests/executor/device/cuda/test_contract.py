@@ -308,11 +308,11 @@ def test_parts_of_a_long_sum():
 
     complex64 = np.dtype("complex64")
     for m, n, k, parts in (
-        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 9),
+        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 27),
         (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
     ):  # fmt: skip
         assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
-    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 8 * 32 * 8
+    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 32 * 32 * 8
 
 
 def test_products_too_long_for_32_bits_go_to_cublas():

@@ -2,8 +2,9 @@
 // order: read once and written once. An operand has element (i, q) at i * row_step + q * step.
 //
 // Injected: REAL (float, double), COMPLEX (0, 1); THREADS: of a block at most; COLUMNS: n or more, for as many sums of a
-// thread; VECTOR: elements of a row of a that are read at once, 1 unless `a_step` is 1. NumPy twin: einsum "iq,jq->ij".
-// Every element is summed by one thread in rising q: the same bits every run.
+// thread; VECTOR: elements of a row of a that are read at once, 1 unless `a_step` is 1; GAP: results of a column before a
+// gap in shared memory, against bank conflicts. NumPy twin: einsum "iq,jq->ij". Every element is summed by one thread in
+// rising q: the same bits every run.
 //
 // A block takes tiles in turn, a row each thread. A tile has any rows, those of `row_at`, counted from its first. Its
 // results go through shared memory, so that threads in a row write what lies in a row in c: results `slots` of the
@@ -37,9 +38,10 @@ thin_rows(const Value *__restrict__ a, long long a_row_step, long long a_step, c
           const long long *a_high, const long long *a_low, unsigned a_split, const long long *c_high,
           const long long *c_low, unsigned c_split) {
     extern __shared__ __align__(32) unsigned char memory[];
-    const int rows = blockDim.x, column_step = rows + 1; // against bank conflicts
-    Value *const columns = (Value *)memory;              // [k | COLUMNS], an even number
-    Value *const results = columns + k * COLUMNS;        // [COLUMNS | column_step]
+    const int rows = blockDim.x, column_step = rows + rows / GAP + 1;
+    Value *const columns = (Value *)memory;       // [k | COLUMNS], an even number
+    Value *const results = columns + k * COLUMNS; // [COLUMNS | column_step]
+    Value *const own = results + threadIdx.x + threadIdx.x / GAP;
     const Part rows_of{a_high, a_low, a_split}, places_of{c_high, c_low, c_split};
 
     for (int t = threadIdx.x; t < k * COLUMNS; t += rows) {
@@ -66,7 +68,7 @@ thin_rows(const Value *__restrict__ a, long long a_row_step, long long a_step, c
         }
 #pragma unroll
         for (int j = 0; j < COLUMNS; ++j)
-            results[j * column_step + threadIdx.x] = sum[j];
+            own[j * column_step] = sum[j];
         __syncthreads();
         Value *const to = c + places_of(tile);
         for (int t = threadIdx.x; t < rows * n; t += rows)
