@@ -88,9 +88,9 @@ def of_pauli_turns() -> Iterator[Defines]:
 
 
 def of_sum() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.copy.permute import SUM_THREADS, sum_defines
+    from tnplan.executor.device.cuda.copy.permute import SUM_THREADS, WARP, sum_defines
 
-    for dtype, lanes in product(DTYPES, (1, SUM_THREADS)):
+    for dtype, lanes in product(DTYPES, (1, WARP, SUM_THREADS)):
         yield sum_defines(np.dtype(dtype), lanes)
 
 

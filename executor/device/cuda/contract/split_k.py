@@ -33,7 +33,7 @@ PARTS_BYTES = 32 << 20
 """What all parts take together, at most."""
 MOST_PARTS = 8192
 """Of parts that long_sums.cu forms: each is the work of a few warps."""
-MOST_WARPS = 8
+MOST_WARPS, MOST_WARPS_K_FIRST = 8, 4
 """Warps of a part, a block of results each, up to which long_sums.cu forms the parts."""
 FEW_DOUBLES = 64
 """Results up to which it does in double precision, whose products cuBLAS forms on tensor cores."""
@@ -55,12 +55,14 @@ def is_thin(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
 
     Measured on an H200, share of the copy's bandwidth (kernel, cuBLAS), m = n = 4, 8, 16, and 16 x 32:
     complex64 1.05, 0.08; 0.97, 0.16; 0.69, 0.32; 0.52, 0.46; float32 0.95, 0.62; 1.03, 0.77; 0.88, 0.49;
-    0.66, 0.38; float64 1.00, 0.30; 1.03, 0.61; 0.91, 1.02; complex128 1.06, 0.36; 0.98, 0.76.
+    0.66, 0.38; float64 1.00, 0.30; 1.03, 0.61; 0.91, 1.02; complex128 1.06, 0.36; 0.98, 0.76. With k first,
+    on an H100: complex64 0.78, 0.18; 0.80, 0.20; 0.51, 0.41; 0.30, 0.55.
     """
     _, m, n, _ = shape.sizes
     if dtype.name in DOUBLE and m * n > FEW_DOUBLES:
         return False
-    return count_blocks(m, n, result_block(m, n, dtype.itemsize)) <= MOST_WARPS
+    most = MOST_WARPS_K_FIRST if shape.k_first else MOST_WARPS
+    return count_blocks(m, n, result_block(m, n, dtype.itemsize)) <= most
 
 
 def count_blocks(m: int, n: int, block: tuple[int, int]) -> int:
