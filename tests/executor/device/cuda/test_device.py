@@ -54,9 +54,7 @@ def test_values_go_to_the_device_and_back(device: Any, dtype: str, count: int) -
 def test_several_values_come_back_together(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, offsets = (3, 0, 100, 7, 5000, 1, 9), (0, 64, 64, 1024, 2048, 50_000, 51_200)
     device.allocate(1 << 16)
-    views = [
-        device.view(offset, count, "complex64") for offset, count in zip(offsets, counts, strict=True)
-    ]
+    views = [device.view(offset, count, "complex64") for offset, count in zip(offsets, counts, strict=True)]
     values = [normal(count, "complex64", seed) for seed, count in enumerate(counts)]
     for view, own in zip(views, values, strict=True):
         device.from_host(view, own)
