@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit, Sample, Trace
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, Sample, Trace
 from tnplan.executor.pauli.algebra.gates import named_rotations
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
@@ -48,9 +48,13 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if method not in ANSWERS[name]:
         return "--method", f"{method!r} does not answer {name}"
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
-        return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
+        is_mixed = asked.start is not None and asked.start.is_mixed
+        more = "the input state is mixed" if is_mixed else "the circuit has more"
+        return "--method", f"{method!r} answers {name} of gates alone, and {more}"
     if options.truncation is not None and method != "pauli":
         return "truncation", f"is given, and {method!r} truncates nothing"
+    if options.monte_carlo is not None and method != "pauli":
+        return "--repetitions", f"are given, and {method!r} resamples nothing"
     if options.trajectories is not None and not (is_random and method == "statevector"):
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
@@ -62,7 +66,7 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
         return reason
     if method == "pauli":
-        return _why_not_pauli(asked)
+        return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
     if method == "statevector":
         return _why_not_statevector(asked, options)
     return None
@@ -114,7 +118,7 @@ def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None
     if method == "statevector" and asked.is_random:
         return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
     if method == "pauli":
-        for number, one in enumerate(asked.program.operations):
+        for number, one in enumerate(asked.circuit_operations):
             if isinstance(one, VariedGate) and not named_rotations(one):
                 return "--method", f"'pauli' has no derivatives of gate {number} ({one.name})"
     return None
@@ -125,6 +129,17 @@ def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
     qubits = getattr(asked.question, "qubits", ())
     if most is not None and len(qubits) > most:
         return "--qubits", f"has {len(qubits)} qubits, and 'pauli' takes {most}"
+    return None
+
+
+def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
+    """What repetitions of Pauli propagation do not answer."""
+    if asked.has_gradient:
+        return "--repetitions", "are given, and gradients have none"
+    is_in_state = isinstance(asked.question, Trace) and asked.start is not None
+    if is_in_state or not isinstance(asked.question, ExpectationValues | Trace):
+        name = "traces in an input state" if is_in_state else asked.question.name
+        return "--repetitions", f"are of expectation values and of traces over all inputs, not of {name}"
     return None
 
 
@@ -143,7 +158,7 @@ def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
 
 def _is_doubled(asked: AskedCircuit) -> bool:
     """Whether the state has an input and an output for each qubit."""
-    return isinstance(asked.question, Trace) and asked.question.state is None
+    return isinstance(asked.question, Trace) and asked.start is None
 
 
 def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
@@ -155,6 +170,8 @@ def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
     if asked.is_random and options.trajectories is None:
         return "give --trajectories, and use statevector"
+    if place == "--repetitions":
+        return "leave them out"
     if options.truncation is not None or options.trajectories is not None:
         return "leave it out"
     return "ask for less"

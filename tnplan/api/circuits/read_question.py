@@ -19,7 +19,6 @@ from tnplan.api.circuits.questions import (
     Sample,
     Trace,
     checked_shots,
-    checked_state,
 )
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS
@@ -109,9 +108,9 @@ def read_overlap(other: Any) -> Reader:
     return read
 
 
-def read_trace(a: Any, b: Any, state: str | None = None) -> Reader:
+def read_trace(a: Any, b: Any) -> Reader:
     """The trace of two operators, one taken through the circuit."""
-    return lambda n: Trace(given_sum(a, n), given_sum(b, n), checked_state(state, n))
+    return lambda n: Trace(given_sum(a, n), given_sum(b, n))
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:

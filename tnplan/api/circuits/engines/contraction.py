@@ -96,20 +96,21 @@ def _value(
     if isinstance(question, Overlap):
         return overlap.overlap(gates, question.other, use)
     assert isinstance(question, Trace)
-    if question.state is None:
+    if asked.start is None:
         return overlap.trace(gates, question.a, question.b, use)
-    return _trace_of_input(gates, question, question.state, use)
+    return _trace_of_input(gates, question, asked.start.circuit(asked.n_qubits), use)
 
 
-def _trace_of_input(circuit: GateSequence, question: Trace, state: str, use: ContractionOptions) -> complex:
+def _trace_of_input(
+    circuit: GateSequence, question: Trace, start: GateSequence, use: ContractionOptions
+) -> complex:
     """<s|A U^dagger B U|s> as overlaps of Q U|s> with U P|s>, for the words P of A and Q of B."""
     from tnplan.api.circuits.contraction.overlap import overlap
 
-    n, start = circuit.n_qubits, pauli_word_gates(int(state[::-1], 2), 0)
-    total = 0j
+    n, total = circuit.n_qubits, 0j
     for (x, z, one), (u, v, other) in product(question.a.masks(), question.b.masks()):
-        ket = GateSequence(n, (*start, *circuit.gates, *pauli_word_gates(u, v)))
-        bra = GateSequence(n, (*start, *pauli_word_gates(x, z), *circuit.gates))
+        ket = GateSequence(n, (*start.gates, *circuit.gates, *pauli_word_gates(u, v)))
+        bra = GateSequence(n, (*start.gates, *pauli_word_gates(x, z), *circuit.gates))
         total += one * other * overlap(ket, bra, use)
     return total
 

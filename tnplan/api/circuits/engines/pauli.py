@@ -24,8 +24,8 @@ from tnplan.api.circuits.questions import (
 )
 from tnplan.api.jobs.job import Job, Rank, run_job
 from tnplan.executor.observables.pauli_sum import PauliSum, pauli_sum
-from tnplan.executor.pauli.algebra.expectation import in_words, overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, word_masks
+from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -34,13 +34,12 @@ from tnplan.planner.common.units import size_text
 
 
 @dataclass(frozen=True, eq=False)
-class _PauliWork:
-    """The steps of a circuit, and the sums that are taken through them, each with all of its words or not."""
+class PauliWork:
+    """The steps of a circuit, the sums that are taken through them, and what their values are measured in."""
 
-    n_qubits: int
     steps: tuple[PauliStep, ...]
     sums: tuple[PauliSum, ...]
-    keeps_words: bool
+    state: str | State | None
 
 
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
@@ -49,19 +48,17 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         return gradients_by_pauli(asked, options)
     truncation = options.truncation or Truncation()
 
-    def work(rank: Rank, given: tuple[_PauliWork, Rows]) -> Outcome:
+    def work(rank: Rank, given: tuple[PauliWork, Rows]) -> Outcome:
         planned, done = given
         use = resources_of(rank, options.precision)
-        last: list[Propagation] = []
 
         def one(number: int) -> Array:
-            last[:] = [_propagated(rank, planned, number, truncation, use)]
-            return _row(last[0])
+            return _row(_propagated(rank, planned, number, truncation, use))
 
         with rank.on_stream():
             rows = tasks_together(rank, len(planned.sums), one, done, kept, None)
-        question, table = asked.question, np.array(rows)
-        value, error = _traced(question, last[0]) if isinstance(question, Trace) else _finished(asked, table)
+        table = np.array(rows)
+        value, error = _finished(asked, table)
         return Outcome(
             value, error if options.truncation else 0.0, TRUNCATION if options.truncation else EXACT,
             {
@@ -71,35 +68,37 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         )  # fmt: skip
 
     job = Job(
-        prepare=lambda: _with_done(_planned(asked), kept), work=work,
+        prepare=lambda: _with_done(planned_sums(asked), kept), work=work,
         needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
 
 
-def _with_done(planned: _PauliWork, kept: TaskCheckpoint | None) -> tuple[_PauliWork, Rows]:
+def _with_done(planned: PauliWork, kept: TaskCheckpoint | None) -> tuple[PauliWork, Rows]:
     """The work with the rows that an interrupted job has left of it."""
     return planned, {} if kept is None else kept.read([ROW] * len(planned.sums))
 
 
-def planned_sums(asked: AskedCircuit) -> tuple[tuple[PauliStep, ...], tuple[PauliSum, ...]]:
-    """The steps of a circuit, and the sums that are taken through them."""
-    planned = _planned(asked)
-    return planned.steps, planned.sums
-
-
-def _planned(asked: AskedCircuit) -> _PauliWork:
+def planned_sums(asked: AskedCircuit) -> PauliWork:
     """The steps, and the sums whose values the question needs."""
-    steps = program_steps(asked.program.operations) if asked.gates is None else circuit_steps(asked.gates)
-    question, n = asked.question, asked.n_qubits
+    gates, question, n = asked.circuit_gates, asked.question, asked.n_qubits
+    steps = program_steps(asked.circuit_operations) if gates is None else circuit_steps(gates)
+    state = None if asked.start is None else asked.start.measured
     if isinstance(question, ExpectationValues):
-        return _PauliWork(n, steps, question.sums, False)
+        return PauliWork(steps, question.sums, state)
     if isinstance(question, Trace):
-        return _PauliWork(n, steps, (question.b,), True)
+        return PauliWork(steps, (question.b,), _measured_in(question.a, state))
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
     words = [word_masks(question.qubits, word) for word in _words(question)]
-    return _PauliWork(n, steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), False)
+    return PauliWork(steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), state)
+
+
+def _measured_in(a: PauliSum, state: str | State | None) -> State:
+    """What gives words W the values Tr(A W) / 2^n; in a state those of A W."""
+    if state is not None:
+        return AfterOperator(a, state)
+    return OverlapWith(PauliSum(a.n_qubits, a.keys, np.conj(a.coefficients)))
 
 
 def _words(question: Probabilities | ReducedDensityMatrix) -> list[int]:
@@ -125,6 +124,10 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
     """The value and the bound of its error, from the numbers of all propagations."""
     question = asked.question
     values, bounds = table[:, 0], table[:, 2]
+    if isinstance(question, Trace):
+        sizes = np.abs(question.a.coefficients)
+        size = sizes.max(initial=0.0) if asked.start is None else sizes.sum()
+        return complex(values[0], table[0, 1]), float(bounds[0] * size)
     if isinstance(question, ExpectationValues):
         if any(np.iscomplexobj(one.coefficients) for one in question.sums):
             values = values + 1j * table[:, 1]
@@ -139,18 +142,8 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
     return density, bound
 
 
-def _traced(question: Trace, found: Propagation) -> tuple[complex, float]:
-    """The trace with A, or the value in an input, with a bound of what was dropped."""
-    sizes = np.abs(question.a.coefficients)
-    if question.state is None:
-        a = PauliSum(question.a.n_qubits, question.a.keys, np.conj(question.a.coefficients))
-        return complex(overlap(a, found.result)), float(found.dropped.l1 * sizes.max(initial=0.0))
-    value = sum(c * in_words(found.result, x, z, question.state) for x, z, c in question.a.masks())
-    return complex(value), float(found.dropped.l1 * sizes.sum())
-
-
 def _propagated(
-    rank: Rank, planned: _PauliWork, number: int, truncation: Truncation, use: Resources
+    rank: Rank, planned: PauliWork, number: int, truncation: Truncation, use: Resources
 ) -> Propagation:
     """One sum, taken through all steps."""
 
@@ -159,6 +152,6 @@ def _propagated(
         rank.say(number * at.steps + at.step, len(planned.sums) * at.steps, text)
 
     return propagate(
-        planned.steps, planned.sums[number], truncation, use, keep="all" if planned.keeps_words else "none",
+        planned.steps, planned.sums[number], truncation, use, state=planned.state, keep="none",
         progress=heard,
     )  # fmt: skip

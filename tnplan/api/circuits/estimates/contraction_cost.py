@@ -106,8 +106,7 @@ def contraction_cost(
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(asked.question, Sample) else EXACT_FACTOR
     return {
-        count: Cost(count, space * memory, time * time_s, factor)
-        for count, (memory, time_s) in costs.items()
+        count: Cost(count, space * memory, time * time_s, factor) for count, (memory, time_s) in costs.items()
     }
 
 

@@ -62,7 +62,8 @@ class _Growth:
 def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation: Truncation) -> Cost:
     """What a question takes on one device."""
     begin = process_time()
-    steps, sums = planned_sums(asked)
+    planned = planned_sums(asked)
+    steps, sums = planned.steps, planned.sums
     steps_s = process_time() - begin
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
