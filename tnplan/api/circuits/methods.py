@@ -51,10 +51,10 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         is_mixed = asked.start is not None and asked.start.is_mixed
         more = "the input state is mixed" if is_mixed else "the circuit has more"
         return "--method", f"{method!r} answers {name} of gates alone, and {more}"
-    if options.truncation is not None and method != "pauli":
-        return "truncation", f"is given, and {method!r} truncates nothing"
     if options.monte_carlo is not None and method != "pauli":
         return "--repetitions", f"are given, and {method!r} resamples nothing"
+    if options.truncation is not None and method != "pauli":
+        return "truncation", f"is given, and {method!r} truncates nothing"
     if options.trajectories is not None and not (is_random and method == "statevector"):
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
@@ -95,7 +95,10 @@ def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> 
 def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
     """Refuse what no method can answer."""
     if not possible_methods(asked, options):
-        reasons = [why_not(method, asked, options) for method in ANSWERS[asked.question.name]]
+        methods = ANSWERS[asked.question.name]
+        if options.monte_carlo is not None:  # what pauli lacks says more than that others have no repetitions
+            methods = methods[::-1]
+        reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))
 

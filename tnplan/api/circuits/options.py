@@ -100,6 +100,8 @@ class QuestionOptions:
             raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
         if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
             raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
+        if self.monte_carlo is not None and self.seed is not None:
+            raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
         if self.seed is not None:
             check_count("--seed", self.seed, 0)
         assert self.job

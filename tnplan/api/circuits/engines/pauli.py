@@ -5,14 +5,15 @@ Noise, measurements and resets without conditions are channels, so that values a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tnplan.api.circuits.engines.outcome import EXACT, TRUNCATION, Outcome
 from tnplan.api.circuits.engines.pauli_gradient import gradients_by_pauli
-from tnplan.api.circuits.engines.pauli_job import check_power_of_two, pauli_needs, program_steps, resources_of
+from tnplan.api.circuits.engines.pauli_job import check_power_of_two, pauli_needs, resources_of
+from tnplan.api.circuits.engines.pauli_monte_carlo import estimates_by_pauli
+from tnplan.api.circuits.engines.pauli_work import PauliWork, planned_sums, words_of
 from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, tasks_together
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import (
@@ -23,9 +24,7 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.jobs.job import Job, Rank, run_job
-from tnplan.executor.observables.pauli_sum import PauliSum, pauli_sum
-from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, word_masks
-from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
+from tnplan.executor.pauli.algebra.gates import local_words
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -33,19 +32,12 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.units import size_text
 
 
-@dataclass(frozen=True, eq=False)
-class PauliWork:
-    """The steps of a circuit, the sums that are taken through them, and what their values are measured in."""
-
-    steps: tuple[PauliStep, ...]
-    sums: tuple[PauliSum, ...]
-    state: str | State | None
-
-
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
     """The answer by Pauli propagation; collective under mpirun."""
     if asked.has_gradient:
         return gradients_by_pauli(asked, options)
+    if options.monte_carlo is not None:
+        return estimates_by_pauli(asked, options, kept)
     truncation = options.truncation or Truncation()
 
     def work(rank: Rank, given: tuple[PauliWork, Rows]) -> Outcome:
@@ -80,36 +72,6 @@ def _with_done(planned: PauliWork, kept: TaskCheckpoint | None) -> tuple[PauliWo
     return planned, {} if kept is None else kept.read([ROW] * len(planned.sums))
 
 
-def planned_sums(asked: AskedCircuit) -> PauliWork:
-    """The steps, and the sums whose values the question needs."""
-    gates, question, n = asked.circuit_gates, asked.question, asked.n_qubits
-    steps = program_steps(asked.circuit_operations) if gates is None else circuit_steps(gates)
-    state = None if asked.start is None else asked.start.measured
-    if isinstance(question, ExpectationValues):
-        return PauliWork(steps, question.sums, state)
-    if isinstance(question, Trace):
-        return PauliWork(steps, (question.b,), _measured_in(question.a, state))
-    assert isinstance(question, Probabilities | ReducedDensityMatrix)
-    words = [word_masks(question.qubits, word) for word in _words(question)]
-    return PauliWork(steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), state)
-
-
-def _measured_in(a: PauliSum, state: str | State | None) -> State:
-    """What gives words W the values Tr(A W) / 2^n; in a state those of A W."""
-    if state is not None:
-        return AfterOperator(a, state)
-    return OverlapWith(PauliSum(a.n_qubits, a.keys, np.conj(a.coefficients)))
-
-
-def _words(question: Probabilities | ReducedDensityMatrix) -> list[int]:
-    """The local words that the question needs: of Z alone, or all."""
-    words = range(4 ** len(question.qubits))
-    if isinstance(question, ReducedDensityMatrix):
-        return [*words]
-    has_x = sum(1 << 2 * k for k in range(len(question.qubits)))
-    return [word for word in words if not word & has_x]
-
-
 ROW = 5
 """The numbers of `_row`."""
 
@@ -134,7 +96,7 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
         return (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
     m = len(question.qubits)
-    matrices = local_words(m)[_words(question)]
+    matrices = local_words(m)[words_of(question)]
     density = np.einsum("w,wij->ij", values, matrices) / 2**m
     bound = float(bounds.sum()) / 2**m
     if isinstance(question, Probabilities):

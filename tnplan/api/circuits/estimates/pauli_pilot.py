@@ -14,14 +14,17 @@ from time import process_time
 
 import numpy as np
 
-from tnplan.api.circuits.engines.pauli import planned_sums
+from tnplan.api.circuits.engines.pauli_monte_carlo import sampled_values
+from tnplan.api.circuits.engines.pauli_work import planned_sums
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu
+from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.gradient import on_cpu_alone
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile
@@ -42,6 +45,8 @@ TAPE_BYTES_A_VISIT = 12
 """Of a gradient: half of the terms split, and each of these takes twice as much on the tape."""
 TOLD_VISITS = 20_000
 """Visits of a pilot from which on its time is taken."""
+RESAMPLED_FACTOR = 4.0
+"""By how much the time of repetitions may be off: terms are drawn as well, and threads share the memory."""
 WHOLE_FACTOR = 2.0
 """By how much the time may be off where the pilot was the whole propagation."""
 MOST_LOG_TERMS = 60.0
@@ -59,8 +64,9 @@ class _Growth:
     factor: float
 
 
-def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation: Truncation) -> Cost:
-    """What a question takes on one device."""
+def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int) -> Cost:
+    """What a question takes on one device; threads share repetitions."""
+    precision, truncation = options.precision, options.truncation or Truncation()
     begin = process_time()
     planned = planned_sums(asked)
     steps, sums = planned.steps, planned.sums
@@ -68,6 +74,9 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     grown = [_growth(steps, one, precision, truncation) for one in chosen]
+    if options.monte_carlo is not None:
+        sampled_values(asked, planned, options)  # refuses what cannot be resampled
+        return _repeated(grown, options.monte_carlo, asked.n_qubits, truncation, (steps_s, share, threads))
     is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
     if is_gpu(profile) and not is_alone:
         seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
@@ -78,6 +87,23 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation
         seconds *= GRADIENT_TIME
         size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
     return Cost(1, size_bytes, steps_s + share * seconds, max(one.factor for one in grown))
+
+
+def _repeated(
+    grown: Sequence[_Growth], plan: MonteCarlo, n_qubits: int, truncation: Truncation,
+    around: tuple[float, float, int],
+) -> Cost:  # fmt: skip
+    """Repetitions on a CPU, each with its own terms; a single one of a sum that is never resampled."""
+    steps_s, share, threads = around
+    seconds = 0.0
+    for one in grown:
+        is_resampled = one.terms >= (truncation.max_terms or inf)
+        rounds = -(-plan.repetitions // min(threads, plan.repetitions)) if is_resampled else 1
+        seconds += START_S + rounds * one.visits * one.visit_s
+    at_once = min(threads, plan.repetitions)
+    size_bytes = at_once * 2 * max(one.terms for one in grown) * term_bytes(n_qubits, 8)
+    factor = RESAMPLED_FACTOR * max(one.factor for one in grown) / EXACT_FACTOR
+    return Cost(1, size_bytes, steps_s + share * seconds, factor)
 
 
 def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation) -> _Growth:
