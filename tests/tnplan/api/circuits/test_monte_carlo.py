@@ -46,15 +46,20 @@ def test_estimates_are_those_of_propagate_and_near_the_exact_values(kind: str) -
         )
         matrix = unitary(circuit.gates, 4)
         rho = matrix @ start @ matrix.conj().T
-        for value, error, one, told in zip(
-            found.value, found.error, sums, found.details["estimates"], strict=True
-        ):
+        estimates, errors = found.details["estimates"], np.broadcast_to(found.error, 2)
+        for value, error, one, told in zip(found.value, errors, sums, estimates, strict=True):
             same = tnplan.propagate(circuit, one, FEW, state=state, monte_carlo=plan, **CPU)
             assert same.estimate is not None
             assert (value, error) == (same.value, same.estimate.standard_error)
             assert told["values"] == same.estimate.values
-            off.append((value - np.trace(rho @ dense.matrix_of(one)).real) / max(error, 1e-12))
-        assert (found.method, found.error_kind) == ("pauli", "statistical")
+            difference = value - np.trace(rho @ dense.matrix_of(one)).real
+            if told["kind"] == "exact":
+                assert abs(difference) < 1e-10
+            else:
+                off.append(difference / error)
+        assert found.method == "pauli"
+        assert (found.error_kind == "exact") == (not np.any(errors))
+    assert len(off) > 3
     assert np.abs(off).max() < 6, "standard errors"
     assert 0.2 < np.std(off) < 2
 
