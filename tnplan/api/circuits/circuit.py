@@ -281,7 +281,8 @@ class Circuit(ParametricCircuit):
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
-            the options of every question. With `expectation`, `gradient` as there.
+            the options of every question. With `expectation`, `gradient` as there; with `sample`, `sampling`,
+            `open_qubits` and `fidelity`.
         """
         wanted = self._gradient_names(keywords.pop("gradient", False))
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]

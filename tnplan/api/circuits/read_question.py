@@ -114,11 +114,18 @@ def read_trace(a: Any, b: Any) -> Reader:
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
-    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives."""
+    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives.
+
+    Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
+    """
+    how: dict[str, Any] = {}
+    if "sample" in asked:
+        how = {name: what for name, what in asked.items() if name in ("sampling", "open_qubits", "fidelity")}
+        asked = {name: what for name, what in asked.items() if name not in how}
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,
         "open_qubits": lambda qubits: read_amplitudes(None, qubits),
-        "sample": read_sample,
+        "sample": lambda shots: read_sample(shots, **how),
         "expectation": lambda observables: read_expectation(observables, names),
         "probabilities": read_probabilities,
         "reduced_density_matrix": read_density,

@@ -67,11 +67,27 @@ STATES = (
 )  # fmt: skip
 """The state that a circuit begins with."""
 
+SAMPLING = (
+    click.option(
+        "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
+        help="How a contraction draws: qubits in turn, or among random candidates.",
+    ),
+    click.option(
+        "--open-qubits", "n_open", type=int, default=0,
+        help="By rejection: qubits of a candidate that take all their values.",
+    ),
+    click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices."),
+)  # fmt: skip
+"""How a contraction draws samples."""
+
 truncation_options = _added(TRUNCATIONS)
 """Add the options of a truncation to a command."""
 
 repetition_options = _added(REPETITIONS)
 """Add the options of Monte Carlo to a command that has a `--seed`."""
+
+sampling_options = _added(SAMPLING)
+"""Add how a contraction draws samples to a command."""
 
 state_options = _added(STATES)
 """Add the options of an input state to a command."""
@@ -117,6 +133,14 @@ def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
         if rest["monte_carlo"] is not None:
             rest["seed"] = None
     return rest
+
+
+def sampling_of(options: dict[str, Any]) -> dict[str, Any]:
+    """How a contraction draws samples; taken out of the options."""
+    return {
+        "sampling": options.pop("sampling", "chain"), "open_qubits": options.pop("n_open", 0),
+        "fidelity": options.pop("fidelity", 1.0),
+    }  # fmt: skip
 
 
 def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteCarlo | None:

@@ -12,6 +12,8 @@ from tnplan.cli.options.common import FILE, PROFILE, QUBITS, SECONDS, set_parame
 from tnplan.cli.options.questions import (
     propagation_of,
     repetition_options,
+    sampling_of,
+    sampling_options,
     state_of,
     state_options,
     truncation_options,
@@ -26,6 +28,7 @@ from tnplan.cli.terminal import say
 @click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings.")
 @click.option("--open", "open_qubits", type=QUBITS, help="Amplitudes of all values of these qubits.")
 @click.option("--sample", type=int, metavar="SHOTS", help="Outcomes.")
+@sampling_options
 @click.option("--expectation", multiple=True, metavar="SUM", help="Expectation values; several times.")
 @click.option("--gradient", is_flag=True, help="With their derivatives by all parameters.")
 @click.option("--probabilities", type=QUBITS, help="Probabilities of the values of some qubits.")
@@ -55,6 +58,11 @@ def command(circuit: Path, parameters: dict[str, str], as_json: bool, **options:
     if options["amplitudes"] is not None:
         options["amplitudes"] = options["amplitudes"].split(",")
     options["expectation"] = list(options["expectation"]) or None
+    sampling = sampling_of(options)
+    if options["sample"] is not None:
+        options |= sampling
+    elif sampling != sampling_of({}):
+        raise click.UsageError("--sampling, --open-qubits and --fidelity are of --sample")
     options["state"] = state_of(options["state"], options.pop("stabilizers"))
     found = Circuit(circuit, parameters).estimate(
         **{name: value for name, value in propagation_of(options).items() if value is not None}

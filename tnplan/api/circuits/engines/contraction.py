@@ -134,6 +134,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+        "candidates": drawn.candidates,
         **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
     return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tnplan.api.circuits.contraction.sample import chain_groups
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, room_bytes
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
+from tnplan.api.circuits.estimates.rejection_cost import rejection_cost
 from tnplan.api.circuits.questions import (
     Amplitudes,
     AskedCircuit,
@@ -45,8 +46,6 @@ START_S, TENSOR_S = 0.0005, 7e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
-SAMPLES_FACTOR = 8.0
-"""By how much the time of samples may be off. Measured: 0.15 to 6 times the predicted time."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
@@ -88,6 +87,10 @@ def contraction_cost(
     asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float
 ) -> dict[int, Cost]:
     """What a question takes on each number of devices on which it fits."""
+    question = asked.question
+    if isinstance(question, Sample) and question.sampling == "rejection":
+        assert asked.gates is not None
+        return rejection_cost(asked.gates, question, profile, precision, devices)
     dtype, networks = DTYPES[precision], [*_networks(asked)]
     chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
     share = len(networks) / len(chosen)
@@ -104,7 +107,7 @@ def contraction_cost(
             its_memory, its_time_s = found[count]
             costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
-    factor = SAMPLES_FACTOR if isinstance(asked.question, Sample) else EXACT_FACTOR
+    factor = SAMPLES_FACTOR if isinstance(question, Sample) else EXACT_FACTOR
     return {
         count: Cost(count, space * memory, time * time_s, factor) for count, (memory, time_s) in costs.items()
     }
