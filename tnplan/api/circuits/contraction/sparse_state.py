@@ -85,7 +85,11 @@ class SparseState:
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
-        self.plan = with_slices(self.plan, self.bitstrings, least)
+        try:
+            self.plan = with_slices(self.plan, self.bitstrings, least)
+        except InputError:
+            problem = f"needs {least} slices, and the contraction has no more indices for that"
+            raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""

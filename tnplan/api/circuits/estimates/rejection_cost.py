@@ -40,21 +40,23 @@ def rejection_cost(
     here = load_profile("cpu") if is_gpu(profile) else profile
     costs = {}
     for count in devices:
-        memory, seconds = 0.0, 0.0
-        try:
-            for size, times in Counter(expected_rounds(ceil(question.shots / count))).items():
-                needed, time_s = _round(circuit, question, size, here, precision)
-                memory, seconds = max(memory, needed), seconds + times * time_s
-        except InputError:  # candidates that do not fit under the memory
+        rounds = Counter(expected_rounds(ceil(question.shots / count)))
+        found = [_round(circuit, question, size, here, precision) for size in rounds]
+        if any(one is None for one in found):
             continue
+        memory = max(one[0] for one in found if one)
+        seconds = sum(times * one[1] for one, times in zip(found, rounds.values(), strict=True) if one)
         costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)
     return costs
 
 
 def _round(
     circuit: GateSequence, question: Sample, size: int, profile: Profile, precision: str
-) -> tuple[float, float]:
-    """Bytes and seconds of a round of so many candidates: its search, and its contraction."""
+) -> tuple[float, float] | None:
+    """Bytes and seconds of a round of so many candidates: its search, and its contraction.
+
+    None where it does not fit under the memory.
+    """
     n_qubits = circuit.n_qubits
     n_open = min(question.open_qubits, n_qubits)
     strings = random_candidates(size, n_qubits, n_open, np.random.default_rng(0))
@@ -62,7 +64,10 @@ def _round(
         device="cpu", hardware=profile, memory=float(room_bytes(profile)), precision=precision
     )
     begin = perf_counter()
-    state = SparseState(circuit, distinct_strings(strings)[0], options, SHORTEST_SEARCH_S)
+    try:
+        state = SparseState(circuit, distinct_strings(strings)[0], options, SHORTEST_SEARCH_S)
+    except InputError:
+        return None
     if question.fidelity < 1:
         state.slice_more(ceil(1 / question.fidelity))
     search_s = perf_counter() - begin + worth_searching_s(state.plan, state.products_per_s)

@@ -62,6 +62,13 @@ def test_a_round_that_does_not_fit_is_no_estimate(tmp_path: Path) -> None:
     assert found.reason == "does not fit"
 
 
+def test_too_few_slices_are_refused_as_samples_are() -> None:
+    circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+    for ask in (lambda **how: circuit.estimate(sample=5, **how), lambda **how: circuit.sample(5, **how)):
+        with pytest.raises(tnplan.InputError, match="--fidelity: needs 2 slices"):
+            ask(sampling="rejection", fidelity=0.5)
+
+
 def test_the_contraction_of_a_round_is_counted_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations at the rate, elements that are gathered and written at the bandwidth, and rows."""
     circuit = lattice_circuit("rectangular", 3, 3, 16, 0)
