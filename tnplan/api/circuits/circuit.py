@@ -198,6 +198,15 @@ class Circuit(ParametricCircuit):
             name: for a list of observables an array with one of each. A truncation stays what it is.
         **options
             As for every question.
+
+        Examples
+        --------
+        >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+        >>> circuit.expectation("X0 Z1", state="+1", method="pauli", device="cpu").value
+        -1.0
+        >>> limits, plan = tnplan.Truncation(max_terms=9), tnplan.MonteCarlo(repetitions=4)
+        >>> circuit.expectation("X0", truncation=limits, monte_carlo=plan, device="cpu")
+        CircuitAnswer(expectation 0.0, exact, by pauli)
         """
         question = QuestionOptions(**options)
         names = self._gradient_names(gradient)

@@ -48,9 +48,9 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if method not in ANSWERS[name]:
         return "--method", f"{method!r} does not answer {name}"
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
-        is_mixed = asked.start is not None and asked.start.is_mixed
-        more = "the input state is mixed" if is_mixed else "the circuit has more"
-        return "--method", f"{method!r} answers {name} of gates alone, and {more}"
+        if asked.is_mixed:
+            return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
+        return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
     if options.monte_carlo is not None and method != "pauli":
         return "--repetitions", f"are given, and {method!r} resamples nothing"
     if options.truncation is not None and method != "pauli":
@@ -113,7 +113,8 @@ def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
     if asked.is_random and measures(kept):
         return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
     if asked.is_random and asked.question.sampling == "rejection":
-        return "--sampling", "is 'rejection', which is for gates alone"
+        what = "pure states" if asked.is_mixed else "gates alone"
+        return "--sampling", f"is 'rejection', which is for {what}"
     return None
 
 
@@ -148,7 +149,8 @@ def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
 
 def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
     if asked.is_random and options.trajectories is None:
-        return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
+        why = "the circuit measures, resets or is noisy on its way"
+        return "--trajectories", f"is missing, and {'the input state is mixed' if asked.is_mixed else why}"
     return _too_many_qubits(asked)
 
 

@@ -125,8 +125,12 @@ class AskedCircuit:
     @property
     def is_random(self) -> bool:
         """Whether the program ends in another state in each run, or begins in one."""
-        is_mixed = self.start is not None and self.start.is_mixed
-        return is_mixed or final_measurements(self.program) is None
+        return self.is_mixed or final_measurements(self.program) is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the input state is mixed."""
+        return self.start is not None and self.start.is_mixed
 
     @property
     def circuit_operations(self) -> tuple[Operation, ...]:
