@@ -110,5 +110,8 @@ class Resources:
 
 
 def term_bytes(n_qubits: int, coefficient_bytes: int) -> int:
-    """What a term takes at most: its key (twice while arrays grow), the table, eight numbers of 4 bytes."""
-    return 2 * 16 * n_words(n_qubits) + 2 * coefficient_bytes + 8 * 4 + 4 * 8
+    """What a term takes at most: its key (twice while arrays grow), the table, nine numbers of 4 bytes.
+
+    One of these stands for memory that was freed and that CuPy's pool still keeps.
+    """
+    return 2 * 16 * n_words(n_qubits) + 2 * coefficient_bytes + 9 * 4 + 4 * 8

@@ -7,6 +7,7 @@ R_P = C_t,1 / C_t,P (Eq. 11). Plans and compares; draws nothing and writes nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -229,7 +230,8 @@ def project(
     baseline, is always looked at.
 
     `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
-    their own names); `progress` is told how many of how many plans are settled, and the next.
+    their own names, with #1, #2, ... where several are equal); `progress` is told how many of how many plans
+    are settled, and the next.
 
     Raises InputError where `devices` or `paths` is unusable, NothingFitsError where nothing fits on any of
     `devices`.
@@ -239,7 +241,7 @@ def project(
         raise InputError("report", "there is no path", "give one path.json or more")
     if policy not in POLICIES:
         raise InputError("--policy", f"{policy!r} is unknown", f"choose one of {', '.join(POLICIES)}")
-    names = tuple(labels or (path.name for path in paths))
+    names = tuple(labels) if labels else _distinct_names(paths)
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
     judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
     best = _best_choices(judge, names, counts, sizes, progress or (lambda *_: None))
@@ -262,6 +264,15 @@ def project(
         tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
         tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))),
         judge.verdicts,
+    )
+
+
+def _distinct_names(paths: Sequence[ContractionPath]) -> tuple[str, ...]:
+    """The names of paths; each of several equal ones also has its number among all paths, from 1."""
+    often = Counter(path.name for path in paths)
+    return tuple(
+        f"{path.name} #{number}" if often[path.name] > 1 else path.name
+        for number, path in enumerate(paths, 1)
     )
 
 

@@ -89,7 +89,8 @@ def read_manifest(path: Path, run: RunIdentity) -> Division:
                 "resume with the schedule, tensors, --slices and --compress of that run, "
                 "or delete the folder",
             )  # fmt: skip
-    if found.pop("identity", None) != _identity(found):
+    identity = found.pop("identity", None)
+    if identity is None or identity != _identity(found):
         raise InputError(str(path), "was changed after it was written", RESTART)
     return Division(tuple(found["groups"]), SliceRanges.of(*(range(*ends) for ends in found["left"])))
 

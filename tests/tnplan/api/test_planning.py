@@ -40,6 +40,29 @@ def test_a_workload_is_searched_planned_and_executed() -> None:
     assert tnplan.execute(again, source.tensors, device="cpu").array == pytest.approx(whole)
 
 
+def test_a_network_of_quimb_is_searched_as_it_is() -> None:
+    network = pytest.importorskip("quimb.tensor").TN2D_rand(3, 3, 2, seed=0, dtype="complex128")
+    path = tnplan.search(network, unlimited=True, time=0.1)
+    assert path.dtype == "complex128"
+    found = tnplan.execute(tnplan.plan(path), network.arrays, device="cpu").array
+    np.testing.assert_allclose(found, network.contract(), rtol=1e-10)
+    assert tnplan.search(network.astype("complex64"), unlimited=True, time=0).dtype == "complex64"
+
+
+def test_paths_of_one_name_are_told_apart() -> None:
+    source, path = searched()
+    projection = tnplan.report([path, searched(seed=1)[1]], [1, 2], hardware="cpu")
+    assert projection.labels == (f"{source.name} #1", f"{source.name} #2")
+    assert tnplan.report([path], [1, 2], hardware="cpu").labels == (source.name,)
+
+
+def test_what_is_no_network_or_path_is_refused() -> None:
+    with pytest.raises(tnplan.InputError, match=r"^network: is list; give a network"):
+        tnplan.search([("a", "b")], unlimited=True)
+    with pytest.raises(tnplan.InputError, match=r"^path: is TensorNetwork; give the path of a"):
+        tnplan.plan(searched()[0])  # type: ignore[arg-type]
+
+
 def test_files_are_those_of_the_commands(here: Path) -> None:
     (here / "sub").mkdir()
     assert (

@@ -78,7 +78,8 @@ class CircuitAnswer:
         if isinstance(self.value, dict):
             return f"{len(self.value)} outcomes"
         if np.ndim(self.value):
-            return f"{'x'.join(map(str, np.shape(self.value)))} values"
+            shape = np.shape(self.value)
+            return "1 value" if shape == (1,) else f"{'x'.join(map(str, shape))} values"
         return f"{self.value:.12g}" if np.iscomplexobj(self.value) else repr(float(self.value))
 
     @property

@@ -12,7 +12,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import from_cotengra, read_any
-from tnplan.planner.networks.importers.checks import index_names
+from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
 from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.file import load_schedule
@@ -43,8 +43,9 @@ def read_request(network: Any, operands: Sequence[Any]) -> ContractionRequest:
         return ContractionRequest(_call(network.network, operands), path=network)
     if isinstance(network, Network):
         return ContractionRequest(_call(network, operands))
-    if hasattr(network, "tensor_map") and hasattr(network, "outer_inds"):
-        return ContractionRequest(_quimb_call(network, operands))
+    if is_quimb_network(network):
+        structure, own = from_quimb(network)
+        return ContractionRequest(_call(structure, operands or own))
     return ContractionRequest(parse_call((network, *operands)))
 
 
@@ -66,22 +67,3 @@ def _call(network: Network, operands: Sequence[Any]) -> EinsumCall:
             problem = f"has shape {shape}, the network says {network.shape(number)}"
             raise InputError(f"array {number}", problem, "give the arrays in the order of the network")
     return EinsumCall(network.inputs, network.output, network.size_dict, tuple(operands))
-
-
-def _quimb_call(network: Any, operands: Sequence[Any]) -> EinsumCall:
-    """A quimb TensorNetwork with its own arrays, or with others in their order."""
-    if getattr(network, "exponent", 0.0):
-        problem = f"has the exponent {network.exponent}"
-        raise InputError(
-            "network", problem, "multiply it into a tensor with equalize_norms or distribute_exponent"
-        )
-    tensors = list(network.tensor_map.values())
-    names = index_names((index for tensor in tensors for index in tensor.inds), "network")
-    inputs = tuple(tuple(names[index] for index in tensor.inds) for tensor in tensors)
-    sizes = {
-        names[index]: int(extent)
-        for tensor in tensors
-        for index, extent in zip(tensor.inds, tensor.shape, strict=True)
-    }
-    output = tuple(names[index] for index in network.outer_inds())
-    return _call(Network(inputs, output, sizes), operands or [tensor.data for tensor in tensors])

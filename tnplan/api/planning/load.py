@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
@@ -50,6 +51,8 @@ def read_path(path: ContractionPath | str | Path) -> tuple[ContractionPath, list
     """A path as given or from its file, and the tensors' values where that file itself has them."""
     if isinstance(path, ContractionPath):
         return path, None
+    if not isinstance(path, str | os.PathLike):
+        raise InputError("path", f"is {type(path).__name__}", "give the path of a search, or its file")
     loaded, arrays = read_any(path)
     tensors = tensors_file(path, loaded.tensors)
     return loaded if tensors is None else replace(loaded, tensors=os.path.abspath(tensors)), arrays

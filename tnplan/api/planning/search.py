@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
@@ -16,6 +19,7 @@ from tnplan.planner.common.files import check_writable
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
+from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import tensors_beside
 from tnplan.planner.networks.path_file import save_path
@@ -28,10 +32,11 @@ from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, Sea
 LONGEST_S = 1e9
 """The longest search that may be asked for."""
 Source = TensorNetwork | Network | ContractionPath | str | Path
+"""What `search` takes, besides a network of quimb."""
 
 
 def search(
-    network: Source,
+    network: Source | Any,
     *,
     devices: int | None = None,
     hardware: Profile | str | Path | None = None,
@@ -57,7 +62,7 @@ def search(
 
     Parameters
     ----------
-    network : TensorNetwork, Network, ContractionPath or path
+    network : TensorNetwork, Network, ContractionPath, quimb network or path
         A network; of a path its network is taken. Or a network file, cotengra's network JSON, or any path.
     devices : int, optional
         Devices whose memory a tensor may fill, and for which the schedule is predicted.
@@ -192,7 +197,7 @@ def _seconds(
     return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
 
 
-def _read(source: Source) -> tuple[TensorNetwork, str | Path | None]:
+def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
     """The network with the values that are here, and the file of those that are not."""
     if isinstance(source, TensorNetwork):
         return source, None
@@ -200,8 +205,20 @@ def _read(source: Source) -> tuple[TensorNetwork, str | Path | None]:
         return TensorNetwork(source.network, [], source.dtype, source.name), source.tensors
     if isinstance(source, Network):
         return TensorNetwork(source, []), None
+    if is_quimb_network(source):
+        structure, arrays = from_quimb(source)
+        return TensorNetwork(structure, [], _common_dtype(arrays)), None
+    if not isinstance(source, str | os.PathLike):
+        raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
     structure, dtype, values, arrays = read_network(source)
     return TensorNetwork(structure, arrays or [], dtype, Path(source).name.removesuffix(".json")), values
+
+
+def _common_dtype(arrays: Sequence[Any]) -> str:
+    """The dtype in which arrays of any library are contracted."""
+    names = {str(getattr(array, "dtype", "float64")).rpartition(".")[2] for array in arrays}
+    found = np.result_type(np.float32, *names - {"bfloat16"})
+    return found.name if found.itemsize <= 16 else "complex128"
 
 
 def _check_limit(

@@ -11,17 +11,17 @@ from tnplan.planner.networks.circuits.derivatives.dual_number import Varied
 from tnplan.planner.networks.circuits.program import CircuitProgram
 
 ADAPTERS = {
-    "qiskit": "qiskit_circuit", "cirq": "cirq_circuit", "pennylane": "pennylane_tape",
-    "quimb": "quimb_circuit",
+    "qiskit": ("qiskit_circuit", "QuantumCircuit"), "cirq": ("cirq_circuit", "AbstractCircuit"),
+    "pennylane": ("pennylane_tape", "QuantumScript"), "quimb": ("quimb_circuit", "Circuit"),
 }  # fmt: skip
-"""The adapter of each library, by the first part of its modules' names."""
+"""The adapter of each library and the class of its circuits, by the first part of its modules' names."""
 
 
 def library_of(source: object) -> str | None:
-    """The library that an object is of; None for any other."""
+    """The library that an object is a circuit of; None for any other object."""
     for kind in type(source).__mro__:
         name = kind.__module__.partition(".")[0]
-        if name in ADAPTERS:
+        if name in ADAPTERS and kind.__name__ == ADAPTERS[name][1]:
             return name
     return None
 
@@ -81,4 +81,4 @@ def _adapter(source: object, name: str) -> Any:
             "circuit", f"is of type {type(source).__name__}",
             "give a file, a GateSequence, or a circuit of Qiskit, Cirq, PennyLane or quimb",
         )  # fmt: skip
-    return getattr(import_module(f"{__name__}.{ADAPTERS[library]}"), name)
+    return getattr(import_module(f"{__name__}.{ADAPTERS[library][0]}"), name)

@@ -237,8 +237,9 @@ def test_a_changed_manifest_is_refused(case: Case, output: Path, field: str) -> 
     interrupt(case, output, 2, 2)
     manifest = folder_of(output) / "manifest.json"
     document = json.loads(manifest.read_text())
-    for value in (document[field][:-1], [float("nan")], None):
-        manifest.write_text(json.dumps({**document, field: value}))
+    changes: list[dict[str, Any]] = [{field: value} for value in (document[field][:-1], [float("nan")], None)]
+    for change in (*changes, {field: float("nan"), "identity": None}):
+        manifest.write_text(json.dumps({**document, **change}))
         with pytest.raises(InputError, match=r"manifest\.json: was changed after it was written; delete"):
             go_on(case, output, 2)
 
