@@ -95,4 +95,5 @@ def _outcome(asked: AskedCircuit, estimates: Sequence[Estimate], details: dict[s
     kind = EXACT if all(one.kind == "exact" for one in estimates) else STATISTICAL
     if isinstance(question, ExpectationValues) and not question.is_single:
         return Outcome(values, 0.0 if kind == EXACT else errors, kind, details)
-    return Outcome(values[0].item(), float(errors[0]), kind, details)
+    value = complex(values[0]) if isinstance(question, Trace) else float(values[0])
+    return Outcome(value, float(errors[0]), kind, details)
