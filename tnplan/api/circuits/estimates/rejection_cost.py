@@ -15,6 +15,7 @@ import numpy as np
 from tnplan.api.circuits.contraction.sample import expected_rounds, random_candidates
 from tnplan.api.circuits.contraction.sparse_state import SparseState
 from tnplan.api.circuits.estimates.cost import SAMPLES_FACTOR, Cost, is_gpu, room_bytes
+from tnplan.api.circuits.methods import SMALL
 from tnplan.api.circuits.questions import Sample
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.contraction.sparse_state.replay import peak_elements
@@ -40,12 +41,16 @@ def rejection_cost(
     here = load_profile("cpu") if is_gpu(profile) else profile
     costs = {}
     for count in devices:
-        rounds = Counter(expected_rounds(ceil(question.shots / count)))
+        shots = ceil(question.shots / count)
+        rounds = Counter(expected_rounds(shots))
         found = [_round(circuit, question, size, here, precision) for size in rounds]
         if any(one is None for one in found):
             continue
         memory = max(one[0] for one in found if one)
         seconds = sum(times * one[1] for one, times in zip(found, rounds.values(), strict=True) if one)
+        if question.fidelity < 1 and circuit.n_qubits <= SMALL:  # the exact probabilities of the samples
+            exact = _round(circuit, Sample(shots, "rejection"), shots, here, precision)
+            seconds += exact[1] if exact else 0.0
         costs[count] = Cost(count, memory, seconds, SAMPLES_FACTOR)
     return costs
 
