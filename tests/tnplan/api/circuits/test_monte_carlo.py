@@ -14,6 +14,7 @@ from tests.support import dense_answers as dense
 from tests.support.bad_input import refused
 from tests.support.circuits import unitary
 from tests.support.input_states import MIXED, PURE, random_state
+from tnplan.api.circuits.engines import task_list
 from tnplan.cli.main import run
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -37,9 +38,9 @@ def turns(n_qubits: int, layers: int, seed: int) -> GateSequence:
 @pytest.mark.parametrize("kind", [*PURE, *MIXED])
 def test_estimates_are_those_of_propagate_and_near_the_exact_values(kind: str) -> None:
     off = []
-    for seed in range(3):
+    for seed in range(2):
         circuit, (state, start) = turns(4, 3, seed), random_state(kind, 4, seed)
-        plan = tnplan.MonteCarlo(repetitions=32, seed=seed)
+        plan = tnplan.MonteCarlo(repetitions=16, seed=seed)
         sums = [dense.random_sum(4, 2, seed), dense.random_sum(4, 1, seed + 9)]
         found = tnplan.Circuit(circuit).expectation(
             sums, state=state, truncation=FEW, monte_carlo=plan, **CPU
@@ -59,7 +60,7 @@ def test_estimates_are_those_of_propagate_and_near_the_exact_values(kind: str) -
                 off.append(difference / error)
         assert found.method == "pauli"
         assert (found.error_kind == "exact") == (not np.any(errors))
-    assert len(off) > 3
+    assert len(off) > 1
     assert np.abs(off).max() < 6, "standard errors"
     assert 0.01 < np.median(np.abs(off)) < 2
 
@@ -102,6 +103,35 @@ def test_ranks_and_a_resumed_job_give_the_same(tmp_path: Path) -> None:
     document = json.loads(output.read_text())
     assert document["error"] == found.error.tolist()
     assert document["monte_carlo"] == {"repetitions": 8, "seed": 1, "by": "magnitude"}
+
+
+def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the sums that are done, and only with the same repetitions."""
+    asked, sums = tnplan.Circuit(turns(4, 3, 1)), ["Z0", "Z1 Z2", "X3", "Y1"]
+    output = tmp_path / "values.json"
+    job: Any = {"truncation": FEW, "monte_carlo": tnplan.MonteCarlo(4, 1), "output": output, **CPU}
+    expected = asked.expectation(sums, **{**job, "output": None})
+    monkeypatch.setattr(task_list, "MEETING_S", 0.0)
+    write = task_list.TaskCheckpoint.write
+
+    def stopping(self: task_list.TaskCheckpoint, done: Any) -> None:
+        write(self, done)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(task_list.TaskCheckpoint, "write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        asked.expectation(sums, **job)
+    monkeypatch.setattr(task_list.TaskCheckpoint, "write", write)
+    assert len(json.loads((tmp_path / "values.json.ckpt").read_text())["tasks"]) == 2
+    for change in ({"monte_carlo": tnplan.MonteCarlo(8, 1)}, {"monte_carlo": None}, {"state": "0001"}):
+        with pytest.raises(tnplan.InputError, match="belongs to another circuit, question or method"):
+            asked.expectation(sums, **{**job, **change}, method="pauli", resume=True)
+    found = asked.expectation(sums, **job, resume=True)
+    np.testing.assert_array_equal(found.value, expected.value)
+    np.testing.assert_array_equal(found.error, expected.error)
+    assert found.details["estimates"] == expected.details["estimates"]
+    assert not (tmp_path / "values.json.ckpt").exists()
 
 
 def test_an_estimate_knows_the_repetitions() -> None:
