@@ -8,7 +8,7 @@ from tnplan.api.circuits.input_state import InputState
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
-from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed
 from tnplan.planner.networks.circuits.program import CircuitProgram, Operation, final_measurements
 
@@ -152,7 +152,10 @@ def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
     question, gates, program = asked.question, asked.gates, asked.program
     if isinstance(question, Trace):
         return asked
-    whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *program.operations))
+    operations = program.operations
+    if gates is not None:  # these are on so few qubits that every engine takes them
+        operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
+    whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *operations))
     if gates is None or start.is_mixed:
         return AskedCircuit(whole, None, question, start)
     if isinstance(question, Overlap):

@@ -12,6 +12,7 @@ import tnplan
 from tests.support import dense_answers as dense
 from tests.support.circuits import unitary
 from tests.support.input_states import MIXED, PURE, random_state, vector_of
+from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import (
     CircuitProgram,
@@ -220,6 +221,25 @@ def test_auto_and_estimates_know_the_state() -> None:
     assert plan.method == "pauli"
     reasons = {row.method: row.reason for row in plan.rows}
     assert "the input state is mixed" in reasons["contraction"]
+
+
+@pytest.mark.parametrize("kind", ["letters", *MIXED])
+def test_gates_on_many_qubits_are_split(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
+    (tmp_path / "c.qasm").write_text(
+        'include "stdgates.inc";\nqubit[5] q;\nbit[1] c;\nctrl(4) @ x q[0], q[1], q[2], q[3], q[4];\n'
+        "h q[0];\nc[0] = measure q[4];\n"
+    )
+    state, start = random_state(kind, 5, 4)
+    flip = np.eye(32)
+    flip[30:, 30:] = [[0, 1], [1, 0]]
+    matrix = unitary([gate("h", (0,))], 5) @ flip
+    one = dense.random_sum(5, 4, 2)
+    expected = np.trace(matrix @ start @ matrix.conj().T @ dense.matrix_of(one)).real
+    asked = tnplan.Circuit(tmp_path / "c.qasm")
+    for method in EXACT_IN_MIXED:
+        close(asked.expectation(one, state=state, method=method, **CPU), expected)
+    assert sum(asked.sample(20, state=state, seed=1, **CPU).value.values()) == 20
 
 
 def test_long_registers() -> None:
