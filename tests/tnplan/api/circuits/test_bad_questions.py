@@ -144,7 +144,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "state",
         CIRCUIT,
         lambda c: c.trace("Z0", "Z0", state="01"),
-        "--state: '01' is no state; give 0 or 1 for 3 qubits",
+        "--state: '01' is no state; give one of 0 1 + - r l for 3 qubits",
     ),
     (
         "method",

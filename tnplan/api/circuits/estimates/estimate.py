@@ -16,7 +16,6 @@ from tnplan.api.circuits.methods import ANSWERS, SMALL, check_answerable, check_
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, Sample
 from tnplan.executor.device.cpu.host_facts import cores
-from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.html_table import html_table
@@ -202,9 +201,8 @@ def method_rows(
         }  # fmt: skip
         return [_row(method, count, found.get(count), kind, room, least) for count in counts]
     if method == "pauli":
-        truncation = options.truncation or Truncation()
-        cost = pauli_cost(asked, profile, options.precision, truncation)
-        kind = TRUNCATION if options.truncation else EXACT
+        cost = pauli_cost(asked, profile, options, threads)
+        kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
         needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
         return [
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)
