@@ -26,7 +26,7 @@ from tnplan.api.circuits.read_question import (
 from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.table import html_table
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
