@@ -121,7 +121,7 @@ class OrderStarts:
             drawn = draw.choice(PULLS), self._direction(draw), draw.choice(FRONT_NOISES)
             plain = PLAIN_TO_RESULT if self.open else PLAIN_FRONTS
             pull, direction, noise = plain.get(number, drawn)
-            directions = (direction,)
+            directions: tuple[int, ...] = (direction,)
             if direction == SIDEWAYS and self.n > QUICK_TENSORS:
                 directions = (SIDEWAYS, OBLIQUE)
             fronts = [grow(self.graph, pull, one, noise, seed) for one in directions]
