@@ -217,7 +217,7 @@ def test_truncation_reports_its_bound(circuit: Path) -> None:
         (["--observable", "Z0", "--max-weight", "-1"], "is -1"),
         (["--observable", "Z0", "--depolarizing", "2"], "probability is 2"),
         (["--observable", "Z0 + Z1", "--max-terms", "1"], "the observable has 2 terms"),
-        (["--observable", "Z0", "--memory", "100"], "100 B, and 112 B are needed; give an observable of"),
+        (["--observable", "Z0", "--memory", "100"], "100 B, and 116 B are needed; give an observable of"),
         (["--observable", "Z0", "--gradient", "--picture", "schroedinger"], "is of the Heisenberg pict"),
         (
             ["--observable", "Z0", "--gradient", "--depolarizing", "0.1", "--device", "gpu"],
