@@ -101,11 +101,11 @@ def of_products() -> Iterator[Defines]:
         yield products_defines(dtype, short)
 
 
-def of_thin_rows() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.thin import thin_rows_defines
+def of_few_columns() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.few_columns import few_columns_defines
 
     for dtype, columns, vector in product(DTYPES, (2, 32), (1, 2)):
-        yield thin_rows_defines(dtype, columns, vector)
+        yield few_columns_defines(dtype, columns, vector)
 
 
 def of_long_sums() -> Iterator[Defines]:
@@ -232,7 +232,7 @@ CASES = {
     "pauli/cuda/kernels/rotations.cu": of_pauli_turns,
     "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
-    "device/cuda/contract/kernels/thin_rows.cu": of_thin_rows,
+    "device/cuda/contract/kernels/few_columns.cu": of_few_columns,
     "statevector/cuda/kernels/measure.cu": of_state_measure,
     "statevector/cuda/kernels/pass.cu": of_state_pass,
     "statevector/cuda/kernels/program.cu": of_state_program,

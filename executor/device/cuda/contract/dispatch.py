@@ -14,6 +14,7 @@ from cupy_backends.cuda.api import runtime
 
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.cublas import Multiply
+from tnplan.executor.device.cuda.contract.few_columns import RowTiles, bind_few_columns, row_tiles
 from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
     HalfProductTiles,
     bind_halves,
@@ -24,7 +25,6 @@ from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, b
 from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
-from tnplan.executor.device.cuda.contract.thin import ThinTiles, bind_thin_rows, thin_tiles
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
@@ -51,7 +51,7 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    if _thin_rows(shape, np.dtype(dtype)) is not None:
+    if _row_tiles(shape, np.dtype(dtype)) is not None:
         return 0
     if shape.k_first and not _has_thin_parts(shape, np.dtype(dtype)):
         return cublas.WORKSPACE_BYTES
@@ -74,7 +74,7 @@ def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut |
     return cut(shape, dtype) or tiles(shape, dtype)
 
 
-def _thin_rows(shape: ContractShape, dtype: np.dtype[Any]) -> ThinTiles | None:
+def _row_tiles(shape: ContractShape, dtype: np.dtype[Any]) -> RowTiles | None:
     """How a product of many rows and few columns is cut, for the kernel of such: with operands that have k
     first, and where c has another order, but for single precision that `fma.cu` takes. None for others.
 
@@ -85,7 +85,7 @@ def _thin_rows(shape: ContractShape, dtype: np.dtype[Any]) -> ThinTiles | None:
     is_slow = is_small(*shape.sizes) or dtype.name in DOUBLE
     if not shape.k_first and (shape.direct is not None or not is_slow):
         return None
-    return thin_tiles(shape, dtype.itemsize)
+    return row_tiles(shape, dtype.itemsize)
 
 
 def _has_thin_parts(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
@@ -137,9 +137,9 @@ def bind_contract(
     precision = check_precision(precision, dtype)
     if min(shape.sizes) == 0:
         return nothing if n_batch * m * n == 0 else _bind_zero(c, stream)
-    thin = _thin_rows(shape, c.dtype)
-    if thin is not None:
-        return bind_thin_rows(thin, shape, a, b, c, stream)
+    rows = _row_tiles(shape, c.dtype)
+    if rows is not None:
+        return bind_few_columns(rows, shape, a, b, c, stream)
     if shape.k_first and not _has_thin_parts(shape, c.dtype):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_k_first(shape, a, b, c, workspace, precision, stream)

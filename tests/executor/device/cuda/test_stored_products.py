@@ -1,4 +1,4 @@
-"""The kernels of thin products and of long sums, emulated, with operands stored with k first and last."""
+"""The kernels of products with few columns and of long sums, emulated, for operands of either storage."""
 
 from __future__ import annotations
 
@@ -72,24 +72,24 @@ def test_parts_of_long_sums(dtype: str, m: int, n: int, k_first: tuple[bool, boo
     np.testing.assert_allclose(found, wanted, atol=100 * ROUNDING[dtype])
 
 
-def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, blocks: int = 3) -> np.ndarray:
+def emulate_few_columns(module: Any, shape: Any, a: np.ndarray, b: np.ndarray, blocks: int = 3) -> np.ndarray:
     """The product by the kernel for the shape's tiles, NaN where nothing was written."""
     _, m, n, k = shape.sizes
-    tiles = thin.thin_tiles(shape, a.itemsize)
-    a_steps, b_steps = thin.operand_steps(shape)
+    tiles = module.row_tiles(shape, a.itemsize)
+    a_steps, b_steps = module.operand_steps(shape)
     if tiles.swapped:
         a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
     vector = 16 // a.itemsize if a_steps[1] == 1 and k % (16 // a.itemsize) == 0 else 1
     text = re.sub(
         r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{MOST_SHARED}];",
-        source(KERNELS / "thin_rows.cu"),
+        source(KERNELS / "few_columns.cu"),
     )  # fmt: skip
-    kernels = EmulatedKernels(text, thin.thin_rows_defines(a.dtype.name, tiles.width, vector))
-    firsts = [part for high, low in thin.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
+    kernels = EmulatedKernels(text, module.few_columns_defines(a.dtype.name, tiles.width, vector))
+    firsts = [part for high, low in module.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
     c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
     kernels(
-        "thin_rows", (blocks, 1), tiles.rows, a, *map(np.int64, a_steps), b, *map(np.int32, b_steps), c,
-        np.int32(n), np.int32(k), np.uint32(tiles.n_tiles), *thin.tile_tables(tiles), *firsts,
+        "few_columns", (blocks, 1), tiles.rows, a, *map(np.int64, a_steps), b, *map(np.int32, b_steps), c,
+        np.int32(n), np.int32(k), np.uint32(tiles.n_tiles), *module.tile_tables(tiles), *firsts,
     )  # fmt: skip
     return c
 
@@ -103,10 +103,10 @@ def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, block
         ((2,) * 8, (16,), 8, ""), ((3, 256), (2, 2), 5, "a"), ((5, 3, 3, 2, 4), (5, 3), 3, "ab"),
     ],
 )  # fmt: skip
-def test_thin_rows_in_any_order(
+def test_rows_and_few_columns_in_any_order(
     dtype: str, m: tuple[int, ...], n: tuple[int, ...], k: int, k_first: str
 ) -> None:
-    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     chance = random.Random(str((m, n, k)))
     for _ in range(3):
         order = tuple(chance.sample(range(len(m + n)), len(m + n)))
@@ -115,31 +115,31 @@ def test_thin_rows_in_any_order(
         stored = [
             np.ascontiguousarray(one.T) if name in k_first else one for name, one in (("a", a), ("b", b))
         ]
-        found = emulate_thin_rows(thin, shape, *stored)
+        found = emulate_few_columns(module, shape, *stored)
         wanted = (a.astype(np.complex128) @ b.T).reshape(m + n).transpose(order).ravel()
         np.testing.assert_allclose(found, wanted, atol=10 * ROUNDING[dtype])
 
 
 def test_tiles_hold_what_lies_in_a_row_on_both_sides() -> None:
     """Rows in a, where k is first there, and places in c."""
-    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     order = (*range(10, 20), *range(10), 20, 21)  # the last ten modes of m are far apart in c
     shape = replace(shape_of((), (2,) * 20, (2, 2), 4, order), k_first="a")
-    tiles = thin.thin_tiles(shape, 8)
+    tiles = module.row_tiles(shape, 8)
     assert (tiles.rows, tiles.n_tiles) == (256, 1 << 12)
-    rows, slots, places = thin.tile_tables(tiles)
+    rows, slots, places = module.tile_tables(tiles)
     assert len(np.unique(slots)) == 4 * tiles.rows
     assert slots.max() < 4 * tiles.column_step
     assert np.array_equal(rows[:16], np.arange(16))
     assert np.array_equal(places[:64], np.arange(64))
 
 
-def test_what_is_not_thin_is_left_to_others() -> None:
-    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+def test_other_products_are_left_to_other_ways() -> None:
+    module: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.few_columns")
     for batch, m, n, k in (
         ((2,), (512,), (4,), 4), ((), (512,), (33,), 4), ((), (512,), (4,), 65), ((), (509 * 2,), (4,), 4),
         ((), (512,), (1,), 4), ((), (16,), (4,), 4),
     ):  # fmt: skip
         order = tuple(range(len(batch + m + n)))
-        assert thin.thin_tiles(shape_of(batch, m, n, k, order), 8) is None
-    assert thin.thin_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None
+        assert module.row_tiles(shape_of(batch, m, n, k, order), 8) is None
+    assert module.row_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None

@@ -32,7 +32,7 @@ __device__ inline void add_product(Value &sum, const Value &x, const Value &y) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-thin_rows(const Value *__restrict__ a, long long a_row_step, long long a_step, const Value *__restrict__ b,
+few_columns(const Value *__restrict__ a, long long a_row_step, long long a_step, const Value *__restrict__ b,
           int b_row_step, int b_step, Value *__restrict__ c, int n, int k, unsigned n_tiles,
           const unsigned *__restrict__ row_at, const unsigned *__restrict__ slots, const unsigned *__restrict__ places,
           const long long *a_high, const long long *a_low, unsigned a_split, const long long *c_high,

@@ -1,4 +1,4 @@
-"""Products of many rows and few columns on a GPU, whose modes lie in c in any order: thin_rows.cu.
+"""Products of many rows and few columns on a GPU, whose modes lie in c in any order: few_columns.cu.
 
 The products of gradients are such, with operands that are stored with k first. cuBLAS loses most of its rate
 there, and copies of tiles would move all of c once more. Knows the modes of one product and its tiles.
@@ -27,7 +27,7 @@ from tnplan.executor.device.protocols.device import Call, ContractShape
 Array = Any
 """A flat cupy.ndarray."""
 
-FILE = Path(__file__).parent / "kernels" / "thin_rows.cu"
+FILE = Path(__file__).parent / "kernels" / "few_columns.cu"
 MOST_COLUMNS, LONGEST_SUM = 32, 64
 """More columns take too many registers of a thread, longer sums too much shared memory."""
 TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
@@ -46,7 +46,7 @@ SPAN = 1 << 32
 
 
 @dataclass(frozen=True)
-class ThinTiles:
+class RowTiles:
     """How the rows of a product are cut into tiles.
 
     `inner` are the modes of a tile, `outer` those that number the tiles: extents, with the strides in rows of
@@ -85,8 +85,8 @@ def column_room(n: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def thin_tiles(shape: ContractShape, itemsize: int) -> ThinTiles | None:
-    """How a product is cut for thin_rows.cu; None for one that it does not take."""
+def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
+    """How a product is cut for few_columns.cu; None for one that it does not take."""
     n_batch, m, n, k = shape.sizes
     swapped = n > m
     long, short, name = (shape.n, shape.m, "b") if swapped else (shape.m, shape.n, "a")
@@ -98,7 +98,7 @@ def thin_tiles(shape: ContractShape, itemsize: int) -> ThinTiles | None:
     strides = row_major([extent for extent, _ in long])
     axes = [(extent, row, place) for (extent, place), row in zip(long, strides, strict=True) if extent > 1]
     inner, outer = _tile_axes(axes, run, wanted)
-    found = ThinTiles(swapped, tuple(inner), tuple(outer), tuple(short))
+    found = RowTiles(swapped, tuple(inner), tuple(outer), tuple(short))
     span = sum((extent - 1) * place for extent, _, place in inner)
     span += sum((extent - 1) * place for extent, place in short)
     return found if found.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
@@ -130,8 +130,8 @@ def _largest_divisor(number: int, most: int) -> int:
     return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
 
 
-def bind_thin_rows(
-    tiles: ThinTiles, shape: ContractShape, a: Array, b: Array, c: Array, stream: Any
+def bind_few_columns(
+    tiles: RowTiles, shape: ContractShape, a: Array, b: Array, c: Array, stream: Any
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b, stored as `shape` says."""
     _, m, n, k = shape.sizes
@@ -156,7 +156,7 @@ def bind_thin_rows(
 @cached_per_device
 def _kernel(dtype: str, columns: int, vector: int) -> Any:
     """The kernel with these constants on the current device."""
-    kernel = load_kernel(FILE, "thin_rows", thin_rows_defines(dtype, columns, vector))
+    kernel = load_kernel(FILE, "few_columns", few_columns_defines(dtype, columns, vector))
     kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
     return kernel
 
@@ -170,12 +170,12 @@ def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int
     )
 
 
-def thin_rows_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
-    """Of thin_rows.cu: columns, and elements of a row that are read at once."""
+def few_columns_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
+    """Of few_columns.cu: columns, and elements of a row that are read at once."""
     return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector, "GAP": GAP}
 
 
-def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+def tile_tables(tiles: RowTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
     """The rows of a tile in a; then of its results, in the order of c, the slots in shared memory and the
     places in c."""
     rows, places = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
@@ -187,14 +187,14 @@ def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32
     return rows.astype(np.uint32), slots.ravel()[order].astype(np.uint32), in_c[order].astype(np.uint32)
 
 
-def first_tables(tiles: ThinTiles) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def first_tables(tiles: RowTiles) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """The first row in a and the first place in c of every tile, each as the two tables of a `Part`."""
     high, low = two_levels(tiles.outer)
     return [(offsets(high, side).astype(np.int64), offsets(low, side).astype(np.int64)) for side in (1, 2)]
 
 
 @cached_per_device
-def _on_device(tiles: ThinTiles) -> tuple[list[Array], list[tuple[Array, Array]]]:
+def _on_device(tiles: RowTiles) -> tuple[list[Array], list[tuple[Array, Array]]]:
     """The tables of tiles on the current device."""
     found = (
         [cupy.asarray(one) for one in tile_tables(tiles)],
