@@ -157,7 +157,7 @@ def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple
 def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
     most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
     if asked.n_qubits > most:
-        return "--method", f"'statevector' takes {most} qubits, and the circuit has {asked.n_qubits}"
+        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {asked.n_qubits}"
     return None
 
 

@@ -217,7 +217,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "too many qubits",
         WIDE,
         lambda c: c.expectation("Z0", method="statevector"),
-        "takes 62 qubits, and the circuit has 80; use contraction or pauli",
+        "takes 62 qubits at most, and the circuit has 80; use contraction or pauli",
     ),
     (
         "conditions",

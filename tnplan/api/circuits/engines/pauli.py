@@ -24,6 +24,7 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.jobs.job import Job, Rank, run_job
+from tnplan.executor.pauli.algebra.errors import farthest
 from tnplan.executor.pauli.algebra.gates import local_words
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
@@ -51,13 +52,14 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
             rows = tasks_together(rank, len(planned.sums), one, done, kept, None)
         table = np.array(rows)
         value, error = _finished(asked, table)
-        return Outcome(
-            value, error if options.truncation else 0.0, TRUNCATION if options.truncation else EXACT,
-            {
-                "device": rank.device.name, "ranks": rank.world.size,
-                "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max()),
-            },
-        )  # fmt: skip
+        details = {
+            "device": rank.device.name, "ranks": rank.world.size,
+            "terms": int(table[:, 3].max()), "largest_terms": int(table[:, 4].max()),
+        }  # fmt: skip
+        if not options.truncation:
+            return Outcome(value, 0.0, EXACT, details)
+        error, is_vacuous = _capped(asked, value, error)
+        return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
 
     job = Job(
         prepare=lambda: _with_done(planned_sums(asked), kept), work=work,
@@ -102,6 +104,17 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
     if isinstance(question, Probabilities):
         return np.diag(density).real.reshape((2,) * m), bound
     return density, bound
+
+
+def _capped(asked: AskedCircuit, value: Any, bound: Any) -> tuple[Any, bool]:
+    """The bound as far as a value can be wrong at all, and whether it says nothing of any value."""
+    question = asked.question
+    if not isinstance(question, ExpectationValues):
+        return bound, False
+    most = [farthest(one, at) for one, at in zip(question.sums, np.atleast_1d(value), strict=True)]
+    capped = np.minimum(bound, most)
+    is_vacuous = bool(np.all((np.atleast_1d(bound) >= most) & (np.array(most) > 0)))
+    return (capped[0].item() if question.is_single else capped), is_vacuous
 
 
 def _propagated(
