@@ -119,7 +119,7 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
     while count < len(todo):
         tried = min(tried, len(todo))
         run_s = 0.0
-        for _ in range(2 if found is None else 1):  # the first of all loads kernels, if it takes long
+        for _ in range(2):  # what takes long may have loaded kernels
             begin = process_time()
             run = _pilot(todo[len(todo) - tried :], start, precision, truncation)
             run_s = process_time() - begin
