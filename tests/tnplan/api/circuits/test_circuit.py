@@ -160,7 +160,7 @@ def test_an_answer_says_what_it_is(tmp_path: Path) -> None:
     assert repr(found) == "CircuitAnswer(amplitudes 1 value, exact, by statevector)"
     limits = tnplan.Truncation(max_weight=1)
     shown = circuit.expectation("Z0", truncation=limits, **CPU)
-    assert "(truncation), by pauli" in repr(shown)
+    assert "(truncation, vacuous), by pauli" in repr(shown)
     assert "outcomes, statistical, by statevector" in repr(circuit.sample(5, **CPU)).replace("error ", "")
 
 
