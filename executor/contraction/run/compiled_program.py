@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
@@ -43,7 +44,7 @@ class CompiledProgram:
     Attributes
     ----------
     inputs : InputBlock
-        The input tensors, to be set before `run`.
+        The input tensors; `set` gives them values before `run`.
     bound : BoundProgram
         The schedule bound to this rank.
     """
@@ -62,11 +63,11 @@ class CompiledProgram:
         self._device = device
         self._slices = range(schedule.n_slices) if slices is None else slices
         parts = [[instruction.call for instruction in part] for part in self.bound.parts]
-        self._scaling = ScaledCalls(schedule, device) if scaled else None
+        self._scaling = ScaledCalls(schedule, device, self.inputs.views) if scaled else None
+        self._set: set[int] = set()
         if self._scaling is not None:
-            tracked = self._scaling.tracked
             levels = zip(schedule.parts, parts, strict=True)
-            parts = [tracked(part.instructions, calls) for part, calls in levels]
+            parts = [self._scaling.scaled(part.instructions, calls) for part, calls in levels]
         self._once = parts[0]
         self._levels = _levels(self.bound, [call_in_turn(calls) for calls in parts[1:]])
         self._after = _levels_after(self.bound)
@@ -74,7 +75,7 @@ class CompiledProgram:
         repeats = group.size == 1 and not self.bound.gradients
         self._flow = DataFlow(schedule) if repeats else None
         n_instructions = len(self._slices) * len(schedule.instructions)
-        self._is_short = not scaled and group.size == 1 and n_instructions <= RECORDED_INSTRUCTIONS
+        self._is_short = group.size == 1 and n_instructions <= RECORDED_INSTRUCTIONS
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
 
@@ -91,7 +92,12 @@ class CompiledProgram:
     @property
     def exponent(self) -> int:
         """The power of two by which the result is to be multiplied; 0 without scaling."""
-        return 0 if self._scaling is None else self._scaling.exponent(self.bound.schedule.result)
+        return 0 if self._scaling is None else self._scaling.exponent()
+
+    def set(self, number: int, values: Any) -> None:
+        """Give an input new values; see `InputBlock.set`."""
+        self.inputs.set(number, values)
+        self._set.add(number)
 
     def run(self, changed: frozenset[int] | None = None) -> None:
         """Contract the slices; the work of a GPU may go on when this returns.
@@ -102,6 +108,9 @@ class CompiledProgram:
         if changed is None or self._flow is None:
             changed = self._all
         self.inputs.send()
+        if self._scaling is not None:
+            self._scaling.scale_inputs(frozenset(self._set))
+        self._set.clear()
         if self._recorded is not None and self._recorded[0] == changed:
             self._recorded[1]()
             return
@@ -123,16 +132,16 @@ class CompiledProgram:
         calls = self._once
         if self._flow is not None and changed != self._all:
             calls = [self._once[number] for number in self._flow.needed(changed)]
-        calls = [*calls, *([self._run_slices] if self._levels and changed else [])]
-        if self._scaling is not None:
-            calls.append(partial(self._scaling.normalize, self.bound.schedule.result))
+        if self._levels and changed:
+            begin = [] if self._scaling is None else [self._scaling.begin_result()]
+            calls = [*calls, *begin, self._run_slices]
+        if self._scaling is not None and calls:
+            calls.append(self._scaling.scale_result())
         return call_in_turn(calls)
 
     def _run_slices(self) -> None:
         program = self.bound
         self._device.zero(program.result)
-        if self._scaling is not None:
-            self._scaling.clear(program.schedule.result)
         for number in self._slices:
             program.set_slice(number)
             for period, call in self._levels:

@@ -70,7 +70,7 @@ class CompiledRank:
         changed = frozenset(values) if self._is_ready else None
         self._is_ready = False
         for number, array in values.items():
-            self.program.inputs.set(number, array)
+            self.program.set(number, array)
         self.program.run(changed)
         if self._chosen.ranks.size > 1:
             self._sum_groups()
