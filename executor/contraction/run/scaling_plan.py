@@ -1,9 +1,9 @@
-"""Which tensors of a schedule are scaled, and the slots whose sum is the exponent of each. Pure; knows no device.
+"""Which tensors of a schedule are scaled, and the slots whose sum is the exponent of each. Knows no device.
 
 The largest part of a tensor lies between two powers of two. A product's bounds follow from those of its
-operands; where they would leave the range of the dtype, a tensor that the product is made of, directly or
-through products before, is scaled as soon as it is made: the one of least cost. So the exponent of a tensor is
-the sum of the slots of all that it is made of, each tensor scaled once.
+operands. Where they would leave the range of the dtype, one of the tensors that the product is made of,
+directly or through products before, is scaled as soon as it is made. The exponent of a tensor is then the sum
+of the slots of all tensors that it is made of.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class SafeRange:
     shrinkage
         By which a product's largest part may be smaller than the product of its operands' largest. It may be
         smaller still, where terms cancel: there is no bound.
+    chain_shrinkage
+        The same of all products of a chain together, at most. Within a chain nothing is scaled.
     tolerated
         Up to which a large tensor, once measured, stays as it is.
     """
@@ -48,12 +50,15 @@ class SafeRange:
     above: float
     below: float
     shrinkage: float
+    chain_shrinkage: float
     tolerated: int
 
 
-SINGLE = SafeRange(120, 100, 20, 20)
-DOUBLE = SafeRange(1000, 960, 20, 160)
+SINGLE = SafeRange(120, 102, 20, 30, 12)
+DOUBLE = SafeRange(1000, 960, 20, 160, 160)
 SAFE = {"float32": SINGLE, "complex64": SINGLE, "float64": DOUBLE, "complex128": DOUBLE}
+MOST_TERMS_BITS = 5
+"""Of the instructions that add to one sum, in each of its rounds."""
 SMALL_ELEMENTS = 1 << 14
 """Up to so many, it costs the same to scale a tensor of any size, and as much to measure it: it never stays
 as it is."""
@@ -88,7 +93,7 @@ class ScalingPlan:
     Attributes
     ----------
     n_slots : int
-        How many slots there are: those of the inputs by their number, the others, and the last, of the result.
+        How many slots there are: of the inputs, by their number; of others; of the result, `result_slot`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -126,7 +131,7 @@ class ScalingPlan:
 
     def _include(self, item: Instruction, often: float) -> None:
         """Add an instruction, and scale what it takes where that is needed."""
-        schedule, safe = self._schedule, self._safe
+        safe = self._safe
         if isinstance(item, Load):
             self._of_buffers[item.out] = self._made[item] = self._inputs[item.tensor]
             return
@@ -135,10 +140,9 @@ class ScalingPlan:
             return
         out = writes(item)[0]
         sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
-        made = ScaledTensor(
-            sources, *self._own_bounds(item), often * max(self._elements(out), SMALL_ELEMENTS)
-        )
-        made.tolerated = safe.tolerated if self._elements(out) > SMALL_ELEMENTS else 0
+        elements = self._elements(out)
+        made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, SMALL_ELEMENTS))
+        made.tolerated = safe.tolerated if elements > SMALL_ELEMENTS else 0
         self._made[item] = made
         if isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds):
             self._add(item, out, made)
@@ -147,11 +151,12 @@ class ScalingPlan:
         self._of_buffers[out] = made
 
     def _add(self, item: Instruction, out: int, term: ScaledTensor) -> None:
-        """Add a term to a sum; what `Accumulate` adds is measured first, so that it has a bound of its own."""
+        """Add a term to a sum. What `Accumulate` adds is measured first, so that its bounds do not matter."""
         if out not in self._of_buffers:
             self._of_buffers[out] = self._sum()
         total = self._of_buffers[out]
-        grown = log2(self._schedule.n_slices * self._schedule.repeats(len(self._schedule.summed))) + 5
+        rounds = self._schedule.n_slices * self._schedule.repeats(len(self._schedule.summed))
+        grown = _log2(rounds) + MOST_TERMS_BITS
         if isinstance(item, Accumulate):
             total.above = max(total.above, grown)
             return
@@ -167,14 +172,14 @@ class ScalingPlan:
         schedule, safe = self._schedule, self._safe
         parts = 1.0 if schedule.dtype.startswith("complex") else 0.0
         if isinstance(item, SumModes):
-            return log2(self._elements(item.source) / self._elements(item.out)), safe.shrinkage
+            return _log2(self._elements(item.source)) - _log2(self._elements(item.out)), safe.shrinkage
         if isinstance(item, FixSlice):
             return 0.0, safe.shrinkage
         if isinstance(item, Contract):
-            return log2(max(schedule.steps[item.step].k, 1)) + parts, safe.shrinkage
+            return _log2(schedule.steps[item.step].k) + parts, safe.shrinkage
         if isinstance(item, Fused):
-            above = sum(log2(max(schedule.steps[number].k, 1)) + parts for number in item.steps)
-            return above, min(safe.shrinkage * len(item.steps), safe.below / 2)
+            above = sum(_log2(schedule.steps[number].k) + parts for number in item.steps)
+            return above, min(safe.shrinkage * len(item.steps), safe.chain_shrinkage)
         return 0.0, 0.0
 
     def _keep_within(self, made: ScaledTensor, grown: float) -> None:
@@ -190,11 +195,8 @@ class ScalingPlan:
                 return
             best, least = None, inf
             for tensor in _reach(made.sources):
-                gain = sum(
-                    bits - tensor.tolerated
-                    for bits, is_over in zip(_bounds(tensor), over, strict=True)
-                    if is_over
-                )
+                spare = [bits - tensor.tolerated for bits in _bounds(tensor)]
+                gain = sum(bits for bits, is_over in zip(spare, over, strict=True) if is_over)
                 if not tensor.has_bounds and gain > 0 and tensor.cost / gain < least:
                     best, least = tensor, tensor.cost / gain
             if best is None:
@@ -242,3 +244,7 @@ def _slots(tensors: Sequence[ScaledTensor]) -> Iterator[int]:
         left += tensor.sources
         if tensor.slot is not None:
             yield tensor.slot
+
+
+def _log2(count: float) -> float:
+    return log2(max(count, 1))

@@ -104,7 +104,7 @@ def _reals(view: Array) -> Array:
 
 
 def _power(reals: Array) -> int:
-    """The p of 2^(p-1) <= x < 2^p for the largest absolute value x; ZERO for zeros, 0 for what is not finite."""
+    """The p of 2^(p-1) <= x < 2^p for the largest absolute value x: ZERO for 0, 0 where x is not finite."""
     largest = max(float(reals.max()), -float(reals.min())) if reals.size else 0.0
     if largest == 0.0:
         return ZERO
