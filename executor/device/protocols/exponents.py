@@ -19,7 +19,8 @@ class Exponents(Protocol):
     """Slots with an integer each, all ZERO at first, and calls that scale tensors and write how much there.
 
     Tensors stand for their values times 2 to the sum of some slots. Scaling by a power of two rounds nothing
-    but what leaves the range at its lower end. A tensor with values that are not finite stays as it is.
+    but what leaves the range at its lower end. A tensor with values that are not finite stays as it is. Calls
+    are made one after the other, and while this object lives.
 
     Examples
     --------

@@ -45,13 +45,13 @@ __device__ __forceinline__ int power_of(Word x)
     return power;
 }
 
-// Multiplies by 2^power as two factors do, each of which is within the range.
+// Divides by 2^power as two factors do, each of which is within the range. ZERO divides nothing.
 struct Scale {
     REAL one, two;
-    __device__ Scale(int power)
+    __device__ explicit Scale(int power)
     {
         const int most = 2 * (BIAS - 2);
-        power = power < -most ? -most : power > most ? most : power;
+        power = power == ZERO ? 0 : power < -most ? most : power > most ? -most : -power;
         one = factor(power / 2);
         two = factor(power - power / 2);
     }
@@ -91,18 +91,16 @@ __device__ __forceinline__ long long sum_of_slots(const int* slots, const int* t
     return sum;
 }
 
-// The powers by which a sum of exponent `present` and a term of exponent `added` are to be multiplied.
+// The powers of two by which a sum of exponent `present` and a term of exponent `added` are to be divided.
 struct Aligned {
-    long long level;
-    int sum, term;
-    __device__ Aligned(long long present, long long added)
+    int level, sum, term;
+    __device__ Aligned(int present, long long added)
     {
         const bool is_zero = added <= ZERO / 2, begins = present <= ZERO / 2;
-        level = is_zero ? present : begins || added > present ? added : present;
-        sum = is_zero || begins ? 0 : clamped(present - level);
-        term = is_zero ? 0 : clamped(added - level);
+        level = is_zero ? present : begins || added > present ? (int)added : present;
+        sum = is_zero || begins ? 0 : level - present;
+        term = is_zero ? 0 : (int)(level - added);
     }
-    static __device__ __forceinline__ int clamped(long long power) { return power < -100000 ? -100000 : (int)power; }
 };
 
 // A block for each row (address, count of numbers, slot) of the table scales a tensor to a largest part from 0.5 to 1.
@@ -116,12 +114,13 @@ extern "C" __global__ void __launch_bounds__(1024) normalize(const unsigned long
     const int power = power_of(block_largest(largest));
     if (threadIdx.x == 0) slots[row[2]] = power;
     if (power == ZERO || power == 0) return;
-    const Scale scale(-power);
+    const Scale scale(power);
     for (long long i = threadIdx.x; i < n; i += blockDim.x) values[i] = scale(values[i]);
 }
 
-// *word, 0 before, becomes the bits of the largest part of n units.
-extern "C" __global__ void largest_part(const Unit* values, long long n, Word* word)
+// *power becomes that of the largest part of n units, or 0 where that is tolerated. *word and *arrived are 0 before and
+// after: the block that arrives last reads what all have found.
+extern "C" __global__ void measure(const Unit* values, long long n, int tolerated, int* power, Word* word, unsigned* arrived)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
     Word largest = 0;
@@ -131,39 +130,47 @@ extern "C" __global__ void largest_part(const Unit* values, long long n, Word* w
         for (int part = 0; part < WIDTH; ++part) largest = larger(largest, magnitude(unit.value[part]));
     }
     largest = block_largest(largest);
-    if (threadIdx.x == 0) atomicMax(word, largest);
+    if (threadIdx.x != 0) return;
+    atomicMax(word, largest);
+    __threadfence();
+    if (atomicAdd(arrived, 1u) + 1 < gridDim.x) return;
+    const int found = power_of(atomicMax(word, (Word)0));
+    *power = -tolerated <= found && found <= tolerated ? 0 : found;
+    *word = 0;
+    *arrived = 0;
 }
 
-// Scales n units whose largest part is known, unless its power is tolerated.
-extern "C" __global__ void scale_measured(Unit* values, long long n, const Word* word, int* slot, int tolerated)
+// Divides n units by 2^*power; keeps what they were in `saved`, where there is such a place.
+extern "C" __global__ void divide(Unit* values, long long n, const int* power, Unit* saved)
 {
-    int power = power_of(*word);
-    if (-tolerated <= power && power <= tolerated) power = 0;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *slot = power;
-    if (power == ZERO || power == 0) return;
-    const Scale scale(-power);
+    const int by = *power;
+    const bool stays = by == 0 || by == ZERO;
+    if (stays && !saved) return;
+    const Scale scale(by);
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         Unit unit = values[i];
+        if (saved) saved[i] = unit;
 #pragma unroll
         for (int part = 0; part < WIDTH; ++part) unit.value[part] = scale(unit.value[part]);
         values[i] = unit;
     }
 }
 
-// One block: how a sum and a term, whose largest part is in *word where there is one, are to be scaled: powers[0, 1].
-extern "C" __global__ void align(int* slots, int slot, const int* terms, unsigned n_terms, const Word* word, int* powers)
+// One block: by which powers a sum and a term are to be divided before they are added, powers[0] and powers[1]. The
+// power of the term's largest part is in *own, where there is such a place.
+extern "C" __global__ void align(int* slots, int slot, const int* terms, unsigned n_terms, const int* own, int* powers)
 {
     const long long sum = sum_of_slots(slots, terms, n_terms);
     if (threadIdx.x != 0) return;
-    const int own = word ? power_of(*word) : 0;
-    const Aligned aligned(slots[slot], sum + own);
-    slots[slot] = (int)aligned.level;
+    const int measured = own ? *own : 0;
+    const Aligned aligned(slots[slot], sum + measured);
+    slots[slot] = aligned.level;
     powers[0] = aligned.sum;
-    powers[1] = own == ZERO ? 0 : aligned.term - own;
+    powers[1] = measured == ZERO ? 0 : aligned.term + measured;
 }
 
-// target = target 2^powers[0] + source 2^powers[1], n units of them.
+// target = target / 2^powers[0] + source / 2^powers[1], n units of them.
 extern "C" __global__ void add_aligned(Unit* target, const Unit* source, long long n, const int* powers)
 {
     const Scale old(powers[0]), added(powers[1]);
@@ -184,22 +191,9 @@ extern "C" __global__ void __launch_bounds__(1024) accumulate(REAL* target, cons
     Word largest = 0;
     for (long long i = threadIdx.x; i < n; i += blockDim.x) largest = larger(largest, magnitude(source[i]));
     const int own = power_of(block_largest(largest));
-    const long long present = slots[slot];
+    const int present = slots[slot];
     const Aligned aligned(present, sum_of_slots(slots, terms, n_terms) + own);
-    if (threadIdx.x == 0) slots[slot] = (int)aligned.level;
-    const Scale old(aligned.sum), added(own == ZERO ? 0 : aligned.term - own);
+    if (threadIdx.x == 0) slots[slot] = aligned.level;
+    const Scale old(aligned.sum), added(own == ZERO ? 0 : aligned.term + own);
     for (long long i = threadIdx.x; i < n; i += blockDim.x) target[i] = old(target[i]) + added(source[i]);
-}
-
-// Multiplies n numbers by 2^*power; keeps what they were in `saved`, where there is such a place.
-extern "C" __global__ void scale_by(REAL* values, long long n, const int* power, REAL* saved)
-{
-    const long long step = (long long)gridDim.x * blockDim.x;
-    if (*power == 0 && !saved) return;
-    const Scale scale(*power);
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        const REAL value = values[i];
-        if (saved) saved[i] = value;
-        values[i] = scale(value);
-    }
 }

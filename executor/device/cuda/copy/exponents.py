@@ -30,22 +30,28 @@ Array = Any
 
 FILE = Path(__file__).parent / "exponents.cu"
 ONE_BLOCK = 1 << 15
-"""Numbers up to which one block scales a tensor: as soon as three launches of all blocks would end."""
+"""Numbers up to which one block scales a tensor: about as soon as two launches of all blocks do."""
 MOST_THREADS = 1024
 SLOT_BYTES = 4
 WORD_BYTES = 8
+SHARED = 4
+"""Integers that all kernels share: how many blocks have arrived, the power of a term, two to divide by."""
 
 
 class CupyExponents:
     """Slots on the current GPU; see `Exponents`. All work is given to one stream, and shares a few words."""
 
     def __init__(self, count: int, dtype: str, stream: Any, multiprocessors: int) -> None:
-        self.size_bytes = 2 * WORD_BYTES + count * SLOT_BYTES
+        self.size_bytes = WORD_BYTES + (SHARED + count) * SLOT_BYTES
         memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(self.size_bytes), 0)
-        self._word, self._powers, self._at = memory.ptr, memory.ptr + WORD_BYTES, memory.ptr + 2 * WORD_BYTES
-        self._slots = cupy.ndarray(count, np.int32, memory + 2 * WORD_BYTES)
+        self._word = memory.ptr
+        shared = memory.ptr + WORD_BYTES
+        self._arrived, self._own, self._powers = shared, shared + SLOT_BYTES, shared + 2 * SLOT_BYTES
+        self._at = shared + SHARED * SLOT_BYTES
+        self._memory, self._count = memory, count
         self._real = np.dtype(dtype).type(0).real.dtype
         self._stream, self._most_blocks = stream, multiprocessors * BLOCKS_A_MULTIPROCESSOR
+        runtime.memsetAsync(self._word, 0, self._at - self._word, stream.ptr)
         runtime.memsetAsync(self._at, ZERO_BYTE, count * SLOT_BYTES, stream.ptr)
 
     def bind_normalize(self, views: Sequence[Array], slots: Sequence[int], tolerated_bits: int = 0) -> Call:
@@ -56,7 +62,8 @@ class CupyExponents:
             if n <= ONE_BLOCK and not tolerated_bits:
                 small.append((view.data.ptr, n, slot))
             else:
-                calls.append(self._bind_scaling(view, slot, tolerated_bits))
+                power = self._at + slot * SLOT_BYTES
+                calls += [self._bind_measuring(view, power, tolerated_bits), self._bind_division(view, power)]
         if small:
             table = self._on_device(np.array(small, np.uint64))
             threads = _threads(max(n for _, n, _ in small))
@@ -69,13 +76,7 @@ class CupyExponents:
     def bind_clear(self, slot: int) -> Call:
         """Fill the slot's bytes."""
         address, stream = self._at + slot * SLOT_BYTES, self._stream.ptr
-        slots = self._slots  # lives as long as the call
-
-        def run() -> None:
-            runtime.memsetAsync(address, ZERO_BYTE, SLOT_BYTES, stream)
-
-        run.__dict__["memory"] = slots
-        return run
+        return lambda: runtime.memsetAsync(address, ZERO_BYTE, SLOT_BYTES, stream)
 
     def bind_accumulate(self, target: Array, source: Array, slot: int, terms: Sequence[int]) -> Call:
         """One block, or a kernel that measures the source, one that aligns, and one that adds."""
@@ -86,18 +87,14 @@ class CupyExponents:
                 np.int32(slot), *_pointers(numbers.data.ptr), np.uint32(len(terms)),
             ]  # fmt: skip
             kernel = self._kernel("accumulate")
-            return BoundKernel(kernel, 1, _threads(n), arguments, 0, self._stream, (numbers, self._slots))
-        width = add_width(self._real.itemsize, n, target.data.ptr, source.data.ptr)
+            return BoundKernel(kernel, 1, _threads(n), arguments, 0, self._stream, numbers)
+        width, n_units = self._units(target, target.data.ptr, source.data.ptr)
         arguments = [
-            *_pointers(target.data.ptr, source.data.ptr), np.int64(n // width), *_pointers(self._powers)
+            *_pointers(target.data.ptr, source.data.ptr), np.int64(n_units), *_pointers(self._powers)
         ]  # fmt: skip
-        return call_in_turn(
-            [
-                *self._bind_measuring(source),
-                self._bind_align(slot, numbers, self._word),
-                self._over_all("add_aligned", width, n // width, arguments),
-            ]
-        )
+        measure = self._bind_measuring(source, self._own)
+        align = self._bind_align(slot, numbers, self._own)
+        return call_in_turn([measure, align, self._over_all("add_aligned", width, n_units, arguments)])
 
     def bind_aligned(self, target: Array, factor: Array, slot: int, terms: Sequence[int], call: Call) -> Call:
         """A kernel that aligns, one that scales the target and one that scales the factor and saves it."""
@@ -112,13 +109,13 @@ class CupyExponents:
 
         restore.__dict__["memory"] = saved
         align = self._bind_align(slot, numbers, 0)
-        down = self._bind_scale_by(target, self._powers, 0)
-        up = self._bind_scale_by(factor, self._powers + SLOT_BYTES, saved.data.ptr)
-        return call_in_turn([align, down, up, call, restore])
+        divide = self._bind_division(target, self._powers)
+        divide_factor = self._bind_division(factor, self._powers + SLOT_BYTES, saved)
+        return call_in_turn([align, divide, divide_factor, call, restore])
 
     def total(self, slots: Sequence[int]) -> int:
         """The sum of slots, read by the host."""
-        held = np.empty(self._slots.size, np.int32)
+        held = np.empty(self._count, np.int32)
         runtime.memcpyAsync(
             held.ctypes.data, self._at, held.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr
         )
@@ -126,51 +123,46 @@ class CupyExponents:
         total = int(held[list(slots)].sum(dtype=np.int64))
         return 0 if total <= ZERO // 2 else total
 
-    def _bind_scaling(self, view: Array, slot: int, tolerated_bits: int) -> Call:
-        """Measure a tensor, then scale it."""
-        n = self._reals(view)
-        width = add_width(self._real.itemsize, n, view.data.ptr)
+    def _bind_measuring(self, view: Array, power: int, tolerated_bits: int = 0) -> Call:
+        """What leaves the power of the largest part at an address."""
+        width, n_units = self._units(view)
         arguments: list[np.generic] = [
-            *_pointers(view.data.ptr), np.int64(n // width),
-            *_pointers(self._word, self._at + slot * SLOT_BYTES), np.int32(tolerated_bits),
+            *_pointers(view.data.ptr), np.int64(n_units), np.int32(tolerated_bits),
+            *_pointers(power, self._word, self._arrived),
         ]  # fmt: skip
-        scale = self._over_all("scale_measured", width, n // width, arguments)
-        return call_in_turn([*self._bind_measuring(view), scale])
+        return self._over_all("measure", width, n_units, arguments)
 
-    def _bind_measuring(self, view: Array) -> list[Call]:
-        """What leaves the bits of the largest part in the shared word."""
-        n, word, stream = self._reals(view), self._word, self._stream.ptr
-        width = add_width(self._real.itemsize, n, view.data.ptr)
-        arguments: list[np.generic] = [*_pointers(view.data.ptr), np.int64(n // width), *_pointers(word)]
-        return [
-            lambda: runtime.memsetAsync(word, 0, WORD_BYTES, stream),
-            self._over_all("largest_part", width, n // width, arguments),
-        ]
+    def _bind_division(self, view: Array, power: int, saved: Array = None) -> Call:
+        """What divides by a power at an address, and keeps what was there."""
+        places = [view.data.ptr] if saved is None else [view.data.ptr, saved.data.ptr]
+        width, n_units = self._units(view, *places)
+        arguments: list[np.generic] = [
+            *_pointers(view.data.ptr), np.int64(n_units),
+            *_pointers(power, 0 if saved is None else saved.data.ptr),
+        ]  # fmt: skip
+        return self._over_all("divide", width, n_units, arguments)
 
-    def _bind_align(self, slot: int, terms: Array, word: int) -> Call:
+    def _bind_align(self, slot: int, terms: Array, own: int) -> Call:
         arguments: list[np.generic] = [
             *_pointers(self._at), np.int32(slot), *_pointers(terms.data.ptr), np.uint32(terms.size),
-            *_pointers(word, self._powers),
+            *_pointers(own, self._powers),
         ]  # fmt: skip
         kernel, threads = self._kernel("align"), _threads(terms.size)
-        return BoundKernel(kernel, 1, threads, arguments, 0, self._stream, (terms, self._slots))
-
-    def _bind_scale_by(self, view: Array, power: int, saved: int) -> Call:
-        n = self._reals(view)
-        arguments: list[np.generic] = [
-            *_pointers(view.data.ptr), np.int64(n), *_pointers(power, saved)
-        ]  # fmt: skip
-        return self._over_all("scale_by", 1, n, arguments)
+        return BoundKernel(kernel, 1, threads, arguments, 0, self._stream, terms)
 
     def _over_all(self, entry: str, width: int, n_units: int, arguments: Sequence[np.generic]) -> Call:
         """A launch of as many blocks as the GPU has room for."""
         blocks = max(1, min(-(-n_units // THREADS), self._most_blocks))
-        return BoundKernel(
-            self._kernel(entry, width), blocks, THREADS, arguments, 0, self._stream, self._slots
-        )
+        return BoundKernel(self._kernel(entry, width), blocks, THREADS, arguments, 0, self._stream)
 
     def _kernel(self, entry: str, width: int = 1) -> Any:
         return load_kernel(FILE, entry, exponent_defines(self._real.itemsize, width))
+
+    def _units(self, view: Array, *places: int) -> tuple[int, int]:
+        """How many numbers a thread takes at once, and how many times that is in a view."""
+        n = self._reals(view)
+        width = add_width(self._real.itemsize, n, *(places or (view.data.ptr,)))
+        return width, n // width
 
     def _reals(self, view: Array) -> int:
         return int(view.nbytes // self._real.itemsize)

@@ -1,0 +1,115 @@
+"""A device of the CPU with the exponents of a GPU: exponents.cu runs on the CPU, the rest is NumPy's."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.kernels.emulator import ENTRY, compiled, source
+from tnplan.executor.device.cpu.device import NumpyDevice
+
+MULTIPROCESSORS = 1
+
+
+class Arrays(np.ndarray):
+    """An array that answers to what CuPy's have besides."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """Its address."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Memory:
+    """A piece of memory, aligned to 16 bytes; it is its own pointer."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._held = np.zeros(size_bytes + 16, np.uint8)
+        self.ptr = -(-self._held.ctypes.data // 16) * 16
+
+
+@cache
+def _library(file: Path, defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    text = source(file)
+    return compiled(text + "".join(map(_call, ENTRY.findall(text))), dict(defines))
+
+
+def _call(kernel: tuple[str, str]) -> str:
+    """A C function that takes the addresses of a kernel's arguments."""
+    entry, parameters = kernel
+    kinds = [re.sub(r"\s*\w+$", "", one.strip()) for one in parameters.split(",")]
+    values = ", ".join(f"*({kind}*)a[{number}]" for number, kind in enumerate(kinds))
+    return (
+        f'extern "C" void emulated_{entry}(unsigned blocks, unsigned threads, void** a)\n'
+        f"{{ run(blocks, 1, threads, [=] {{ {entry}({values}); }}); }}\n"
+    )
+
+
+class EmulatedLaunch:
+    """A launch with the arguments of `BoundKernel`."""
+
+    def __init__(
+        self, kernel: Any, blocks: int, threads: int, arguments: Any, shared_bytes: int, stream: Any,
+        tables: Any = None,
+    ) -> None:  # fmt: skip
+        self._kernel, self._blocks, self._threads, self._tables = kernel, blocks, threads, tables
+        self._values = [np.array([value]) for value in arguments]
+
+    def __call__(self) -> None:
+        pointers = (ctypes.c_void_p * len(self._values))(*(value.ctypes.data for value in self._values))
+        self._kernel(self._blocks, self._threads, pointers)
+
+
+class EmulatedDevice(NumpyDevice):
+    """See above; `emulate` first."""
+
+    def view(self, offset_bytes: int, count: int, dtype: str) -> Any:
+        """A view with an address."""
+        return super().view(offset_bytes, count, dtype).view(Arrays)
+
+    def input_block(self, counts: Any, dtype: str) -> Any:
+        """Views with addresses."""
+        block = super().input_block(counts, dtype)
+        block.views = [view.view(Arrays) for view in block.views]
+        return block
+
+    def exponents(self, count: int, dtype: str) -> Any:
+        """Those of a GPU."""
+        from tnplan.executor.device.cuda.copy.exponents import CupyExponents
+
+        return CupyExponents(count, dtype, SimpleNamespace(ptr=0, synchronize=lambda: None), MULTIPROCESSORS)
+
+
+def emulate(patch: pytest.MonkeyPatch) -> None:
+    """Run the exponents of GPUs on the CPU."""
+    from tnplan.executor.device.cuda.copy import exponents
+
+    def load(file: Path, entry: str, defines: dict[str, Any]) -> Any:
+        return getattr(_library(file, tuple(defines.items())), f"emulated_{entry}")
+
+    def array(count: int, kind: Any, memory: Memory) -> Any:
+        return np.empty(count, kind).view(Arrays)
+
+    stream = SimpleNamespace(synchronize=lambda: None)
+    memory = SimpleNamespace(
+        Memory=Memory, MemoryPointer=lambda memory, _: memory, get_current_stream=lambda: stream
+    )
+    stand_in = SimpleNamespace(
+        cuda=memory, ndarray=array, asarray=lambda values: np.array(values).view(Arrays)
+    )
+    runtime = SimpleNamespace(
+        memcpyDeviceToDevice=0, memcpyDeviceToHost=0,
+        memcpyAsync=lambda into, origin, size, *_: ctypes.memmove(into, origin, size),
+        memsetAsync=lambda into, value, size, _: ctypes.memset(into, value, size),
+    )  # fmt: skip
+    patch.setattr(exponents, "cupy", stand_in)
+    patch.setattr(exponents, "runtime", runtime)
+    patch.setattr(exponents, "load_kernel", load)
+    patch.setattr(exponents, "BoundKernel", EmulatedLaunch)
