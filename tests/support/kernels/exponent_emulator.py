@@ -70,21 +70,32 @@ class EmulatedLaunch:
 class EmulatedDevice(NumpyDevice):
     """See above; `emulate` first."""
 
-    def view(self, offset_bytes: int, count: int, dtype: str) -> Any:
-        """A view with an address."""
-        return super().view(offset_bytes, count, dtype).view(Arrays)
-
-    def input_block(self, counts: Any, dtype: str) -> Any:
-        """Views with addresses."""
-        block = super().input_block(counts, dtype)
-        block.views = [view.view(Arrays) for view in block.views]
-        return block
-
     def exponents(self, count: int, dtype: str) -> Any:
         """Those of a GPU."""
+        return WithAddresses(count, dtype)
+
+
+class WithAddresses:
+    """The exponents of a GPU, for views that do not answer to what CuPy's do."""
+
+    def __init__(self, count: int, dtype: str) -> None:
         from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 
-        return CupyExponents(count, dtype, SimpleNamespace(ptr=0, synchronize=lambda: None), MULTIPROCESSORS)
+        stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
+        self._made = CupyExponents(count, dtype, stream, MULTIPROCESSORS)
+        self.bind_clear, self.total = self._made.bind_clear, self._made.total
+
+    def bind_normalize(self, views: Any, slots: Any, tolerated_bits: int = 0) -> Any:
+        """See `Exponents`."""
+        return self._made.bind_normalize([view.view(Arrays) for view in views], slots, tolerated_bits)
+
+    def bind_accumulate(self, target: Any, source: Any, *rest: Any) -> Any:
+        """See `Exponents`."""
+        return self._made.bind_accumulate(target.view(Arrays), source.view(Arrays), *rest)
+
+    def bind_aligned(self, target: Any, factor: Any, *rest: Any) -> Any:
+        """See `Exponents`."""
+        return self._made.bind_aligned(target.view(Arrays), factor.view(Arrays), *rest)
 
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
