@@ -18,6 +18,7 @@ typedef unsigned Word;
 #endif
 #define NOT_FINITE ((Word)(2 * BIAS + 1) << FRACTION_BITS)
 #define MOST_WARPS 32
+#define BATCH 8
 
 struct __align__(REAL_BYTES * WIDTH) Unit {
     REAL value[WIDTH];
@@ -77,6 +78,26 @@ __device__ __forceinline__ Word block_largest(Word largest)
     return largest;
 }
 
+// Every blockDim.x-th of n values from the i-th on, all read at once; zeros beyond the end.
+__device__ __forceinline__ void read_batch(REAL* batch, const REAL* values, long long i, long long n)
+{
+#pragma unroll
+    for (int k = 0; k < BATCH; ++k) batch[k] = i + k * blockDim.x < n ? values[i + k * blockDim.x] : REAL(0);
+}
+
+// The bits of the largest of n values, for all threads of the only block that reads them.
+__device__ __forceinline__ Word largest_in_block(const REAL* values, long long n)
+{
+    Word largest = 0;
+    for (long long i = threadIdx.x; i < n; i += BATCH * blockDim.x) {
+        REAL batch[BATCH];
+        read_batch(batch, values, i, n);
+#pragma unroll
+        for (int k = 0; k < BATCH; ++k) largest = larger(largest, magnitude(batch[k]));
+    }
+    return block_largest(largest);
+}
+
 // The sum of the slots of some terms, for all threads of a block; once in a kernel.
 __device__ __forceinline__ long long sum_of_slots(const int* slots, const int* terms, unsigned n_terms)
 {
@@ -109,13 +130,17 @@ extern "C" __global__ void __launch_bounds__(1024) normalize(const unsigned long
     const unsigned long long* row = table + 3 * blockIdx.x;
     REAL* values = (REAL*)row[0];
     const long long n = (long long)row[1];
-    Word largest = 0;
-    for (long long i = threadIdx.x; i < n; i += blockDim.x) largest = larger(largest, magnitude(values[i]));
-    const int power = power_of(block_largest(largest));
+    const int power = power_of(largest_in_block(values, n));
     if (threadIdx.x == 0) slots[row[2]] = power;
     if (power == ZERO || power == 0) return;
     const Scale scale(power);
-    for (long long i = threadIdx.x; i < n; i += blockDim.x) values[i] = scale(values[i]);
+    for (long long i = threadIdx.x; i < n; i += BATCH * blockDim.x) {
+        REAL batch[BATCH];
+        read_batch(batch, values, i, n);
+#pragma unroll
+        for (int k = 0; k < BATCH; ++k)
+            if (i + k * blockDim.x < n) values[i + k * blockDim.x] = scale(batch[k]);
+    }
 }
 
 // *power becomes that of the largest part of n units, or 0 where that is tolerated. *word and *arrived are 0 before and
@@ -188,12 +213,17 @@ extern "C" __global__ void add_aligned(Unit* target, const Unit* source, long lo
 extern "C" __global__ void __launch_bounds__(1024) accumulate(REAL* target, const REAL* source, long long n, int* slots,
                                                               int slot, const int* terms, unsigned n_terms)
 {
-    Word largest = 0;
-    for (long long i = threadIdx.x; i < n; i += blockDim.x) largest = larger(largest, magnitude(source[i]));
-    const int own = power_of(block_largest(largest));
+    const int own = power_of(largest_in_block(source, n));
     const int present = slots[slot];
     const Aligned aligned(present, sum_of_slots(slots, terms, n_terms) + own);
     if (threadIdx.x == 0) slots[slot] = aligned.level;
     const Scale old(aligned.sum), added(own == ZERO ? 0 : aligned.term + own);
-    for (long long i = threadIdx.x; i < n; i += blockDim.x) target[i] = old(target[i]) + added(source[i]);
+    for (long long i = threadIdx.x; i < n; i += BATCH * blockDim.x) {
+        REAL sums[BATCH], parts[BATCH];
+        read_batch(sums, target, i, n);
+        read_batch(parts, source, i, n);
+#pragma unroll
+        for (int k = 0; k < BATCH; ++k)
+            if (i + k * blockDim.x < n) target[i + k * blockDim.x] = old(sums[k]) + added(parts[k]);
+    }
 }

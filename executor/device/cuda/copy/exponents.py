@@ -29,7 +29,7 @@ Array = Any
 """A flat cupy.ndarray."""
 
 FILE = Path(__file__).parent / "exponents.cu"
-ONE_BLOCK = 1 << 15
+ONE_BLOCK = 1 << 14
 """Numbers up to which one block scales a tensor: about as soon as two launches of all blocks do."""
 MOST_THREADS = 1024
 SLOT_BYTES = 4
