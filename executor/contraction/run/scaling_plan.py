@@ -68,8 +68,8 @@ as it is."""
 class ScaledTensor:
     """A tensor as the plan sees it: what its bounds are made of, and its slot where it has one.
 
-    `above` and `below` are its own share of the bounds beside those of its sources, which count only where
-    it is not scaled. `cost`, in elements, is that of scaling it; inf where it cannot be.
+    One with a slot is scaled, or is a sum: `above` and `below` are its bounds. Those of others have its
+    sources' bounds besides. `cost`, in elements, is that of scaling it; inf where that is not possible.
     """
 
     sources: tuple[ScaledTensor, ...] = ()
@@ -78,8 +78,6 @@ class ScaledTensor:
     cost: float = inf
     tolerated: int = 0
     slot: int | None = None
-    has_bounds: bool = False
-    """Whether its bounds are its own alone: it is scaled, or a sum that has an exponent of its own."""
 
 
 class ScalingPlan:
@@ -98,7 +96,7 @@ class ScalingPlan:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule, self._safe = schedule, SAFE[schedule.dtype]
-        self._inputs = [ScaledTensor(slot=number, has_bounds=True) for number in range(len(schedule.leaves))]
+        self._inputs = [ScaledTensor(slot=number) for number in range(len(schedule.leaves))]
         self.n_slots = len(self._inputs)
         self._of_buffers: dict[int, ScaledTensor] = {}
         self._made: dict[Instruction, ScaledTensor] = {}
@@ -113,7 +111,7 @@ class ScalingPlan:
     def scaling(self, item: Instruction) -> tuple[int, int] | None:
         """The slot of what an instruction makes, if that is scaled, and the bits that are tolerated."""
         made = self._made[item]
-        return None if made.slot is None or not made.has_bounds else (made.slot, made.tolerated)
+        return None if made.slot is None else (made.slot, made.tolerated)
 
     def sum_slot(self, buffer: int) -> int:
         """The slot of a sum in a buffer."""
@@ -156,7 +154,7 @@ class ScalingPlan:
             self._of_buffers[out] = self._sum()
         total = self._of_buffers[out]
         rounds = self._schedule.n_slices * self._schedule.repeats(len(self._schedule.summed))
-        grown = _log2(rounds) + MOST_TERMS_BITS
+        grown = log2(rounds) + MOST_TERMS_BITS
         if isinstance(item, Accumulate):
             total.above = max(total.above, grown)
             return
@@ -165,20 +163,20 @@ class ScalingPlan:
         total.above, total.below = max(total.above, above + grown), max(total.below, below)
 
     def _sum(self) -> ScaledTensor:
-        return ScaledTensor(below=self._safe.shrinkage, slot=self._new_slot(), has_bounds=True)
+        return ScaledTensor(below=self._safe.shrinkage, slot=self._new_slot())
 
     def _own_bounds(self, item: Instruction) -> tuple[float, float]:
         """The bits by which a result may be larger and smaller than the product of what it is made of."""
         schedule, safe = self._schedule, self._safe
         parts = 1.0 if schedule.dtype.startswith("complex") else 0.0
         if isinstance(item, SumModes):
-            return _log2(self._elements(item.source)) - _log2(self._elements(item.out)), safe.shrinkage
+            return log2(self._elements(item.source)) - log2(self._elements(item.out)), safe.shrinkage
         if isinstance(item, FixSlice):
             return 0.0, safe.shrinkage
         if isinstance(item, Contract):
-            return _log2(schedule.steps[item.step].k) + parts, safe.shrinkage
+            return log2(schedule.steps[item.step].k) + parts, safe.shrinkage
         if isinstance(item, Fused):
-            above = sum(_log2(schedule.steps[number].k) + parts for number in item.steps)
+            above = sum(log2(schedule.steps[number].k) + parts for number in item.steps)
             return above, min(safe.shrinkage * len(item.steps), safe.chain_shrinkage)
         return 0.0, 0.0
 
@@ -197,11 +195,11 @@ class ScalingPlan:
             for tensor in _reach(made.sources):
                 spare = [bits - tensor.tolerated for bits in _bounds(tensor)]
                 gain = sum(bits for bits, is_over in zip(spare, over, strict=True) if is_over)
-                if not tensor.has_bounds and gain > 0 and tensor.cost / gain < least:
+                if tensor.slot is None and gain > 0 and tensor.cost / gain < least:
                     best, least = tensor, tensor.cost / gain
             if best is None:
                 return
-            best.slot, best.has_bounds = self._new_slot(), True
+            best.slot = self._new_slot()
             best.above = best.below = float(best.tolerated)
 
     def _new_slot(self) -> int:
@@ -215,24 +213,22 @@ class ScalingPlan:
 
 def _often(schedule: Schedule, part: LoopLevel) -> float:
     """How often a part is carried out."""
-    if not part.instructions:
-        return 1.0
     return schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
 
 
 def _reach(sources: Sequence[ScaledTensor]) -> Iterator[ScaledTensor]:
-    """The tensors that bounds are made of: the sources, and those of all that have no bounds of their own."""
+    """The tensors that bounds are made of: the sources, and those of all that have no slot."""
     left = list(sources)
     while left:
         tensor = left.pop()
         yield tensor
-        if not tensor.has_bounds:
+        if tensor.slot is None:
             left += tensor.sources
 
 
 def _bounds(tensor: ScaledTensor) -> tuple[float, float]:
     """The bits of a tensor's largest part, at most, and of its inverse."""
-    reached = [tensor, *(() if tensor.has_bounds else _reach(tensor.sources))]
+    reached = [tensor, *(_reach(tensor.sources) if tensor.slot is None else ())]
     return sum(one.above for one in reached), sum(one.below for one in reached)
 
 
@@ -244,7 +240,3 @@ def _slots(tensors: Sequence[ScaledTensor]) -> Iterator[int]:
         left += tensor.sources
         if tensor.slot is not None:
             yield tensor.slot
-
-
-def _log2(count: float) -> float:
-    return log2(max(count, 1))
