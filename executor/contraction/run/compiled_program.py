@@ -17,7 +17,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
 from tnplan.planner.schedule.data_flow import DataFlow
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
 
 RECORDED_INSTRUCTIONS = 20_000
 """The most instructions, those of all slices counted, whose calls are recorded as one."""
@@ -62,14 +62,15 @@ class CompiledProgram:
         self.bound = bind(schedule, device, group, self.inputs.views)
         self._device = device
         self._slices = range(schedule.n_slices) if slices is None else slices
-        parts = [[instruction.call for instruction in part] for part in self.bound.parts]
         self._scaling = ScaledCalls(schedule, device, self.inputs.views) if scaled else None
         self._set: set[int] = set()
-        if self._scaling is not None:
-            levels = zip(schedule.parts, parts, strict=True)
-            parts = [self._scaling.scaled(part.instructions, calls) for part, calls in levels]
+        parts = [[instruction.call for instruction in part] for part in self.bound.parts]
         self._once = parts[0]
-        self._levels = _levels(self.bound, [call_in_turn(calls) for calls in parts[1:]])
+        self._items = [
+            [item for item in part.instructions if not isinstance(item, Free)] for part in schedule.parts
+        ]
+        levels = [self._scaled(items, calls) for items, calls in zip(self._items, parts, strict=True)]
+        self._levels = _levels(self.bound, [call_in_turn(calls) for calls in levels[1:]])
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
         repeats = group.size == 1 and not self.bound.gradients
@@ -129,15 +130,27 @@ class CompiledProgram:
         """All work after a change of some inputs."""
         if not self._slices:
             return call_in_turn([partial(self._device.zero, view) for view in self.results])
-        calls = self._once
+        numbers: Sequence[int] = range(len(self._once))
         if self._flow is not None and changed != self._all:
-            calls = [self._once[number] for number in self._flow.needed(changed)]
+            numbers = self._flow.needed(changed)
+        calls = self._scaled(self._items[0], self._once, numbers)
         if self._levels and changed:
             begin = [] if self._scaling is None else [self._scaling.begin_result()]
             calls = [*calls, *begin, self._run_slices]
         if self._scaling is not None and calls:
-            calls.append(self._scaling.scale_result())
+            calls.append(self._scaling.end_result())
         return call_in_turn(calls)
+
+    def _scaled(
+        self, items: Sequence[Instruction], calls: Sequence[Call], numbers: Sequence[int] | None = None
+    ) -> list[Call]:
+        """The calls of instructions, or of those of these numbers, with their scaling where there is some."""
+        if numbers is None:
+            numbers = range(len(calls))
+        chosen = [calls[number] for number in numbers]
+        if self._scaling is None:
+            return chosen
+        return self._scaling.scaled([items[number] for number in numbers], chosen)
 
     def _run_slices(self) -> None:
         program = self.bound

@@ -6,14 +6,14 @@ instructions and the plan of what is scaled; not what a call does, nor how a dev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tnplan.executor.contraction.run.scaling_plan import ScalingPlan
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.schedule import Accumulate, Free, Fused, Instruction, Load, Schedule, Zero
+from tnplan.planner.schedule.schedule import Accumulate, Fused, Instruction, Schedule, Zero
 
 KEPT_CALLS = 64
 """Choices of inputs that are scaled together, whose calls are kept."""
@@ -39,6 +39,7 @@ class ScaledCalls:
         self._schedule, self._device, self._inputs = schedule, device, inputs
         self._plan = ScalingPlan(schedule)
         self._exponents = device.exponents(self._plan.n_slots, schedule.dtype)
+        self._send, self._total = self._exponents.bind_total(self._plan.result_slots())
         self._calls: dict[frozenset[int], Call] = {}
 
     def scale_inputs(self, numbers: frozenset[int]) -> None:
@@ -55,23 +56,42 @@ class ScaledCalls:
         """The call after which the result is a sum without terms."""
         return self._exponents.bind_clear(self._plan.sum_slot(self._schedule.result))
 
-    def scale_result(self) -> Call:
+    def end_result(self) -> Call:
         """The call that scales the result until its largest part is from 0.5 to 1."""
-        return self._exponents.bind_normalize([self._view(self._schedule.result)], [self._plan.result_slot])
+        scale = self._exponents.bind_normalize([self._view(self._schedule.result)], [self._plan.result_slot])
+        return call_in_turn([scale, self._send])
 
     def exponent(self) -> int:
         """The exponent of the result, 0 where it is zero; waits for the work before."""
-        return self._exponents.total(self._plan.result_slots())
+        return self._total()
 
     def scaled(self, items: Sequence[Instruction], calls: Sequence[Call]) -> list[Call]:
-        """The calls of some instructions, `Free`s without one, each with its scaling."""
-        kept = [item for item in items if not isinstance(item, Free)]
-        return [self._scaled(item, call) for item, call in zip(kept, calls, strict=True)]
+        """The calls of instructions in a row, with the scaling of what they make.
 
-    def _scaled(self, item: Instruction, call: Call) -> Call:
+        Small tensors are scaled together, as soon as one of them is read.
+        """
+        made: list[Call] = []
+        waiting: dict[int, int] = {}
+        for item, call in zip(items, calls, strict=True):
+            if not waiting.keys().isdisjoint(reads(item)):
+                made.append(self._scale(waiting))
+                waiting.clear()
+            made.append(self._tracked(item, call))
+            scaling = self._plan.scaling(item)
+            if scaling is not None and scaling[1]:
+                made.append(self._scale({writes(item)[0]: scaling[0]}, scaling[1]))
+            elif scaling is not None:
+                waiting[writes(item)[0]] = scaling[0]
+        return [*made, self._scale(waiting)] if waiting else made
+
+    def _scale(self, slots: Mapping[int, int], tolerated_bits: int = 0) -> Call:
+        """The call that scales the tensors of buffers, each with its slot."""
+        views = [self._view(buffer) for buffer in slots]
+        return self._exponents.bind_normalize(views, list(slots.values()), tolerated_bits)
+
+    def _tracked(self, item: Instruction, call: Call) -> Call:
+        """A call that keeps the exponents of sums, where it has to do with one."""
         plan, exponents, out = self._plan, self._exponents, writes(item)[0]
-        if isinstance(item, Load):
-            return call
         if isinstance(item, Zero):
             return call_in_turn([call, exponents.bind_clear(plan.sum_slot(out))])
         if isinstance(item, Accumulate):
@@ -80,11 +100,7 @@ class ScaledCalls:
         if isinstance(item, Fused) and item.adds:
             factor = self._view(min(reads(item), key=self._elements))
             return exponents.bind_aligned(self._view(out), factor, plan.sum_slot(out), plan.terms(item), call)
-        scaling = plan.scaling(item)
-        if scaling is None:
-            return call
-        slot, tolerated_bits = scaling
-        return call_in_turn([call, exponents.bind_normalize([self._view(out)], [slot], tolerated_bits)])
+        return call
 
     def _elements(self, buffer: int) -> int:
         extents = self._schedule.extents

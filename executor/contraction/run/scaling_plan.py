@@ -40,9 +40,8 @@ class SafeRange:
         Of its inverse. Parts that are smaller than the largest by the dtype's precision are then normal too.
     shrinkage
         By which a product's largest part may be smaller than the product of its operands' largest. It may be
-        smaller still, where terms cancel: there is no bound.
-    chain_shrinkage
-        The same of all products of a chain together, at most. Within a chain nothing is scaled.
+        smaller still, where terms cancel: there is no bound. A chain, within which nothing is scaled, counts
+        as one product.
     tolerated
         Up to which a large tensor, once measured, stays as it is.
     """
@@ -50,18 +49,18 @@ class SafeRange:
     above: float
     below: float
     shrinkage: float
-    chain_shrinkage: float
     tolerated: int
 
 
-SINGLE = SafeRange(120, 102, 20, 30, 12)
-DOUBLE = SafeRange(1000, 960, 20, 160, 160)
+SINGLE = SafeRange(120, 102, 20, 10)
+DOUBLE = SafeRange(1000, 960, 20, 160)
 SAFE = {"float32": SINGLE, "complex64": SINGLE, "float64": DOUBLE, "complex128": DOUBLE}
 MOST_TERMS_BITS = 5
 """Of the instructions that add to one sum, in each of its rounds."""
-SMALL_ELEMENTS = 1 << 14
-"""Up to so many, it costs the same to scale a tensor of any size, and as much to measure it: it never stays
-as it is."""
+CACHED_ELEMENTS = 1 << 20
+"""Up to so many, to scale a tensor costs little more than to measure it: it never stays as it is."""
+LEAST_COST = 1 << 14
+"""Elements of a tensor up to which it costs the same to scale it, whatever its size."""
 
 
 @dataclass(eq=False)
@@ -100,7 +99,7 @@ class ScalingPlan:
         self.n_slots = len(self._inputs)
         self._of_buffers: dict[int, ScaledTensor] = {}
         self._made: dict[Instruction, ScaledTensor] = {}
-        """What an instruction makes; of one that adds, the term."""
+        """What an instruction makes, or adds; those that load and that begin a sum are not here."""
         for part in schedule.parts:
             for item in part.instructions:
                 if not isinstance(item, Free):
@@ -109,9 +108,9 @@ class ScalingPlan:
         self.result_slot = self._new_slot()
 
     def scaling(self, item: Instruction) -> tuple[int, int] | None:
-        """The slot of what an instruction makes, if that is scaled, and the bits that are tolerated."""
-        made = self._made[item]
-        return None if made.slot is None else (made.slot, made.tolerated)
+        """The slot of what an instruction makes, if that is scaled then, and the bits that are tolerated."""
+        made = self._made.get(item)
+        return None if made is None or made.slot is None else (made.slot, made.tolerated)
 
     def sum_slot(self, buffer: int) -> int:
         """The slot of a sum in a buffer."""
@@ -131,16 +130,16 @@ class ScalingPlan:
         """Add an instruction, and scale what it takes where that is needed."""
         safe = self._safe
         if isinstance(item, Load):
-            self._of_buffers[item.out] = self._made[item] = self._inputs[item.tensor]
+            self._of_buffers[item.out] = self._inputs[item.tensor]
             return
         if isinstance(item, Zero):
-            self._of_buffers[item.out] = self._made[item] = self._sum()
+            self._of_buffers[item.out] = self._sum()
             return
         out = writes(item)[0]
         sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
         elements = self._elements(out)
-        made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, SMALL_ELEMENTS))
-        made.tolerated = safe.tolerated if elements > SMALL_ELEMENTS else 0
+        made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
+        made.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
         self._made[item] = made
         if isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds):
             self._add(item, out, made)
@@ -177,7 +176,7 @@ class ScalingPlan:
             return log2(schedule.steps[item.step].k) + parts, safe.shrinkage
         if isinstance(item, Fused):
             above = sum(log2(schedule.steps[number].k) + parts for number in item.steps)
-            return above, min(safe.shrinkage * len(item.steps), safe.chain_shrinkage)
+            return above, safe.shrinkage
         return 0.0, 0.0
 
     def _keep_within(self, made: ScaledTensor, grown: float) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import frexp, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.device.protocols.device import Call, nothing
 from tnplan.executor.device.protocols.exponents import ZERO
 
 Array = NDArray[Any]
@@ -92,10 +92,15 @@ class NumpyExponents:
         self._slots[slot] = level
         return (0 if present <= ZERO // 2 else present - level), added - level
 
-    def total(self, slots: Sequence[int]) -> int:
-        """The sum."""
-        total = int(self._slots[list(slots)].sum())
-        return 0 if total <= ZERO // 2 else total
+    def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
+        """The slots are on the host already."""
+        held, numbers = self._slots, np.array(slots, np.int64)
+
+        def total() -> int:
+            exponent = int(held[numbers].sum())
+            return 0 if exponent <= ZERO // 2 else exponent
+
+        return nothing, total
 
 
 def _reals(view: Array) -> Array:

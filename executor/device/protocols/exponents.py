@@ -1,11 +1,12 @@
 """Exponents of two on a device: what it gives to keep tensors within the range of their type.
 
-Knows flat views and slots; not what a tensor stands for. Nothing here makes the host wait but `total`.
+Knows flat views and slots; not what a tensor stands for. Nothing here makes the host wait but `total` of
+`bind_total`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tnplan.executor.device.protocols.device import Call, View
@@ -32,7 +33,9 @@ class Exponents(Protocol):
     >>> device.from_host(values, np.array([3.0, -6.0]))
     >>> exponents = device.exponents(1, "float64")
     >>> exponents.bind_normalize([values], [0])()
-    >>> device.to_host(values).tolist(), exponents.total([0])
+    >>> send, total = exponents.bind_total([0])
+    >>> send()
+    >>> device.to_host(values).tolist(), total()
     ([0.375, -0.75], 3)
     """
 
@@ -82,5 +85,18 @@ class Exponents(Protocol):
             Adds the product.
         """
 
-    def total(self, slots: Sequence[int]) -> int:
-        """The sum of slots, 0 for a tensor of zeros; waits for the work before."""
+    def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
+        """Bind the sending of slots to the host.
+
+        Parameters
+        ----------
+        slots
+            Those of which a tensor's exponent is the sum.
+
+        Returns
+        -------
+        send : callable
+            Sends what they hold by then.
+        total : callable
+            The sum of what was sent last, 0 for a tensor of zeros; waits for the work before.
+        """

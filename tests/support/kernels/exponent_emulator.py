@@ -83,7 +83,7 @@ class WithAddresses:
 
         stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
         self._made = CupyExponents(count, dtype, stream, MULTIPROCESSORS)
-        self.bind_clear, self.total = self._made.bind_clear, self._made.total
+        self.bind_clear, self.bind_total = self._made.bind_clear, self._made.bind_total
 
     def bind_normalize(self, views: Any, slots: Any, tolerated_bits: int = 0) -> Any:
         """See `Exponents`."""
@@ -110,7 +110,10 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
 
     stream = SimpleNamespace(synchronize=lambda: None)
     memory = SimpleNamespace(
-        Memory=Memory, MemoryPointer=lambda memory, _: memory, get_current_stream=lambda: stream
+        Memory=Memory,
+        MemoryPointer=lambda memory, _: memory,
+        get_current_stream=lambda: stream,
+        alloc_pinned_memory=bytearray,
     )
     stand_in = SimpleNamespace(
         cuda=memory, ndarray=array, asarray=lambda values: np.array(values).view(Arrays)

@@ -6,7 +6,7 @@ second kernel reads it. Knows flat arrays and slots; not what a tensor stands fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +113,21 @@ class CupyExponents:
         divide_factor = self._bind_division(factor, self._powers + SLOT_BYTES, saved)
         return call_in_turn([align, divide, divide_factor, call, restore])
 
-    def total(self, slots: Sequence[int]) -> int:
-        """The sum of slots, read by the host."""
-        held = np.empty(self._count, np.int32)
-        runtime.memcpyAsync(
-            held.ctypes.data, self._at, held.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr
-        )
-        self._stream.synchronize()
-        total = int(held[list(slots)].sum(dtype=np.int64))
-        return 0 if total <= ZERO // 2 else total
+    def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
+        """Send all slots, to pinned memory."""
+        size_bytes = self._count * SLOT_BYTES
+        held = np.frombuffer(cupy.cuda.alloc_pinned_memory(size_bytes), np.int32, self._count)
+        into, origin, stream, numbers = held.ctypes.data, self._at, self._stream, np.array(slots, np.int64)
+
+        def send() -> None:
+            runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyDeviceToHost, stream.ptr)
+
+        def total() -> int:
+            stream.synchronize()
+            exponent = int(held[numbers].sum(dtype=np.int64))
+            return 0 if exponent <= ZERO // 2 else exponent
+
+        return send, total
 
     def _bind_measuring(self, view: Array, power: int, tolerated_bits: int = 0) -> Call:
         """What leaves the power of the largest part at an address."""
