@@ -103,8 +103,8 @@ class CompiledProgram:
     def run(self, changed: frozenset[int] | None = None) -> None:
         """Contract the slices; the work of a GPU may go on when this returns.
 
-        With the numbers of the inputs that have `changed` since the last run, only what depends on them is
-        done again, and what that needs and was not kept. A run that repeats the one before is recorded.
+        With the numbers of the inputs that have `changed` since the last run, one or more, only what depends
+        on them is done again, and what that needs and was not kept. A run that repeats the one before is recorded.
         """
         if changed is None or self._flow is None:
             changed = self._all
@@ -134,10 +134,10 @@ class CompiledProgram:
         if self._flow is not None and changed != self._all:
             numbers = self._flow.needed(changed)
         calls = self._scaled(self._items[0], self._once, numbers)
-        if self._levels and changed:
+        if self._levels:
             begin = [] if self._scaling is None else [self._scaling.begin_result()]
             calls = [*calls, *begin, self._run_slices]
-        if self._scaling is not None and calls:
+        if self._scaling is not None:
             calls.append(self._scaling.end_result())
         return call_in_turn(calls)
 

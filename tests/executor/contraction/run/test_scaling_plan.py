@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 
+import numpy as np
 import pytest
 
+from tests.support.contraction.executor import lattice
+from tests.support.contraction.fused import planned
 from tnplan import plan
-from tnplan.executor.contraction.run.scaling_plan import SAFE, ScalingPlan
+from tnplan.executor.contraction.run.scaling_plan import SAFE, SafeRange, ScalingPlan
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.schedule.schedule import Contract, Schedule
+from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
 
 
 def chain(extents: Sequence[int], dtype: str) -> Schedule:
@@ -59,3 +63,24 @@ def test_the_smallest_of_several_tensors_is_scaled(where: int) -> None:
     extents = [1024] * 8
     extents[1 + where] = 16
     assert scaled(chain(extents, "float32")) == [1 << 14]
+
+
+def test_sums_do_not_grow_beyond_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of two terms adds a bit."""
+    monkeypatch.setitem(SAFE, "float32", SafeRange(12, inf, 20, 0))
+    assert len(scaled(chain([2] * 122, "float32"))) == 120 // 12 - 1
+
+
+def test_what_chains_add_does_not_grow_beyond_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terms of a sum are within fewer bits than other tensors: those by which it may grow."""
+    path = lattice(4, 10, 2, 0, "float32", n_open=1)
+    bonds = sorted(set(path.network.size_dict) - {*path.network.output})
+    chosen = np.random.default_rng(3).choice(bonds, 6, replace=False)
+    schedule = planned(replace(path, sliced_inds=tuple(map(str, chosen))))
+    slots = []
+    for above in (60, 20):
+        monkeypatch.setitem(SAFE, "float32", SafeRange(above, inf, 20, 0))
+        found = ScalingPlan(schedule)
+        added = [item for item in schedule.instructions if isinstance(item, Fused) and item.adds]
+        slots.append([len(found.terms(item)) for item in added])
+    assert slots[0] < slots[1]
