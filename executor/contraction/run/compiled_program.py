@@ -104,7 +104,8 @@ class CompiledProgram:
         """Contract the slices; the work of a GPU may go on when this returns.
 
         With the numbers of the inputs that have `changed` since the last run, one or more, only what depends
-        on them is done again, and what that needs and was not kept. A run that repeats the one before is recorded.
+        on them is done again, and what that needs and was not kept. A run that repeats the one before is
+        recorded.
         """
         if changed is None or self._flow is None:
             changed = self._all
