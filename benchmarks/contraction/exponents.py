@@ -2,8 +2,8 @@
 
     python benchmarks/contraction/exponents.py [--device gpu] [-o results.json] [NAME ...]
 
-Goal: 1.1 times the time. Calls of both kinds in turn, tensors brought from the host and results fetched: their
-medians and their least. The values are compared too.
+Goal: 1.1 times the time. Calls of both kinds are made in turn, with tensors of the host, and results come
+back to it: their medians and their least. The values are compared too.
 """
 
 from __future__ import annotations
