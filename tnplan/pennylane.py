@@ -194,7 +194,10 @@ class _Asked:
     def __init__(self, tape: Any, options: QuestionKeywords, seed: int) -> None:
         self.tape = tape.map_to_standard_wires()
         self.circuit = Circuit(self.tape)
-        self.options: QuestionKeywords = {**options, "seed": seed}
+        self.seed = seed
+        self.options = options.copy()
+        if options.get("monte_carlo") is None:  # repetitions have a seed of their own
+            self.options["seed"] = seed
 
     def results(self) -> Any:
         """What PennyLane expects: a value for one measurement, a tuple for several."""
@@ -255,7 +258,7 @@ class _Asked:
         turned = self._turned(_eigenbasis(self.tape.measurements))
         counts = turned.sample(shots.total_shots, **self.options).value
         rows = np.repeat([[int(bit) for bit in text] for text in counts], [*counts.values()], axis=0)
-        rows = np.random.default_rng(self.options["seed"]).permutation(rows)
+        rows = np.random.default_rng(self.seed).permutation(rows)
         wires = qml.wires.Wires(range(turned.n_qubits))
         found = [
             _single([one.process_samples(rows[first:last], wires) for one in self.tape.measurements])

@@ -18,12 +18,21 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "statevector"
+LONG_S = 5.0
+"""A way back that takes longer is not repeated."""
 DTYPES = {"fp32": "complex64", "fp64": "complex128"}
+
+
+class Times(NamedTuple):
+    """Seconds of a call: by the clock, and of the processor in all threads."""
+
+    wall_s: float
+    cpu_s: float
 
 
 def layered(n_qubits: int, depth: int) -> list[Any]:
@@ -68,54 +77,44 @@ def measured(device: str, n_qubits: int, depth: int, dtype: str, threads: int) -
     simulator = Simulator(state, n_qubits)
     other = arrays.empty_like(state.amplitudes)
 
-    def timed(work: Any) -> tuple[float, Any]:
+    def timed(work: Callable[[], Any]) -> tuple[Times, Any]:
         wait()
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         found = work()
         wait()
-        return time.perf_counter() - begin, found
+        return Times(time.perf_counter() - begin, time.process_time() - begin_cpu), found
 
-    row["copy_s"] = min(timed(lambda: arrays.copyto(other, state.amplitudes))[0] for _ in range(3))
+    row["copy_s"] = min(timed(lambda: arrays.copyto(other, state.amplitudes))[0].wall_s for _ in range(3))
     other = None
     if device == "gpu":
         arrays.get_default_memory_pool().free_all_blocks()
     for turn in ("first", "second"):
         simulator.restart()
-        forward_s, _ = timed(lambda: simulator.run(steps, np.zeros(0, np.uint8)))
-        back_s, found = timed(lambda: adjoint_gradient(simulator, gates, observable))
-        row[f"{turn}_forward_s"], row[f"{turn}_back_s"] = forward_s, back_s
+        there, _ = timed(lambda: simulator.run(steps, np.zeros(0, np.uint8)))
+        back, found = timed(lambda: adjoint_gradient(simulator, gates, observable))
+        row[f"{turn}_forward_s"], row[f"{turn}_back_s"] = there.wall_s, back.wall_s
         print(json.dumps({**row, "so_far": turn}), flush=True)
     row["passes"], row["parameters"] = simulator.passes // 2, len(found)
-    row["back_over_forward"] = row["second_back_s"] / row["second_forward_s"]
-    row["prepare_s"], prepared = timed(lambda: prepare_joint(simulator, gates))
+    row |= in_parts("back", back, there, device)
+    preparing, prepared = timed(lambda: prepare_joint(simulator, gates))
+    row["prepare_s"] = preparing.wall_s
     if prepared is not None:
-        times = [timed(lambda: prepared.derivatives(simulator, observable))[0] for _ in range(3)]
-        row["prepared_back_s"] = min(times)
-        row["prepared_back_over_forward"] = min(times) / row["second_forward_s"]
-    if device == "cpu":
-
-        def there() -> None:
-            simulator.restart()
-            simulator.run(steps, np.zeros(0, np.uint8))
-
-        row["forward_cpu_s"] = processor_s(there)
-        row["back_cpu_s"] = processor_s(lambda: adjoint_gradient(simulator, gates, observable))
-        row["back_over_forward_cpu"] = row["back_cpu_s"] / row["forward_cpu_s"]
-        if prepared is not None:
-            row["prepared_back_cpu_s"] = processor_s(lambda: prepared.derivatives(simulator, observable))
-            row["prepared_back_over_forward_cpu"] = row["prepared_back_cpu_s"] / row["forward_cpu_s"]
+        calls = 1 if back.wall_s > LONG_S else 3
+        every = [timed(lambda: prepared.derivatives(simulator, observable))[0] for _ in range(calls)]
+        least = Times(min(one.wall_s for one in every), min(one.cpu_s for one in every))
+        row["prepared_back_s"] = least.wall_s
+        row |= in_parts("prepared_back", least, there, device)
     row["derivatives"] = [one.derivative for one in found]
     return row
 
 
-def processor_s(work: Callable[[], Any]) -> float:
-    """The least processor time of three calls."""
-    found = []
-    for _ in range(3):
-        begin = time.process_time()
-        work()
-        found.append(time.process_time() - begin)
-    return min(found)
+def in_parts(name: str, back: Times, there: Times, device: str) -> dict[str, float]:
+    """The way back in parts of the way there, on a CPU by processor time too."""
+    row = {f"{name}_over_forward": back.wall_s / there.wall_s}
+    if device == "cpu":
+        row |= {"forward_cpu_s": there.cpu_s, f"{name}_cpu_s": back.cpu_s}
+        row[f"{name}_over_forward_cpu"] = back.cpu_s / there.cpu_s
+    return row
 
 
 def name_of(device: str) -> str:

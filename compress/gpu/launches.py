@@ -202,9 +202,19 @@ def small_encode(n_frames: int, n_tiles: int) -> KernelLaunch:
     )
 
 
+def keep_symbols(n_frames: int, n_tiles: int) -> KernelLaunch:
+    """A warp a tile, of frames of equal size."""
+    return small_count(n_frames, n_tiles)._replace(file="rans/symbols.cu", entry="keep_symbols")
+
+
+def encode_symbols(n_frames: int, n_tiles: int) -> KernelLaunch:
+    """A warp a segment, of which a frame has at most as many as tiles."""
+    return small_encode(n_frames, n_tiles)._replace(file="rans/symbols.cu", entry="encode_symbols")
+
+
 def small_pack(n_frames: int, n_tiles: int) -> KernelLaunch:
     """A block a segment, of which a frame has at most as many as tiles."""
-    return KernelLaunch("rans/encode.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
+    return KernelLaunch("rans/pack.cu", "small_pack", (n_tiles, n_frames), SMALL_THREADS)
 
 
 def small_index(n_frames: int) -> KernelLaunch:

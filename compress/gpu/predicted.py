@@ -13,41 +13,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.format.box import PointPass, frame_box, lattices, passes
+from tnplan.compress.format.box import Box, PointPass, frame_box, passes
 from tnplan.compress.format.stream import Header, Quantizer
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import MOST_BLOCKS, DeviceArray, KernelDevice, block_count
 from tnplan.compress.gpu.frames import Coded, FrameGroup, lay_out
-from tnplan.compress.gpu.rans import code_numbers
+from tnplan.compress.gpu.rans import Segments, code_residuals
 
 COARSE = 1 << 13
 """Points that one block fills, pass after pass; later passes are launches of their own."""
+LINE, LINE_PASSES = 1 << 12, 5
+"""Points of a frame of one axis whose last passes, so many, one block does (split.cu)."""
 RESIDUAL_LIMIT = 0.5
 
 
 @dataclass(frozen=True)
 class BoxPasses:
-    """The passes of a frame: all as kernels take them, how many of them one block takes, and the points
-    of each that is a launch of its own."""
+    """The passes of a frame, and behind them the points whose fine numbers are made first, and those of them
+    that no pass from values meets: `words` as kernels take them, and the points of each.
+
+    The first `n_coarse` are done by one block; those from `n_fine` on from values instead of fine numbers.
+    """
 
     words: NDArray[np.uint32]
-    n_coarse: int
     sizes: tuple[int, ...]
+    n_coarse: int
+    n_fine: int
+    n_passes: int
+    is_line: bool
 
 
 @lru_cache(64)
-def box_passes(box: tuple[int, int, int], order: int) -> BoxPasses:
+def box_passes(box: Box, order: int) -> BoxPasses:
     """The passes of a box."""
-    found = passes(box, order)
-    coarse = sum(one.first + one.size <= COARSE for one in found)
-    words = lattices(box, order).astype(np.uint32).reshape(-1)
-    return BoxPasses(
-        words if words.size else np.zeros(1, np.uint32), coarse, tuple(map(_size, found[coarse:]))
-    )
+    found, is_line = list(passes(box, order)), box[:2] == (1, 1)
+    first_fine = sum(one.spacing > 1 for one in found)
+    coarse = sum(one.first + one.size <= COARSE for one in found[:first_fine])
+    if is_line:
+        first_fine = max(coarse, len(found) - LINE_PASSES)
+    apart = 1 << (len(found) - first_fine)
+    filled = _every((1, 1, apart) if is_line else (2, 2, 1), box)
+    left = _every((1, 1, apart) if is_line else (2, 2, 2), box)
+    all_points = [*found, filled, left]
+    words = np.array([one.lattice for one in all_points], np.uint32).reshape(-1)
+    sizes = tuple(one.size for one in all_points)
+    return BoxPasses(words, sizes, coarse, first_fine, len(found), is_line)
 
 
-def _size(one: PointPass) -> int:
-    return one.size
+def _every(steps: Box, box: Box) -> PointPass:
+    """Points of a box so far apart along each axis, from the first one on."""
+    z, y, x = (-(-n // step) for n, step in zip(box, steps, strict=True))
+    return PointPass(2, 1, (0, 0, 0), steps, (z, y, x), 0)
 
 
 class PredictedGroup:
@@ -58,40 +74,56 @@ class PredictedGroup:
         self.device, self.header, self.group = device, header, group
         self.elements = np.uint64(group.elements)
         box = frame_box(header.shape, group.elements)
-        self.box = launches.box(box, header.predictor.cubic)
         self.passes = box_passes(box, header.predictor.order)
-        self.lattices = device.upload(self.passes.words)
+        self.points = (
+            self.elements, launches.box(box, header.predictor.cubic), device.upload(self.passes.words)
+        )  # fmt: skip
         n_reals = group.count * group.elements * header.components
         self.fine = device.empty(n_reals, "int32")
         self.residuals = device.empty(n_reals, header.real_dtype.name)
 
-    def split(self, values: DeviceArray, rules: Any) -> None:
-        """Have residuals made of the group's real numbers."""
-        self._launch("split.cu", "fill_fine", values, self.elements, rules, self.fine)
-        self._run("split.cu", "split", self.fine, self.residuals)
+    def split(self, values: DeviceArray, rules: Any) -> DeviceArray:
+        """Have residuals made of the group's real numbers.
+
+        Gives how many values of each tile, in C order, miss their bound (frames, components, n_tiles).
+        """
+        passes, n_tiles = self.passes, np.uint32(self.group.n_tiles)
+        exact = self.device.zeros(self.group.count * self.header.components * self.group.n_tiles, "uint32")
+        filled, left = passes.n_passes, passes.n_passes + 1
+        self._pass("split.cu", "fill_fine", filled, values, rules, self.fine)
+        self._over_passes("split.cu", "split", passes.n_fine, self.fine, self.residuals)
+        behind = values, rules, n_tiles, self.residuals, exact
+        if passes.is_line and passes.n_fine < passes.n_passes:
+            blocks = -(-self.group.elements // LINE) * self.header.components
+            last = np.uint32(passes.n_fine), np.uint32(passes.n_passes - passes.n_fine)
+            self._launch("split.cu", "split_line", blocks, self.fine, *self.points, *last, *behind)
+        else:
+            for number in range(passes.n_fine, passes.n_passes):
+                self._pass("split.cu", "split_values", number, self.fine, *behind)
+        self._pass("split.cu", "count_missing", left, self.fine, values, rules, n_tiles, exact)
+        return exact
 
     def join(self, work: DeviceArray, span: Any, rules: Any, values: DeviceArray) -> None:
         """Have the group's real numbers made of residuals, or of what is raw in their place."""
-        self._run("join.cu", "join", self.residuals, self.fine)
-        self._launch(
-            "join.cu", "fill_values", work, span, self.residuals, self.fine, self.elements, rules, values
-        )
+        self._over_passes("join.cu", "join", self.passes.n_passes, self.residuals, self.fine)
+        blocks = self._blocks(self.group.elements)
+        arrays = self.residuals, self.fine, self.elements
+        self._launch("join.cu", "fill_values", blocks, work, span, *arrays, rules, values)
 
-    def _run(self, file: str, name: str, source: DeviceArray, target: DeviceArray) -> None:
-        group, dtype = self.group, self.header.dtype
-        common = (source, self.elements, self.box, self.lattices)
-        self.device.launch(
-            launches.predicted(file, f"{name}_coarse", self.header.components, group.count), dtype,
-            *common, np.uint32(self.passes.n_coarse), target,
-        )  # fmt: skip
-        for number, size in enumerate(self.passes.sizes, self.passes.n_coarse):
-            self.device.launch(
-                launches.predicted(file, f"{name}_pass", self._blocks(size), group.count), dtype,
-                *common, np.uint32(number), target,
-            )  # fmt: skip
+    def _over_passes(self, file: str, name: str, stop: int, source: DeviceArray, target: DeviceArray) -> None:
+        """All passes before number `stop`."""
+        coarse = np.uint32(self.passes.n_coarse)
+        blocks = self.header.components
+        self._launch(file, f"{name}_coarse", blocks, source, *self.points, coarse, target)
+        for number in range(self.passes.n_coarse, stop):
+            self._pass(file, f"{name}_pass", number, source, target)
 
-    def _launch(self, file: str, entry: str, *arguments: Any) -> None:
-        launch = launches.predicted(file, entry, self._blocks(self.group.elements), self.group.count)
+    def _pass(self, file: str, entry: str, number: int, source: DeviceArray, *behind: Any) -> None:
+        blocks = self._blocks(self.passes.sizes[number])
+        self._launch(file, entry, blocks, source, *self.points, np.uint32(number), *behind)
+
+    def _launch(self, file: str, entry: str, blocks: int, *arguments: Any) -> None:
+        launch = launches.predicted(file, entry, blocks, self.group.count)
         self.device.launch(launch, self.header.dtype, *arguments)
 
     def _blocks(self, size: int) -> int:
@@ -110,21 +142,18 @@ def code_predicted(
 ) -> Coded:
     """Code the segments of a group, of which `values` are the real numbers."""
     made, rules = PredictedGroup(device, header, group), launches.rules(header, limits)
-    made.split(values, rules)
+    exact = made.split(values, rules)
     plan = lay_out(device, values, header, group, launches.no_rules(header.dtype))
-    coded = code_numbers(device, made.residuals, header.dtype, residual_rules(header), group, plan)
-    n_tiles = np.uint32(group.n_tiles)
-    device.launch(
-        launches.predicted("split.cu", "count_missing", group.n_tiles, group.count), header.dtype,
-        values, made.fine, made.elements, n_tiles, rules, coded.exact,
-    )  # fmt: skip
+    segments = Segments(device, header.dtype, group)
+    code_residuals(device, made.residuals, residual_rules(header), segments)
+    coded, n_tiles = segments.coded(plan), np.uint32(group.n_tiles)
 
     def pack(starts: DeviceArray, frames: DeviceArray, out: DeviceArray) -> None:
         coded.pack(starts, frames, out)
         blocks = block_count(group.elements * header.components)
         device.launch(
             launches.predicted("split.cu", "put_missing", blocks, group.count), header.dtype,
-            values, made.fine, made.elements, n_tiles, rules, coded.exact, frames, out,
+            values, made.fine, made.elements, n_tiles, rules, exact, frames, out,
         )  # fmt: skip
 
-    return replace(coded, pack=pack)
+    return replace(coded, exact=exact, pack=pack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import hashlib
 import json
@@ -9,9 +10,11 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from errno import EINTR
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 from uuid import uuid4
 
@@ -165,6 +168,40 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         files.move()
 
 
+class _Unfinished:
+    """Temporary files of this process, deleted at its end: threads that write may not come to it then."""
+
+    def __init__(self) -> None:
+        self._paths: set[Path] | None = set()
+        """None: the process ends."""
+        self._lock = Lock()
+        atexit.register(self._delete)
+
+    def open(self, path: Path) -> int:
+        """Make a file, and give its descriptor; raises OSError where that fails."""
+        with self._lock:
+            if self._paths is None:
+                raise InterruptedError(EINTR, "the process ends")
+            self._paths.add(path)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def forget(self, path: Path) -> None:
+        """A file is deleted or in its place."""
+        with self._lock:
+            if self._paths is not None:
+                self._paths.discard(path)
+
+    def _delete(self) -> None:
+        with self._lock:
+            paths, self._paths = self._paths or set(), None
+        for path in paths:
+            with suppress(OSError):
+                path.unlink()
+
+
+_unfinished = _Unfinished()
+
+
 class Staged:
     """Files written under temporary names beside their own, and moved there when all are whole.
 
@@ -180,20 +217,24 @@ class Staged:
     def __exit__(self, *exception: object) -> None:
         for temporary, _ in self._files:
             temporary.unlink(missing_ok=True)
+            _unfinished.forget(temporary)
 
     def add(self, path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         """Let `write` fill the temporary file of `path`; raises InputError where it cannot be written."""
         target = Path(path)
         temporary = target.parent / f".{target.name}.{uuid4().hex[:8]}"
+        # Named before it exists, so that Ctrl-C at any moment leaves none behind.
+        self._files.append((temporary, target))
         try:
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = _unfinished.open(temporary)
         except OSError as error:
+            self._files.pop()
+            _unfinished.forget(temporary)
             raise InputError(
                 str(target),
                 f"cannot be written ({error.strerror})",
                 "choose a folder that exists and is writable",
             ) from None
-        self._files.append((temporary, target))
         try:
             with os.fdopen(handle, "w+b") as stream:
                 write(stream)
@@ -208,6 +249,7 @@ class Staged:
                 temporary.replace(target)
             except OSError as error:
                 raise _not_written(target, error) from None
+            _unfinished.forget(temporary)
             del self._files[0]
 
 

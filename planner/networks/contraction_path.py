@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.table import html_table
 from tnplan.planner.common.units import count_text
 from tnplan.planner.networks.network import Network
 

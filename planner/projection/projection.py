@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import inf
 
 from tnplan.planner.common.errors import InputError, NothingFitsError
-from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.table import html_table, text_table
 from tnplan.planner.common.units import count_text, figure_text, size_text, time_text
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile
@@ -26,6 +26,7 @@ from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import Schedule
 
 Progress = Callable[[int, int, str], None]
+COLUMNS = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,16 @@ class Projection:
         ]
         return f"Projection({self.profile.name}, policy {self.policy}: {', '.join(times)})"
 
+    def __str__(self) -> str:
+        return text_table(self._cells, COLUMNS)
+
     def _repr_html_(self) -> str:
-        header = ("devices", "path", "groups", "ranks a group", "slices", "time", "speedup", "memory a rank")
-        rows = [
+        return html_table(f"Projected on {self.profile.name}, policy {self.policy}", self._cells, COLUMNS)
+
+    @property
+    def _cells(self) -> list[tuple[str, ...]]:
+        """A row of cells for each number of devices."""
+        return [
             (
                 figure_text(row.devices), self.labels[row.path], figure_text(row.n_groups),
                 figure_text(row.ranks_per_group), figure_text(row.schedule.n_slices),
@@ -193,7 +201,6 @@ class Projection:
             )
             for row in self.rows
         ]  # fmt: skip
-        return html_table(f"Projected on {self.profile.name}, policy {self.policy}", rows, header)
 
 
 @dataclass(frozen=True)

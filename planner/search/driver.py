@@ -79,7 +79,8 @@ def search_joint(
     clock = time.monotonic() if began is None else began
     kept = None if checkpoint is None else checkpoint.restore(task)
     if kept is None:
-        pools, used_s = _pools(task, target, told), 0.0
+        timed = task.effort.time_s > 0 and checkpoint is None
+        pools, used_s = _pools(task, target, told, clock + task.effort.time_s if timed else inf), 0.0
     else:
         pools, used_s = kept
     told(pools.best)
@@ -93,22 +94,24 @@ def search_joint(
     return pools.best
 
 
-def _pools(task: Task, target: Target | None, tell: Tell) -> Pools:
-    """The pools that a search begins with; no second one where there are no rounds."""
-    pool, effort = _pool(task, target, tell), task.effort
+def _pools(task: Task, target: Target | None, tell: Tell, ends: float) -> Pools:
+    """The pools that a search begins with; no second one where there are no rounds, or where time is up."""
+    pool, effort = _pool(task, target, tell, ends), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
+        return Pools(pool)
+    if time.monotonic() > ends:
         return Pools(pool)
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
     unlimited = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
-    return Pools(pool, _pool(unlimited, None, lambda _: None))
+    return Pools(pool, _pool(unlimited, None, lambda _: None, ends))
 
 
-def _pool(task: Task, target: Target | None, tell: Tell) -> ElitePool:
+def _pool(task: Task, target: Target | None, tell: Tell, ends: float) -> ElitePool:
     """The trees that rounds begin with; it tells of orders. Of several given trees, the fastest as it was
     given comes first where their predicted time is asked for, else the cheapest; the others are in the pool.
     """
-    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell)
+    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell, ends)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
     givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)

@@ -54,11 +54,17 @@ def search_batch_in_proportion(
         return plan
     path = search_batch(network, len(bitstrings), replace(options, time_s=asked or SHORTEST_SEARCH_S))
     plan = batch_plan(path, bitstrings)
-    worth_s = min(SEARCH_SHARE * plan.products / products_per_s, options.longest_s)
+    worth_s = min(worth_searching_s(plan, products_per_s), options.longest_s)
     if asked is None and worth_s > SHORTEST_SEARCH_S:
         path = search_batch(network, len(bitstrings), replace(options, time_s=worth_s), path)
         plan = batch_plan(path, bitstrings)
     return plan
+
+
+def worth_searching_s(plan: BatchPlan, products_per_s: float) -> float:
+    """The seconds of a further search that are in proportion to a plan; 0 where the first was long enough."""
+    worth_s = min(SEARCH_SHARE * plan.products / products_per_s, LONGEST_SEARCH_S)
+    return worth_s if worth_s > SHORTEST_SEARCH_S else 0.0
 
 
 def search_batch(

@@ -125,6 +125,7 @@ def test_tiers_are_counted(tmp_path: Path) -> None:
         assert row["ratio"] is None or row["two tiers GB"] == pytest.approx(row["ratio"] * row["one tier GB"])
 
 
+@pytest.mark.slow
 def test_replay_runs_on_the_cpu(tmp_path: Path) -> None:
     output = tmp_path / "replay.json"
     for ranks in ("1", "2"):

@@ -88,9 +88,9 @@ def of_pauli_turns() -> Iterator[Defines]:
 
 
 def of_sum() -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.copy.permute import SUM_THREADS, sum_defines
+    from tnplan.executor.device.cuda.copy.permute import SUM_THREADS, WARP, sum_defines
 
-    for dtype, lanes in product(DTYPES, (1, SUM_THREADS)):
+    for dtype, lanes in product(DTYPES, (1, WARP, SUM_THREADS)):
         yield sum_defines(np.dtype(dtype), lanes)
 
 
@@ -101,12 +101,21 @@ def of_products() -> Iterator[Defines]:
         yield products_defines(dtype, short)
 
 
+def of_thin_rows() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.contract.thin import thin_rows_defines
+
+    for dtype, columns, vector in product(DTYPES, (2, 32), (1, 2)):
+        yield thin_rows_defines(dtype, columns, vector)
+
+
 def of_long_sums() -> Iterator[Defines]:
     from tnplan.executor.device.cuda.contract.split_k import count_blocks, long_sums_defines, result_block
 
     for dtype, (m, n), vector in product(DTYPES, ((1, 1), (3, 16), (16, 32)), (1, 2)):
         block = result_block(m, n, np.dtype(dtype).itemsize)
         yield long_sums_defines(dtype, block, vector, 32 * count_blocks(m, n, block))
+    yield long_sums_defines("complex64", (4, 4), 1, 32, (True, False), (2, 1))
+    yield long_sums_defines("float64", (4, 4), 1, 32, (False, True))
 
 
 def of_contract(precision: str) -> Iterator[Defines]:
@@ -223,6 +232,7 @@ CASES = {
     "pauli/cuda/kernels/rotations.cu": of_pauli_turns,
     "pauli/cuda/kernels/tape.cu": of_pauli,
     "device/cuda/contract/kernels/products.cu": of_products,
+    "device/cuda/contract/kernels/thin_rows.cu": of_thin_rows,
     "statevector/cuda/kernels/measure.cu": of_state_measure,
     "statevector/cuda/kernels/pass.cu": of_state_pass,
     "statevector/cuda/kernels/program.cu": of_state_program,

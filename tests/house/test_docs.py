@@ -164,19 +164,29 @@ def test_questions() -> None:
     assert abs(names["fidelity"]) == pytest.approx(1)
     assert names["echo"] == pytest.approx(1)
     Path("ansatz.qasm").write_text(text_of("questions.md", "qasm", 1))
-    varied = run_example("questions.md", 2, **first)["found"]
+    states = run_example("questions.md", 2, **first)
+    assert states["bits"] == pytest.approx(-1)
+    assert states["letters"] == pytest.approx(-1)
+    assert states["mixed"] == pytest.approx(0.8)
+    assert states["stabilized"] == pytest.approx(1)
+    assert set(states["counts"]) == {"00", "01"}
+    sampled = run_example("questions.md", 3, **first)["found"]
+    assert sampled.value == pytest.approx([1, 0])
+    assert (sampled.method, sampled.error_kind) == ("pauli", "exact")
+    varied = run_example("questions.md", 4, **first)["found"]
     assert varied.value == pytest.approx([cos(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["theta"] == pytest.approx([-sin(0.3) * cos(1.4), 0], abs=1e-12)
     assert varied.gradient["phi"] == pytest.approx([-2 * cos(0.3) * sin(1.4), 0], abs=1e-12)
-    plan = run_example("questions.md", 3, **first)["plan"]
+    plan = run_example("questions.md", 5, **first)["plan"]
     assert (plan.method, len(plan.rows)) == ("statevector", 6)
-    noisy = run_example("questions.md", 4, **first)
+    assert run_example("questions.md", 6, **first)["rounds"].method == "contraction"
+    noisy = run_example("questions.md", 7, **first)
     assert noisy["exact"].value == pytest.approx(noisy["mean"].value, abs=5 * noisy["mean"].error)
 
 
 def test_primitives_of_qiskit() -> None:
     pytest.importorskip("qiskit")
-    names = run_example("questions.md", 5)
+    names = run_example("questions.md", 8)
     assert names["values"] == pytest.approx([1, 1])
     assert set(names["outcomes"]) == {"00", "11"}
 
@@ -194,7 +204,7 @@ def test_a_list_of_determinants_grows() -> None:
 
 def test_the_device_of_pennylane() -> None:
     pytest.importorskip("pennylane")
-    assert run_example("questions.md", 6)["value"] == pytest.approx(1)
+    assert run_example("questions.md", 9)["value"] == pytest.approx(1)
 
 
 def test_a_qubit_hamiltonian_among_samples() -> None:

@@ -217,11 +217,22 @@ def test_every_object_is_shown_in_a_line(name: str) -> None:
     assert " at 0x" not in text
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+def with_examples() -> dict[str, Any]:
+    """The public objects, and those of their methods that have an example."""
+    methods = {
+        f"{name}.{part}": method
+        for name, value in OBJECTS.items() if inspect.isclass(value)
+        for part, method in vars(value).items()
+        if inspect.isfunction(method) and ">>>" in (method.__doc__ or "")
+    }  # fmt: skip
+    return {**OBJECTS, **methods}
+
+
+@pytest.mark.parametrize("name", with_examples())
 def test_examples_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that an example writes are in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    value = OBJECTS[name]
+    value = with_examples()[name]
     home = vars(sys.modules[value.__module__]) | {"tnplan": tnplan, "np": np}
     found = doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", home, name, None, None)
     lines: list[str] = []

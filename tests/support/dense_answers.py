@@ -63,10 +63,14 @@ def expectation(circuit: GateSequence, operator: PauliSum) -> complex:
     return complex(total)
 
 
-def density(operations: Sequence[Operation], n_qubits: int) -> np.ndarray:
-    """The final density matrix of gates, channels, measurements and resets."""
+def density(
+    operations: Sequence[Operation], n_qubits: int, start: np.ndarray | None = None
+) -> np.ndarray:  # fmt: skip
+    """The final density matrix of gates, channels, measurements and resets, from |0...0> or `start`."""
     rho = np.zeros((2**n_qubits,) * 2, np.complex128)
     rho[0, 0] = 1
+    if start is not None:
+        rho = start
     for one in operations:
         operators: Any
         if isinstance(one, Gate | Channel):

@@ -241,6 +241,24 @@ def test_the_plugin_is_known_by_its_name() -> None:
     assert device.options == {"method": "contraction"}
 
 
+def test_an_input_state_and_repetitions_are_options_of_the_device() -> None:
+    def value(**options: Any) -> float:
+        return float(node(TnplanDevice(4, **options, **CPU), lambda: qml.expval(qml.Z(0) @ qml.Y(2)))(ANGLES))
+
+    def prepared(angles: Any) -> Any:
+        qml.Hadamard(0)
+        qml.X(1)
+        layers(angles)
+        return qml.expval(qml.Z(0) @ qml.Y(2))
+
+    expected = float(qml.QNode(prepared, qml.device("default.qubit", wires=4))(ANGLES))
+    for method in METHODS:
+        assert value(state="+100", method=method) == pytest.approx(expected, abs=1e-9)
+    limits = tnplan.Truncation(max_terms=500)
+    plan = tnplan.MonteCarlo(repetitions=4)
+    assert value(state="+100", truncation=limits, monte_carlo=plan) == pytest.approx(expected, abs=1e-9)
+
+
 def test_what_cannot_be_done_is_refused() -> None:
     with pytest.raises(InputError, match="bond: is no option of this device"):
         TnplanDevice(wires=1, bond=4)  # type: ignore[call-arg]

@@ -11,7 +11,13 @@ import click
 
 from tnplan.cli.options.common import FILE, set_parameters
 from tnplan.cli.options.jobs import ProgressLines, job_options
-from tnplan.cli.options.questions import truncation_options
+from tnplan.cli.options.questions import (
+    monte_carlo_of,
+    repetition_options,
+    state_of,
+    state_options,
+    truncation_options,
+)
 from tnplan.cli.terminal import say
 from tnplan.planner.common.units import plural
 
@@ -26,21 +32,13 @@ SAY_EVERY_S = 1.0
     "--observable", "observables", required=True, multiple=True, metavar="SUM",
     help="Such as 'Z62' or '0.5*X0 X1 - Z3'; several with --each-term."
 )  # fmt: skip
-@click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit [default: all 0].")
-@click.option("--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'.")
+@state_options
 @click.option("--overlap", metavar="SUM", help="tr(B U^dagger O U) / 2^n with this sum B: no state.")
 @truncation_options
 @click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
-@click.option(
-    "--repetitions", type=int, help="Monte Carlo: independent runs, which resample terms past --max-terms."
-)
+@repetition_options
 @click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
-@click.option(
-    "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
-    help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
-    "--overlap of an echo with its observable.",
-)  # fmt: skip
 @click.option(
     "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
 )
@@ -74,20 +72,15 @@ def command(
     """
     from tnplan.api.jobs.propagate import propagate
     from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
     from tnplan.executor.pauli.terms.truncation import Truncation
     from tnplan.planner.common.errors import InputError
 
     truncation = Truncation(**{item.name: options.pop(item.name) for item in fields(Truncation)})
     repetitions, seed, by = (options.pop(name) for name in ("repetitions", "seed", "by"))
-    stabilizers = options.pop("stabilizers")
-    if stabilizers is not None:
-        if options["state"] is not None:
-            raise InputError("--stabilizers", "are given with --state", "leave one of them out")
-        options["state"] = [word.strip() for word in stabilizers.split(",")]
+    options["state"] = state_of(options["state"], options.pop("stabilizers"))
     if repetitions is None and (seed or by != "magnitude"):
         raise InputError("--seed and --resample-by", "are of repetitions", "give --repetitions")
-    plan = None if repetitions is None else MonteCarlo(repetitions, seed, by)
+    plan = monte_carlo_of(repetitions, seed, by)
     observable = list(observables) if len(observables) > 1 else observables[0]
     first = launched_rank() == 0
     with ProgressLines(first, SAY_EVERY_S) as progress:

@@ -86,11 +86,13 @@ def chosen_predictor(header: Header, take: TakeBoxes) -> tuple[Predictor | None,
     least = trial.bits(FIRST_TRIED)
     if least >= WORTH * plain:
         return None, 1.0
-    n_numbers, share = N_BOXES * TILE * len(steps), least / plain
+    says_nothing, share, best = FORETOLD_BITS * N_BOXES * TILE * len(steps), least / plain, FIRST_TRIED
     for level in range(1, len(levels) + 1):
-        least, _, best = min((trial.bits(tried), tried.code, tried) for tried in PREDICTORS)
-        if least > FORETOLD_BITS * n_numbers or level == len(levels):
-            break
+        is_last = level == len(levels)
+        if is_last or trial.bits(FIRST_TRIED) > says_nothing:
+            least, _, best = min((trial.bits(tried), tried.code, tried) for tried in PREDICTORS)
+            if is_last or least > says_nothing:
+                break
         trial = _Trial(levels[level], take(level), steps)
     return best, share
 

@@ -19,8 +19,8 @@ from tnplan.planner.schedule.data_flow import DataFlow
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
 
-RECORDED_INSTRUCTIONS = 20_000
-"""The most instructions, those of all slices counted, whose calls are recorded as one."""
+RECORDED_CALLS = 20_000
+"""The most calls of instructions in a run, those of all slices counted, that are recorded as one."""
 KEPT_RUNS = 64
 """Kinds of runs, by the inputs that change, whose calls are kept."""
 
@@ -69,14 +69,14 @@ class CompiledProgram:
         self._items = [
             [item for item in part.instructions if not isinstance(item, Free)] for part in schedule.parts
         ]
-        levels = [self._scaled(items, calls) for items, calls in zip(self._items, parts, strict=True)]
-        self._levels = _levels(self.bound, [call_in_turn(calls) for calls in levels[1:]])
+        levels = list(zip(self._items, parts, strict=True))[1:]
+        self._levels = _levels(self.bound, [call_in_turn(self._scaled(*level)) for level in levels])
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
         repeats = group.size == 1 and not self.bound.gradients
         self._flow = DataFlow(schedule) if repeats else None
-        n_instructions = len(self._slices) * len(schedule.instructions)
-        self._is_short = group.size == 1 and n_instructions <= RECORDED_INSTRUCTIONS
+        is_short = count_calls(self.bound, len(self._slices)) <= RECORDED_CALLS
+        self._is_recorded = is_short and group.size == 1
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
 
@@ -121,7 +121,7 @@ class CompiledProgram:
             if len(self._calls) >= KEPT_RUNS:
                 self._calls.clear()
             self._calls[changed] = self._call(changed)
-        if again and self._is_short:
+        if again and self._is_recorded:
             self._recorded = changed, self._device.recorded(self._calls[changed])
             self._recorded[1]()
         else:
@@ -164,6 +164,18 @@ class CompiledProgram:
             for period, call in self._after:
                 if number + 1 == self._slices.stop or (number + 1) % period == 0:
                     call()
+
+
+def count_calls(program: BoundProgram, n_slices: int) -> int:
+    """The calls of instructions in a run of so many slices from the first."""
+    schedule = program.schedule
+    count = len(program.once)
+    for part, bound in zip(schedule.parts[1:], program.parts[1:], strict=True):
+        count += -(-n_slices // schedule.serves(part.depth)) * schedule.repeats(part.inner) * len(bound)
+    if isinstance(schedule, GradientSchedule):
+        for part, bound in zip(schedule.after, program.after, strict=True):
+            count += -(-n_slices // schedule.serves(part.depth)) * len(bound)
+    return count
 
 
 def _levels_after(program: BoundProgram) -> list[tuple[int, Call]]:

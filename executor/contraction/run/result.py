@@ -76,6 +76,8 @@ def gather_results(
     if isinstance(schedule, GradientSchedule):
         gradients = zip(schedule.gradients, program.gradients, strict=True)
         buffers += [(gradient.buffer, view) for gradient, view in gradients]
+    if group.size == 1:
+        return device.to_hosts([view for _, view in buffers])
     found = [_gather(schedule, buffer, view, group, device) for buffer, view in buffers]
     return [whole for whole in found if whole is not None] if group.rank == 0 else None
 

@@ -227,6 +227,10 @@ class NumpyDevice(HostDevice):
         """The view itself."""
         return source
 
+    def to_hosts(self, sources: Sequence[Array]) -> list[Array]:
+        """The views themselves."""
+        return [*sources]
+
     def from_host(self, target: Array, array: Array) -> None:
         """Set the contents."""
         np.copyto(target, array)

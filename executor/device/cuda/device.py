@@ -229,6 +229,25 @@ class CupyDevice:
             np.copyto(piece, staging[: piece.size])
         return array
 
+    def to_hosts(self, sources: Sequence[Array]) -> list[NDArray[Any]]:
+        """The contents of each as a new host array; small ones pass through pinned memory together."""
+        found: list[NDArray[Any]] = []
+        for group in _in_groups(sources):
+            if len(group) == 1:
+                found.append(self.to_host(group[0]))
+                continue
+            staging, begin, waiting = self._pinned(), 0, []
+            for source in group:
+                waiting.append(staging[begin : begin + source.nbytes])
+                runtime.memcpyAsync(
+                    waiting[-1].ctypes.data, source.data.ptr, source.nbytes,
+                    runtime.memcpyDeviceToHost, self.stream.ptr,
+                )  # fmt: skip
+                begin += source.nbytes
+            self.stream.synchronize()
+            found += [piece.copy().view(source.dtype) for piece, source in zip(waiting, group, strict=True)]
+        return found
+
     def from_host(self, target: Array, array: NDArray[Any]) -> None:
         """Set the contents from a flat host array, by way of pinned memory."""
         raw = np.ascontiguousarray(array, target.dtype).view(np.uint8)
@@ -305,3 +324,16 @@ def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str
 
         return cutensor.workspace_bytes(shape, dtype, precision)
     return scratch_bytes(shape, dtype, precision)
+
+
+def _in_groups(sources: Sequence[Array]) -> list[list[Array]]:
+    """Arrays in a row whose bytes fit into pinned memory together, or that are alone."""
+    groups: list[list[Array]] = []
+    room = 0
+    for source in sources:
+        if not groups or source.nbytes > room:
+            groups.append([])
+            room = STAGING_BYTES
+        groups[-1].append(source)
+        room -= source.nbytes
+    return groups

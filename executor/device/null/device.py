@@ -177,6 +177,10 @@ class NullDevice(HostDevice):
         """There are no values to give."""
         raise ValueError("a null device holds no values")
 
+    def to_hosts(self, sources: Sequence[NullView]) -> list[NDArray[Any]]:
+        """There are no values to give."""
+        raise ValueError("a null device holds no values")
+
     def from_host(self, target: NullView, array: NDArray[Any]) -> None:
         """There is nowhere to put values."""
         raise ValueError("a null device holds no values")

@@ -390,6 +390,9 @@ class Device(Protocol):
             Flat, of the view's dtype; on a CPU the view itself.
         """
 
+    def to_hosts(self, sources: Sequence[View]) -> list[NDArray[Any]]:
+        """What `to_host` gives of each, with one wait for all that are small."""
+
     def from_host(self, target: View, array: NDArray[Any]) -> None:
         """Set the contents of a view from a flat host array of its length."""
 

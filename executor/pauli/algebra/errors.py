@@ -25,8 +25,12 @@ class ErrorOfValue:
 
 def error_in_state(dropped: Dropped, observable: PauliSum, value: complex) -> ErrorOfValue:
     """The error of the value of an observable, taken backwards, in any state."""
-    farthest = abs(value) + norms(observable)[0]
-    return _capped(dropped.l1, dropped.norm, farthest)
+    return _capped(dropped.l1, dropped.norm, farthest(observable, value))
+
+
+def farthest(observable: PauliSum, value: complex) -> float:
+    """How far a value that the observable can have in a state may be from another one at most."""
+    return abs(value) + norms(observable)[0]
 
 
 def error_of_overlap(
@@ -39,11 +43,11 @@ def error_of_overlap(
     """
     largest, norm = norms(observable)
     other_norm = norms(other)[1]
-    farthest = abs(value) + (norm if is_unital else largest) * other_norm
+    most = abs(value) + (norm if is_unital else largest) * other_norm
     if not other_norm:
         return ErrorOfValue(0.0, False, 0.0)
     bound = (dropped.l2 if is_unital else dropped.l1) * other_norm
-    return _capped(bound, dropped.norm * other_norm, farthest)
+    return _capped(bound, dropped.norm * other_norm, most)
 
 
 def norms(terms: PauliSum) -> tuple[float, float]:
@@ -53,8 +57,8 @@ def norms(terms: PauliSum) -> tuple[float, float]:
     return (largest, largest * float(np.linalg.norm(sizes / largest))) if largest else (0.0, 0.0)
 
 
-def _capped(bound: float, estimate: float, farthest: float) -> ErrorOfValue:
-    return ErrorOfValue(min(bound, farthest), bound >= farthest > 0, min(estimate, farthest))
+def _capped(bound: float, estimate: float, most: float) -> ErrorOfValue:
+    return ErrorOfValue(min(bound, most), bound >= most > 0, min(estimate, most))
 
 
 def error_of_state(

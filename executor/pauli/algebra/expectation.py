@@ -90,23 +90,6 @@ def product_state(bloch: Array, max_weight: int | None = None) -> tuple[PauliSum
     return pauli_sum([(x, z, c) for x, z, c, _ in terms], len(bloch)), left_out
 
 
-def in_words(terms: PauliSum, x: int, z: int, bits: str) -> complex:
-    """<bits|P terms|bits> for the word P of two masks; character k of `bits` is qubit k.
-
-    A word Q counts where P and Q flip the same qubits: P Q is then a word of Z up to a power of i.
-    """
-    row = pack(x, z, terms.n_qubits)
-    width = len(row) // 2
-    same = np.flatnonzero(np.all(terms.x == row[:width], axis=1))
-    keys = terms.keys[same]
-    # P = i^a X^x Z^z and Q = i^b X^x Z^w with a = |x & z|, b = |x & w|: P Q = i^(3 a + b) Z^(z + w).
-    n_y = np.bitwise_count(keys[:, :width] & keys[:, width:]).sum(axis=1, dtype=np.int64)
-    powers = (3 * (x & z).bit_count() + n_y) & 3
-    state = pack(0, int(bits[::-1], 2), terms.n_qubits)[width:]
-    odd = np.bitwise_count((keys[:, width:] ^ row[width:]) & state).sum(axis=1, dtype=np.int64) & 1
-    return complex((terms.coefficients[same] * 1j**powers * (1 - 2.0 * odd)).sum())
-
-
 def bits_bloch(bits: str) -> Array:
     """The Bloch vectors of a computational state."""
     return np.array([[0.0, 0.0, 1.0 - 2.0 * (bit == "1")] for bit in bits])

@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, unpack
-from tnplan.executor.pauli.algebra.expectation import product_values
+from tnplan.executor.pauli.algebra.expectation import product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -84,6 +84,32 @@ class OverlapWith:
         dense = np.zeros(len(unique), self.other.coefficients.dtype)
         dense[numbers.reshape(-1)[:n]] = np.conj(self.other.coefficients)
         return dense[numbers.reshape(-1)[n:]]
+
+
+@dataclass(frozen=True, eq=False)
+class AfterOperator:
+    """<state|B A|state> for another sum B: the value of B times each word of A.
+
+    `state` is a bit string or a `State`.
+    """
+
+    other: PauliSum
+    state: str | State
+
+    def values(self, terms: PauliSum) -> Array:
+        """The value of B times every word, without its coefficient; complex128."""
+        total = np.zeros(terms.n_terms, np.complex128)
+        half = terms.keys.shape[1] // 2
+        for key, coefficient in zip(self.other.keys, self.other.coefficients, strict=True):
+            keys = terms.keys ^ key
+            # A word is i^|x & z| X^x Z^z, and Z^z X^x is (-1)^|z & x| X^x Z^z.
+            powers = np.bitwise_count(terms.x & terms.z).sum(axis=1, dtype=np.int64)
+            powers += int(np.bitwise_count(key[:half] & key[half:]).sum())
+            powers += 2 * np.bitwise_count(key[half:] & terms.x).sum(axis=1, dtype=np.int64)
+            powers -= np.bitwise_count(keys[:, :half] & keys[:, half:]).sum(axis=1, dtype=np.int64)
+            products = PauliSum(terms.n_qubits, keys, np.ones(len(keys)))
+            total += coefficient * 1j ** (powers & 3) * state_values(products, self.state)
+        return total
 
 
 def weighted_sum(terms: PauliSum, state: State) -> complex:

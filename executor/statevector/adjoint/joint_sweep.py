@@ -73,6 +73,14 @@ def joint_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> Join
     return JointSweep(replace(plan, steps=_divided(plan.passes)), tuple(angles), tuple(terms))
 
 
+def takes_words(gates: Sequence[Gate]) -> bool:
+    """Whether passes over both states take the words of the generators of all gates.
+
+    Raises InputError for a gate with angles whose derivatives are not known.
+    """
+    return all(sums_of_gate(gate, number, [], []) is not None for number, gate in enumerate(gates))
+
+
 def sums_of_gate(
     gate: Gate, number: int, angles: list[tuple[int, int]], terms: list[Term]
 ) -> list[WordSum] | None:  # fmt: skip

@@ -50,31 +50,42 @@ class TileRoom(NamedTuple):
 
 
 class _Kept(local):
-    """The room that a thread made last."""
+    """What a thread keeps: a room for each size that it met last, and the array of tiles that all of them
+    share."""
 
-    sizes: tuple[Any, ...] | None = None
-    room: TileRoom
+    def __init__(self) -> None:
+        self.tiles: dict[tuple[Any, ...], Array] = {}
+        self.rooms: dict[tuple[Any, ...], TileRoom] = {}
 
 
 _KEPT = _Kept()
+ROOMS_KEPT = 32
 
 
 def tile_room(tables: VectorPass, real: np.dtype[np.floating]) -> TileRoom:
-    """Room of this thread for the tiles of a pass, of numbers of this type, with anything in it; that of its
-    last pass where it is as large. To make it takes as long as some tiles of a short pass."""
+    """Room of this thread for the tiles of a pass, of numbers of this type, with anything in it; that of an
+    earlier pass where it is as large. To make it takes as long as some tiles of a short pass."""
     sizes = len(tables.flat.held), real, tables.most_targets, *tables.numbers.high_re.shape
-    if _KEPT.sizes != sizes:
-        _KEPT.room, _KEPT.sizes = _new_room(*sizes), sizes
-    return _KEPT.room
+    if sizes not in _KEPT.rooms:
+        if sizes[:2] not in _KEPT.tiles:
+            _KEPT.tiles, _KEPT.rooms = {sizes[:2]: _new_tile(*sizes[:2])}, {}
+        if len(_KEPT.rooms) >= ROOMS_KEPT:
+            _KEPT.rooms = {}
+        _KEPT.rooms[sizes] = _new_room(_KEPT.tiles[sizes[:2]], *sizes[1:])
+    return _KEPT.rooms[sizes]
+
+
+def _new_tile(tile_bits: int, real: np.dtype[np.floating]) -> Array:
+    return aligned((2 * (1 << tile_bits) + 2 * APART,), real)
 
 
 def _new_room(
-    tile_bits: int, real: np.dtype[np.floating], most_targets: int, turns: int, high: int
+    tile: Array, real: np.dtype[np.floating], most_targets: int, turns: int, high: int
 ) -> TileRoom:  # fmt: skip
     round_size = ROUND_BYTES // (2 * real.itemsize)
     parts = aligned((2, round_size + APART), real)
     return TileRoom(
-        aligned((2 * (1 << tile_bits) + 2 * APART,), real),
+        tile,
         np.empty((4, LANES << most_targets), real),
         np.empty(1 << 2 * LARGEST_TARGETS, real),
         np.empty(1 << LARGEST_TARGETS, np.int64),

@@ -20,6 +20,7 @@ from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, choose, 
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 
+IDENTITY = np.eye(2)
 LARGEST_MATRIX = 2
 """Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
 
@@ -44,7 +45,7 @@ class Turn(RoundStep):
     @property
     def has_matrix(self) -> bool:
         """Whether there is more than phases."""
-        return bool(np.any(self.matrix != np.eye(2)))
+        return bool(self.matrix.tolist() != IDENTITY.tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ class RoundBuilder:
             self._wait(gate)
         elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
             for bit in gate.targets:
-                self._turn(bit, np.eye(2), with_linear=True)
+                self._turn(bit, IDENTITY, with_linear=True)
             self.made.append(gate)
         elif len(gate.targets) == 1:
             self._multiply_one(gate.targets[0], gate.matrices[0])
@@ -149,11 +150,11 @@ class RoundBuilder:
         column, real, (first, second) = real_between_phases(matrix)
         self.linear[bit] = cmath.phase(column)
         if real is not None and np.any(real.imag):
-            self._turn(bit, np.eye(2), with_linear=False)
+            self._turn(bit, IDENTITY, with_linear=False)
             self._add_matrix((bit,), real)
             return
         sizes = abs(first), abs(second)
-        real = np.eye(2) if real is None else real.real
+        real = IDENTITY if real is None else real.real
         self._turn(bit, np.array(sizes)[:, None] * real, with_linear=True)
         self.constant += cmath.phase(first)
         self.linear[bit] = cmath.phase(second / first) if all(sizes) else 0.0
@@ -164,7 +165,7 @@ class RoundBuilder:
         matrix = matrix * np.exp(1j * np.array([0, self.linear[j], self.linear[i], both]))
         self.pairs[i, j] = self.pairs[j, i] = self.linear[i] = self.linear[j] = 0
         for bit in bits:
-            self._turn(bit, np.eye(2), with_linear=False)
+            self._turn(bit, IDENTITY, with_linear=False)
         self._add_matrix(bits, matrix)
 
     def _add_matrix(self, bits: tuple[int, ...], matrix: Array) -> None:
@@ -198,14 +199,14 @@ class RoundBuilder:
                 others = [bit for bit in self.held if self.pairs[most, bit] and not self.low >> bit & 1]
                 wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
                 self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
-            self._turn(most, np.eye(2), with_linear=True)
+            self._turn(most, IDENTITY, with_linear=True)
         if np.any(self.linear[held]):
             weights = np.zeros_like(self.linear)
             weights[held] = self.linear[held]
             self.linear[held] = 0
             if not self.bits:
                 self._begin(self.low)
-            self._add(Turn(None, np.eye(2), 0.0, weights))
+            self._add(Turn(None, IDENTITY, 0.0, weights))
         return PhasePolynomial(self.constant, self.linear, self.pairs)
 
 

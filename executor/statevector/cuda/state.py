@@ -37,7 +37,7 @@ from tnplan.executor.statevector.cuda.kernel_defines import (
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
-from tnplan.executor.statevector.scheduling.gpu_tiles import PROGRAM_TILES, TILES
+from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -52,9 +52,6 @@ Array = Any
 
 PROGRAMS_FROM = 18
 """States of so many bits have passes for which kernels of their own may be compiled."""
-JOINT_FROM = 26
-"""States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
-the device; with smaller states the host takes longer, and the compiler the first time."""
 RUNS = 25
 """A kernel that is kept is worth waiting for where it saves its time in so many runs."""
 LEAST_STEPS = 3

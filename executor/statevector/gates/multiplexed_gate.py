@@ -66,6 +66,8 @@ class MultiplexedGate:
     @cached_property
     def is_identity(self) -> bool:
         """Whether the gate does nothing but rounding."""
+        if abs(self.matrices.item(0) - 1) > EXACT:
+            return False
         return bool(np.all(np.abs(self.matrices - np.eye(self.matrices.shape[-1])) <= EXACT))
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
@@ -78,7 +80,10 @@ class MultiplexedGate:
 
 def mask_of(bits: Sequence[int]) -> int:
     """The integer in which exactly these bits are set."""
-    return sum(1 << bit for bit in bits)
+    mask = 0
+    for bit in bits:
+        mask |= 1 << bit
+    return mask
 
 
 def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
@@ -155,7 +160,7 @@ def _matrices(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Arr
 
 def as_swap(gate: MultiplexedGate) -> MultiplexedGate | None:
     """For a gate that exchanges its two targets up to phases: the diagonal gate that acts before it."""
-    if len(gate.targets) != 2 or gate.selectors:
+    if len(gate.targets) != 2 or gate.selectors or gate.matrices.item(1):
         return None
     phases = gate.matrices[0][list(SWAPPED), range(4)]
     rest = gate.matrices[0].copy()

@@ -101,7 +101,7 @@ def is_phase_gate(gate: MultiplexedGate) -> bool:
     return (
         not gate.targets
         and 1 <= len(gate.selectors) <= 2
-        and bool(np.all(np.abs(np.abs(gate.matrices) - 1) <= UNIT))
+        and all(abs(abs(value) - 1) <= UNIT for value in gate.matrices.ravel().tolist())
     )
 
 

@@ -82,13 +82,16 @@ class _Rotations:
         for bit in gate.selectors:
             self._settle(bit)
         if gate.targets:
-            columns: Array = np.ones((1, 1), np.complex128)
+            columns: Array | None = None
             for bit in gate.targets:
                 if self._sums[bit]:
                     self._settle(bit)
-                columns = np.kron(columns, self._waiting[bit])
-                self._waiting[bit] = ONE
-            gate = replace(gate, matrices=gate.matrices @ columns)
+            if any(self._waiting[bit] is not ONE for bit in gate.targets):
+                for bit in gate.targets:
+                    waiting = self._waiting[bit]
+                    columns = waiting if columns is None else np.kron(columns, waiting)
+                    self._waiting[bit] = ONE
+                gate = replace(gate, matrices=gate.matrices @ columns)
         self.made.append(gate)
 
     def take(self, word: WordSum) -> None:
@@ -117,7 +120,7 @@ class _Rotations:
             self.made.append(phases_of_bit(bit, 1, column))
         if matrix is not None:
             self.made.append(MultiplexedGate((bit,), (), matrix[None]))
-        self._waiting[bit] = np.diag(rows)
+        self._waiting[bit] = np.array(((rows[0], 0), (0, rows[1])), np.complex128)
         if any(word.targets for word in self._sums[bit]):
             self._add_rows(bit)
         self.made += self._sums[bit]
@@ -125,8 +128,9 @@ class _Rotations:
 
     def _add_rows(self, bit: int) -> None:
         """The phases of a bit, which are all that waits."""
-        if np.any(np.abs(self._waiting[bit] - ONE) > EXACT):
-            self.made.append(phases_of_bit(bit, self._waiting[bit][0, 0], self._waiting[bit][1, 1]))
+        zero, one = self._waiting[bit].item(0), self._waiting[bit].item(3)
+        if max(abs(zero - 1), abs(one - 1)) > EXACT:
+            self.made.append(phases_of_bit(bit, zero, one))
         self._waiting[bit] = ONE
 
 

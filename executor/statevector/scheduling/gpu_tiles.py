@@ -1,4 +1,5 @@
-"""The tiles of a state on a GPU, also for predictions where there is none. Knows sizes alone."""
+"""The tiles of a state on a GPU, and which states go back together with another, also for predictions where
+there is none. Knows sizes alone."""
 
 from __future__ import annotations
 
@@ -14,3 +15,6 @@ WORD_RUN_BITS = {"complex64": 4, "complex128": 3}
 """Their runs of 128 bytes."""
 MOST_WORDS = 64
 """Words that one launch sums: their sums of each warp are in shared memory."""
+JOINT_FROM = 26
+"""States of so many bits are taken back together with lambda, in passes compiled for both. That saves time of
+the device; with smaller states the host takes longer, and the compiler the first time."""

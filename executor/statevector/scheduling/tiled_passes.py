@@ -137,7 +137,7 @@ def compile_gates(
     for stage, following in zip(stages, (*stages, None)[1:], strict=True):
         if stage.exchange is not None:
             steps.append(stage.exchange.on(now))
-        gates = [gate.on(now) for gate in stage.gates]
+        gates = _on(stage.gates, now)
         if mode == "compiled":
             groups = _with_long_runs(gates, n_inside, tile)
         else:
@@ -152,6 +152,12 @@ def compile_gates(
         steps += made
     forget_covers(len(placed))
     return PassPlan(tuple(steps), tuple(before), tuple(now[moved[bit]] for bit in after))
+
+
+def _on(gates: Sequence[MultiplexedGate], where: Sequence[int]) -> Sequence[MultiplexedGate]:
+    """Gates with bit j renamed to where[j]."""
+    unchanged = list(where) == list(range(len(where)))
+    return gates if unchanged else [gate.on(where) for gate in gates]
 
 
 def _put_off(
@@ -221,6 +227,7 @@ def rename(
 ) -> tuple[list[MultiplexedGate], tuple[int, ...]]:
     """Gates on bits instead of qubits, without exchanges of qubits, and where the qubits are at the end."""
     where = list(before)
+    unchanged = where == list(range(len(where)))
     placed = []
     for gate in gates:
         phases = as_swap(gate)
@@ -229,8 +236,9 @@ def rename(
             if not phases.is_identity:
                 placed.append(phases.on(where))
             where[i], where[j] = where[j], where[i]
+            unchanged = False
         elif not gate.is_identity:
-            placed.append(gate.on(where))
+            placed.append(gate if unchanged else gate.on(where))
     return placed, tuple(where)
 
 

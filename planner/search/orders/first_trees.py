@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, greedy_s, seeded
-from tnplan.planner.search.orders.starts import QUICK_KINDS, OrderStarts, load_kernels
+from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts, load_kernels
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
 ORDER_LIMIT_S, TRIAL_LIMIT_S = 4.0, 20.0
 FIRST_ORDERS, FIRST_SHARE, FIRST_ORDERS_S = 5, 0.3, 1.0
 """So many orders are tried where they take no more than this share of the time, or a second."""
-MOST_TREES = 4
+MOST_TREES, FAR_BITS = 4, 64.0
+"""First trees, and how much more than the best one of them may cost: to slice a worse one takes long."""
 ORDERS_PER_TRIAL = 8
 """Of one trial that the effort allows."""
 TRIALS = 4
@@ -21,9 +23,10 @@ QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
 
-def first_trees(task: Task, tell: Callable[[Found], None]) -> list[Found]:
+def first_trees(task: Task, tell: Callable[[Found], None], search_ends: float = inf) -> list[Found]:
     """The best of some orders, cheapest first, and the best of cotengra's trials.
 
+    Of a large network there are no more than the quick ones after `search_ends`, by `time.monotonic`.
     Without a limit it tells of the best orders so far, once it has made those that `core_for` told of.
     """
     if len(task.inputs) <= 2:
@@ -39,6 +42,8 @@ def first_trees(task: Task, tell: Callable[[Found], None]) -> list[Found]:
         now = time.monotonic()
         if number and now > ends and (number >= FIRST_ORDERS or now > first_ends):
             break
+        if n > QUICK_TENSORS and number > max(QUICK_KINDS) and now > search_ends:
+            break
         tree = starts.tree(number)
         found.setdefault(round(tree.score, 6), tree)
         if task.limit is None and number >= max(QUICK_KINDS):
@@ -50,7 +55,8 @@ def first_trees(task: Task, tell: Callable[[Found], None]) -> list[Found]:
     trials = min(TRIALS, task.effort.max_trials, int(trial_s / greedy_s(n, trees[0].score)))
     if trials or n <= QUICK:
         trees = [*trees[: MOST_TREES - 1], _trial(task, starts, max(trials, 1), trial_s)]
-    return trees
+    least = min(tree.score for tree in trees)
+    return [tree for tree in trees if tree.score <= least + FAR_BITS]
 
 
 def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> Found:

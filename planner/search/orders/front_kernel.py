@@ -17,6 +17,8 @@ from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]
 
+OBLIQUE, SIDEWAYS, TO_RESULT = 0, 1, 2
+"""Where a front goes: from end to end of the network, at right angles to that, or to the result."""
 AGE = 1e-5
 """Bits that a step waits less for each step since the front came to it."""
 
@@ -47,15 +49,17 @@ class Front(NamedTuple):
     random: Any
 
 
-def grow(graph: Any, pull: float, sideways: bool, noise: float, seed: int) -> Any:
+def grow(graph: Any, pull: float, direction: int, noise: float, seed: int) -> Any:
     """The pairs (2, T - 1) of a tree over all tensors, named once (SSA): each joins the one that grows.
 
     A step farther from the other end counts `pull` bits of the front; what is drawn has about `noise` bits.
-    The two ends are as far from each other as tensors can be, or, with `sideways`, the other end is halfway
-    beside: on a lattice the front is then parallel to a side, and else oblique.
+    OBLIQUE, the two ends are as far from each other as tensors can be. SIDEWAYS, the other end is halfway
+    beside: on a lattice the front is then parallel to a side. TO_RESULT, the other end is the last tensor,
+    which is the result where indices are open, and nothing comes after it: a step with all of its indices
+    would cost as much as the result has elements at least.
     """
     room = new_front(graph, seed)
-    run_front(graph, pull, sideways, noise, room)
+    run_front(graph, pull, direction, noise, room)
     return room.pairs
 
 
@@ -103,12 +107,15 @@ def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
 
 
 @jit
-def _set_potential(graph: Any, sideways: bool, room: Any) -> None:
+def _set_potential(graph: Any, direction: int, room: Any) -> None:
     """Set how far each tensor is from the end to which the front goes."""
     distance, beside = room.distance, room.beside
+    if direction == TO_RESULT:
+        _distances(graph, distance.size - 1, distance, room)
+        return
     end = _distances(graph, draw_below(room.random, distance.size), distance, room)
     opposite = _distances(graph, end, distance, room)
-    if not sideways:
+    if direction == OBLIQUE:
         return
     _distances(graph, opposite, beside, room)
     halfway = 0
@@ -121,9 +128,9 @@ def _set_potential(graph: Any, sideways: bool, room: Any) -> None:
 
 
 @jit
-def run_front(graph: Any, pull: float, sideways: bool, noise: float, room: Any) -> None:
+def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) -> None:
     """Make the pairs."""
-    _set_potential(graph, sideways, room)
+    _set_potential(graph, direction, room)
     shuffle(room.random, room.order)
     heap, place, key = room.heap, room.place, room.key
     n = room.distance.size
@@ -132,7 +139,9 @@ def run_front(graph: Any, pull: float, sideways: bool, noise: float, room: Any) 
         if room.distance[t] > room.distance[start]:
             start = t
     put(heap, place, key, start, 0.0)
-    for step in range(n):
+    steps = n - 1 if direction == TO_RESULT else n
+    room.done[n - 1] = steps < n
+    for step in range(steps):
         if heap[-1] == 0:
             nth += 1
             while room.done[room.order[nth]]:
@@ -160,6 +169,8 @@ def run_front(graph: Any, pull: float, sideways: bool, noise: float, room: Any) 
                 value = AGE * room.seen[other] - pull * room.distance[other]
                 value += noise * draw_uniform(room.random)
                 put(heap, place, key, other, value + _growth(graph, room, other))
+    if 0 < steps < n:
+        room.pairs[0, n - 2], room.pairs[1, n - 2] = last, n - 1
 
 
 @jit

@@ -8,7 +8,7 @@ from tnplan.planner.common.compiled.ahead import Sample, Samples
 from tnplan.planner.search.orders.bisection_kernel import new_room
 from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_dissection
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination
-from tnplan.planner.search.orders.front_kernel import new_front, run_front
+from tnplan.planner.search.orders.front_kernel import SIDEWAYS, new_front, run_front
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
 from tnplan.planner.search.subtrees.legs_kernel import join_all, leaf_legs, put_in_order, total_bits
 from tnplan.planner.search.subtrees.measure_kernel import KeptLegs, NodeSizes, run_measure
@@ -30,7 +30,7 @@ def of_plain_orders() -> list[Sample]:
     rule, room = Rule(FILL, 0.0, 0.0), new_elimination(PAIR, 0)
     stages = np.zeros(1, np.int64)
     return [
-        (run_front, (PAIR, 0.0, False, 0.0, new_front(PAIR, 0))),
+        (run_front, (PAIR, 0.0, SIDEWAYS, 0.0, new_front(PAIR, 0))),
         (begin, (PAIR, stages, rule, room)),
         (go_on, (PAIR, stages, rule, room)),
         *of_trees(),

@@ -15,16 +15,20 @@ import numpy as np
 from tnplan.planner.search.annealer.anneal_state import tree_of
 from tnplan.planner.search.annealing import Effort, Found, Task
 from tnplan.planner.search.orders.core import Core, core_of
+from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.trees import path_of, rooted
 from tnplan.planner.search.subtrees.measure_kernel import tree_cost
 
 FIRST_KINDS = ("front", "dissection", "front", "front", "elimination")
 """Of the first numbers; then all are drawn."""
-PLAIN_FRONTS = {0: (1.0, True, 1e-6), 2: (0.0, False, 1e-6), 3: (0.25, False, 0.3)}
+PLAIN_FRONTS = {0: (1.0, SIDEWAYS, 1e-6), 2: (0.0, OBLIQUE, 1e-6), 3: (0.25, OBLIQUE, 0.3)}
 """Pull, direction and noise of the first fronts: for lattices, chains of any width, and graphs."""
-SIDEWAYS = 0.4
-"""How often a front goes sideways; on a large network where it has fewer legs so, as not on a long strip."""
+PLAIN_TO_RESULT = {**PLAIN_FRONTS, 2: (0.5, TO_RESULT, 1e-6)}
+"""The same where indices are open."""
+SIDEWAYS_ODDS, RESULT_ODDS = 0.4, 0.4
+"""How often a front goes sideways; on a large network where it has fewer legs so, as not on a long strip. How
+often it goes to the result, if there is one."""
 PULLS, FRONT_NOISES = (0.0, 0.0, 0.25, 0.5, 1.0), (1e-6, 0.01, 0.3, 1.0)
 FEWEST, DEPTHS, ATTEMPTS, BOUNDARIES = (10, 20, 40, 80), (2, 4, 30), (1, 2, 4), (0.0, 1.0, 4.0)
 IMBALANCE = 0.05, 0.5
@@ -63,6 +67,7 @@ class OrderStarts:
         self.n = len(task.inputs)
         self.seed, self.weight = task.seed, task.element_weight
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
+        self.open = self.graph.n_tensors > self.n
         self.limit_bits = inf if task.limit is None else log2(task.limit)
         self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
 
@@ -113,10 +118,13 @@ class OrderStarts:
         seed = draw.getrandbits(31)
         pairs: np.ndarray
         if kind == "front":
-            drawn = draw.choice(PULLS), draw.random() < SIDEWAYS, draw.choice(FRONT_NOISES)
-            pull, sideways, noise = PLAIN_FRONTS.get(number, drawn)
-            shapes = (sideways,) if self.n <= QUICK_TENSORS or not sideways else (True, False)
-            fronts = [grow(self.graph, pull, shape, noise, seed) for shape in shapes]
+            drawn = draw.choice(PULLS), self._direction(draw), draw.choice(FRONT_NOISES)
+            plain = PLAIN_TO_RESULT if self.open else PLAIN_FRONTS
+            pull, direction, noise = plain.get(number, drawn)
+            directions: tuple[int, ...] = (direction,)
+            if direction == SIDEWAYS and self.n > QUICK_TENSORS:
+                directions = (SIDEWAYS, OBLIQUE)
+            fronts = [grow(self.graph, pull, one, noise, seed) for one in directions]
             pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
             if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
                 return pairs
@@ -134,6 +142,11 @@ class OrderStarts:
         )  # fmt: skip
         pairs = eliminate(self.graph, stages, rule, seed)
         return pairs
+
+    def _direction(self, draw: random.Random) -> int:
+        """Where a drawn front goes."""
+        chosen = SIDEWAYS if draw.random() < SIDEWAYS_ODDS else OBLIQUE
+        return TO_RESULT if self.open and draw.random() < RESULT_ODDS else chosen
 
     def improved(self, pairs: Sequence[tuple[int, ...]]) -> Found:
         """The tree of a path with small parts in their best order."""

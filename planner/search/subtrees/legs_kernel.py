@@ -17,6 +17,8 @@ from tnplan.planner.common.compiled.kernel import kernel
 
 jit = kernel(nogil=True, error_model="numpy")
 
+GROWTH = 4
+"""Room for legs is so many times what is needed: what is not used is never touched, and takes no memory."""
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -60,13 +62,17 @@ def leaf_legs(graph: Any, weights: Floats, n: int) -> Legs:
 
 
 def with_room(legs: Legs, need: int) -> Legs:
-    """The same legs, with room for so many more; lists of all nodes are kept, one after the other."""
+    """The same legs, with room for so many more; lists of all nodes are kept, and what lies between
+    them is not."""
     if legs.used[0] + need <= legs.pool.shape[1]:
         return legs
     ends = np.cumsum(legs.length)
     live = int(ends[-1])
+    pool = np.empty((2, GROWTH * (live + need) + 64), np.int64)
+    if live == legs.used[0]:
+        pool[:, :live] = legs.pool[:, :live]
+        return legs._replace(pool=pool)
     firsts = ends - legs.length
-    pool = np.empty((2, 2 * (live + need) + 64), np.int64)
     pool[:, :live] = legs.pool[:, np.arange(live) + np.repeat(legs.start - firsts, legs.length)]
     legs.start[:], legs.used[0] = firsts, live
     return legs._replace(pool=pool)

@@ -15,7 +15,7 @@ from tnplan.compress import StreamError, compress, decompress
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
-from tnplan.compress.format.box import PREDICTORS, Predictor
+from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
@@ -67,6 +67,36 @@ def test_kernels_write_and_read_the_twins_bytes(
         exact += sum(int.from_bytes(payload[8:16], "little") for payload in payloads_of(wanted))
     predicted.box_passes.cache_clear()
     assert exact > 40
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("complex64", marks=pytest.mark.slow)])
+def test_lines_of_several_parts_are_the_twins(
+    device: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, coarse = predicted.LINE, 1 << predicted.LINE_PASSES
+    lengths = (part - 1, part + 1, part + 3 * coarse, 2 * part + 2 * coarse, 3 * part, 37, 2)
+    for number, length in enumerate(lengths):
+        monkeypatch.setattr(predicted, "COARSE", (300, 1 << 13)[number % 2])
+        predicted.box_passes.cache_clear()
+        array = smooth_array((1, length), dtype, number, wild=number % 3 == 0)
+        header, limits = header_of(array, 1e-3, PREDICTORS[number % 4], (22, 13)[number % 2])
+        wanted = stream_of(array, header, limits)
+        assert written(device, array, header, limits) == wanted
+    predicted.box_passes.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("complex128", marks=pytest.mark.slow)])
+def test_the_largest_residuals_are_the_twins(device: Any, dtype: str) -> None:
+    generator = np.random.default_rng(3)
+    parts_of = generator.choice([-1.0, 0.0, 1.0], (2, 6000), p=[0.01, 0.98, 0.01])
+    array = ((parts_of[0] + 1j * parts_of[1]) if "complex" in dtype else parts_of[0]).astype(dtype)
+    header, _ = header_of(array, 1.0, PREDICTORS[0], mode="absolute")
+    array *= (LARGEST_FINE - 1) * header.quantizers[0].step
+    header, limits = header_of(array, 1.0, PREDICTORS[0], mode="absolute")
+    wanted = stream_of(array, header, limits)
+    assert payloads_of(wanted)[0][0] == 2  # coded
+    assert written(device, array, header, limits) == wanted
+    assert all(np.abs(part).max() <= 1 for part in parts(decompress(wanted) - array))
 
 
 def test_frames_without_loss_are_read_back(device: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.search import cost_of, search_path
+from tests.support.slow import slow_after
 from tnplan.cli import search as search_command
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
@@ -49,7 +50,7 @@ class Stopped(BaseException):
 
 
 @pytest.mark.parametrize("target", [{}, {"minimize": "schedule", "devices": 4}])
-@pytest.mark.parametrize("rounds", [0, 1, 3, 5])
+@pytest.mark.parametrize("rounds", slow_after(2, [0, 3, 1, 5]))
 def test_resumed_is_as_if_never_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, target: dict[str, Any]
 ) -> None:

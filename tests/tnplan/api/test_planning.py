@@ -53,6 +53,9 @@ def test_paths_of_one_name_are_told_apart() -> None:
     source, path = searched()
     projection = tnplan.report([path, searched(seed=1)[1]], [1, 2], hardware="cpu")
     assert projection.labels == (f"{source.name} #1", f"{source.name} #2")
+    lines = str(projection).splitlines()
+    assert lines[0].split()[:3] == ["devices", "path", "groups"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
     assert tnplan.report([path], [1, 2], hardware="cpu").labels == (source.name,)
 
 

@@ -109,6 +109,7 @@ def test_chains_are_measured_where_the_base_has_them(tmp_path: Path) -> None:
 
 @needs_mpi
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_two_ranks_measure_their_exchanges(tmp_path: Path) -> None:
     output = tmp_path / "own.toml"
     done = mpirun(2, "-m", "tnplan", "calibrate", *OPTIONS, "-o", output)

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.api.jobs.pauli.sampling import sampling_needs
+from tnplan.api.jobs.pauli.sampling import SampledValue, sampling_needs
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.resources import term_bytes
@@ -223,9 +222,8 @@ def test_what_cannot_go_together_is_refused(
 )
 def test_repetitions_of_few_terms_take_no_gpu_of_themselves(device: str, most: int, stays: bool) -> None:
     terms = parse("Z0 + X1", 70)
-    problem: Any = SimpleNamespace(terms=terms, circuit=SimpleNamespace(n_qubits=70))
-    asked: Any = SimpleNamespace(truncation=Truncation(max_terms=most))
-    needs = sampling_needs(problem, asked, 3, device)
+    sampled = SampledValue((), terms, None, tnplan.MonteCarlo(), Truncation(max_terms=most))
+    needs = sampling_needs(sampled, 3, device)
     assert bool(needs.cpu_only) == stays
     assert needs.cpu_bytes > 3 * most * term_bytes(70, 8)
     assert needs.gpu_bytes > 2 * most * term_bytes(70, 8)

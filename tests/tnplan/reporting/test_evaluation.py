@@ -44,7 +44,7 @@ from tnplan.reporting.tables import NOTHING
 
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")
 DEVICES = (1, 2, 4, 8, 16)
-QUICK = ("peps", "regular", "sycamore_n53_m10", "sycamore_n53_m14")
+QUICK = ("peps", "regular", "sycamore_n53_m10")
 PAPER = ROOT / "benchmarks" / "published" / "arxiv_2606_01852.json"
 
 

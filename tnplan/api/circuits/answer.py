@@ -86,7 +86,8 @@ class CircuitAnswer:
     def _error_text(self) -> str:
         if self.error is None:
             return self.error_kind
-        return f"{float(np.max(self.error, initial=0.0)):.2g} ({self.error_kind})"
+        vacuous = ", vacuous" if self.details.get("error_bound_is_vacuous") else ""
+        return f"{float(np.max(self.error, initial=0.0)):.3g} ({self.error_kind}{vacuous})"
 
 
 def plain(value: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.ask import ask
+from tnplan.api.circuits.input_state import read_state
 from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.circuits.questions import AskedCircuit, prepared
 from tnplan.api.circuits.read_question import (
     Reader,
     read_amplitudes,
@@ -25,7 +26,7 @@ from tnplan.api.circuits.read_question import (
 from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.table import html_table
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
@@ -47,9 +48,10 @@ class Circuit(ParametricCircuit):
     """A circuit, and the questions that are asked of it.
 
     Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
-    ("auto", "contraction", "statevector" or "pauli"), `depolarizing`, `trajectories`, `truncation`, `seed`,
-    `precision`, and `device`, `ranks`, `threads`, `memory`, `output` and `progress` as in `execute`. Under
-    mpirun they are collective. docs/how-to/questions.md explains them.
+    ("auto", "contraction", "statevector" or "pauli"), `state` (that the circuit begins with), `depolarizing`,
+    `trajectories`, `truncation`, `monte_carlo`, `seed`, `precision`, and `device`, `ranks`, `threads`,
+    `memory`, `output` and `progress` as in `execute`. Under mpirun they are collective.
+    docs/how-to/questions.md explains them.
 
     Parameters
     ----------
@@ -72,6 +74,8 @@ class Circuit(ParametricCircuit):
     Circuit(2 qubits, 1 operations)
     >>> circuit.expectation(["X0", "Z1"], device="cpu").value
     array([1., 1.])
+    >>> circuit.expectation(["Z0", "Z1"], state="-1", device="cpu").value
+    array([-1., -1.])
     """
 
     def __init__(self, source: Any, parameters: Mapping[str, Any] | None = None) -> None:
@@ -194,6 +198,15 @@ class Circuit(ParametricCircuit):
             name: for a list of observables an array with one of each. A truncation stays what it is.
         **options
             As for every question.
+
+        Examples
+        --------
+        >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+        >>> circuit.expectation("X0 Z1", state="+1", method="pauli", device="cpu").value
+        -1.0
+        >>> limits, plan = tnplan.Truncation(max_terms=9), tnplan.MonteCarlo(repetitions=4)
+        >>> circuit.expectation("X0", truncation=limits, monte_carlo=plan, device="cpu")
+        CircuitAnswer(expectation 0.0, exact, by pauli)
         """
         question = QuestionOptions(**options)
         names = self._gradient_names(gradient)
@@ -240,9 +253,7 @@ class Circuit(ParametricCircuit):
         """
         return self._ask(read_overlap(other), options, _file_of(other))
 
-    def trace(
-        self, a: Any, b: Any, *, state: str | None = None, **options: Unpack[QuestionKeywords]
-    ) -> CircuitAnswer:
+    def trace(self, a: Any, b: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The normalised trace Tr(A U^dagger B U) / 2^n, U being the circuit; or its value in one input.
 
         With A = B it is an operator Loschmidt echo of U. That of two circuits V and W is the one of the
@@ -253,12 +264,10 @@ class Circuit(ParametricCircuit):
         ----------
         a, b : str, PauliSum or SparsePauliOp
             The sums of Pauli words A and B.
-        state : str, optional
-            A bit string s: <s|A U^dagger B U|s> instead of the mean over all inputs.
         **options
-            As for every question.
+            As for every question. `state`: <state|A U^dagger B U|state> instead of the mean over all inputs.
         """
-        return self._ask(read_trace(a, b, state), options)
+        return self._ask(read_trace(a, b), options)
 
     def estimate(
         self,
@@ -281,7 +290,8 @@ class Circuit(ParametricCircuit):
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
-            the options of every question. With `expectation`, `gradient` as there.
+            the options of every question. With `expectation`, `gradient` as there; with `sample`, `sampling`,
+            `open_qubits` and `fidelity`.
         """
         wanted = self._gradient_names(keywords.pop("gradient", False))
         names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
@@ -315,7 +325,9 @@ class Circuit(ParametricCircuit):
             gates = None
         else:
             gates = self._gates if not names else _gates_of(program)
-        return AskedCircuit(program, gates, read(program.n_qubits))
+        start = read_state(options.state, program.n_qubits)
+        asked = AskedCircuit(program, gates, read(program.n_qubits), start)
+        return asked if start is None else prepared(asked, start)
 
     def _gradient_names(self, gradient: bool | Sequence[str]) -> tuple[str, ...]:
         """The parameters by which derivatives are asked for: each has a value."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
-from tnplan.api.circuits.questions import AskedCircuit, Sample, Trace
+from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, Sample, Trace
 from tnplan.executor.pauli.algebra.gates import named_rotations
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
@@ -48,7 +48,11 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if method not in ANSWERS[name]:
         return "--method", f"{method!r} does not answer {name}"
     if is_random and method not in ANSWERS_RANDOM.get(name, ()):
+        if asked.is_mixed:
+            return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
         return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
+    if options.monte_carlo is not None and method != "pauli":
+        return "--repetitions", f"are given, and {method!r} resamples nothing"
     if options.truncation is not None and method != "pauli":
         return "truncation", f"is given, and {method!r} truncates nothing"
     if options.trajectories is not None and not (is_random and method == "statevector"):
@@ -62,7 +66,7 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
         return reason
     if method == "pauli":
-        return _why_not_pauli(asked)
+        return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
     if method == "statevector":
         return _why_not_statevector(asked, options)
     return None
@@ -91,7 +95,10 @@ def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> 
 def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
     """Refuse what no method can answer."""
     if not possible_methods(asked, options):
-        reasons = [why_not(method, asked, options) for method in ANSWERS[asked.question.name]]
+        methods = ANSWERS[asked.question.name]
+        if options.monte_carlo is not None:  # what pauli lacks says more than that others have no repetitions
+            methods = methods[::-1]
+        reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))
 
@@ -106,7 +113,8 @@ def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
     if asked.is_random and measures(kept):
         return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
     if asked.is_random and asked.question.sampling == "rejection":
-        return "--sampling", "is 'rejection', which is for gates alone"
+        what = "pure states" if asked.is_mixed else "gates alone"
+        return "--sampling", f"is 'rejection', which is for {what}"
     return None
 
 
@@ -114,7 +122,7 @@ def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None
     if method == "statevector" and asked.is_random:
         return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
     if method == "pauli":
-        for number, one in enumerate(asked.program.operations):
+        for number, one in enumerate(asked.circuit_operations):
             if isinstance(one, VariedGate) and not named_rotations(one):
                 return "--method", f"'pauli' has no derivatives of gate {number} ({one.name})"
     return None
@@ -128,22 +136,34 @@ def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
     return None
 
 
+def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
+    """What repetitions of Pauli propagation do not answer."""
+    if asked.has_gradient:
+        return "--repetitions", "are given, and gradients have none"
+    is_in_state = isinstance(asked.question, Trace) and asked.start is not None
+    if is_in_state or not isinstance(asked.question, ExpectationValues | Trace):
+        name = "traces in an input state" if is_in_state else asked.question.name
+        return "--repetitions", f"are of expectation values and of traces over all inputs, not of {name}"
+    return None
+
+
 def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
     if asked.is_random and options.trajectories is None:
-        return "--trajectories", "is missing, and the circuit measures, resets or is noisy on its way"
+        why = "the circuit measures, resets or is noisy on its way"
+        return "--trajectories", f"is missing, and {'the input state is mixed' if asked.is_mixed else why}"
     return _too_many_qubits(asked)
 
 
 def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
     most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
     if asked.n_qubits > most:
-        return "--method", f"'statevector' takes {most} qubits, and the circuit has {asked.n_qubits}"
+        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {asked.n_qubits}"
     return None
 
 
 def _is_doubled(asked: AskedCircuit) -> bool:
     """Whether the state has an input and an output for each qubit."""
-    return isinstance(asked.question, Trace) and asked.question.state is None
+    return isinstance(asked.question, Trace) and asked.start is None
 
 
 def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
@@ -155,6 +175,8 @@ def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
     if asked.is_random and options.trajectories is None:
         return "give --trajectories, and use statevector"
+    if place == "--repetitions":
+        return "leave them out"
     if options.truncation is not None or options.trajectories is not None:
         return "leave it out"
     return "ask for less"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from tnplan.api.jobs.job import TIMEOUT_S, JobOptions
 from tnplan.api.jobs.state import DTYPES
 from tnplan.api.progress import Listener
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.errors import InputError
@@ -22,9 +23,11 @@ class QuestionKeywords(TypedDict, total=False):
     """The keyword arguments of every question; `QuestionOptions` says what they mean."""
 
     method: str
+    state: Any
     depolarizing: float
     trajectories: int | None
     truncation: Truncation | None
+    monte_carlo: MonteCarlo | None
     seed: int | None
     precision: str
     device: str
@@ -47,12 +50,17 @@ class QuestionOptions:
     ----------
     method
         "contraction", "statevector", "pauli", or "auto" for the one that suits the circuit.
+    state
+        The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
+        mean over all inputs.
     depolarizing
         The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
     trajectories
         Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
     truncation
         Which terms Pauli propagation drops.
+    monte_carlo
+        Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
     seed
         Makes samples and trajectories the same in every run.
     precision
@@ -63,9 +71,11 @@ class QuestionOptions:
     """
 
     method: str = "auto"
+    state: Any = None
     depolarizing: float = 0.0
     trajectories: int | None = None
     truncation: Truncation | None = None
+    monte_carlo: MonteCarlo | None = None
     seed: int | None = None
     precision: str = "fp64"
     device: str = "auto"
@@ -88,6 +98,10 @@ class QuestionOptions:
             check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
         if self.truncation is not None and not isinstance(self.truncation, Truncation):
             raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
+        if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
+            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
+        if self.monte_carlo is not None and self.seed is not None:
+            raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
         if self.seed is not None:
             check_count("--seed", self.seed, 0)
         assert self.job

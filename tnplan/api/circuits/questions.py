@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tnplan.api.circuits.input_state import InputState
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.compose import composed
+from tnplan.planner.networks.circuits.program import CircuitProgram, Operation, final_measurements
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class ReducedDensityMatrix:
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """<other|psi>."""
+    """<other|psi>; both circuits begin in the same input state."""
 
     other: GateSequence
     name = "overlap"
@@ -83,11 +84,10 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Tr(A U^dagger B U) / 2^n; with a state, <state|A U^dagger B U|state>."""
+    """Tr(A U^dagger B U) / 2^n; in an input state, the value of A U^dagger B U in it."""
 
     a: PauliSum
     b: PauliSum
-    state: str | None
     name = "trace"
 
 
@@ -103,12 +103,14 @@ class AskedCircuit:
 
     `gates` has the gates alone, without final measurements; it is None where the program measures, resets,
     branches or is noisy on its way. Where derivatives are asked for, gates that parameters change are
-    `VariedGate`s.
+    `VariedGate`s. Both begin with the preparation of the input state, if there is one: but for traces, which
+    take the circuit both ways.
     """
 
     program: CircuitProgram
     gates: GateSequence | None
     question: Question
+    start: InputState | None = None
 
     @property
     def n_qubits(self) -> int:
@@ -122,17 +124,43 @@ class AskedCircuit:
 
     @property
     def is_random(self) -> bool:
-        """Whether the program ends in another state in each run."""
-        return final_measurements(self.program) is None
+        """Whether the program ends in another state in each run, or begins in one."""
+        return self.is_mixed or final_measurements(self.program) is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the input state is mixed."""
+        return self.start is not None and self.start.is_mixed
+
+    @property
+    def circuit_operations(self) -> tuple[Operation, ...]:
+        """The operations of the circuit itself, without the preparation of an input state."""
+        return self.program.operations[self._n_prepared :]
+
+    @property
+    def circuit_gates(self) -> GateSequence | None:
+        """The gates of the circuit itself."""
+        return self.gates and GateSequence(self.n_qubits, self.gates.gates[self._n_prepared :])
+
+    @property
+    def _n_prepared(self) -> int:
+        return 0 if self.start is None or isinstance(self.question, Trace) else len(self.start.preparation)
 
 
-def checked_state(state: str | None, n_qubits: int) -> str | None:
-    """A computational state of all qubits, or None."""
-    if state is not None and (
-        not isinstance(state, str) or len(state) != n_qubits or set(state) - {"0", "1"}
-    ):
-        raise InputError("--state", f"{str(state)[:40]!r} is no state", f"give 0 or 1 for {n_qubits} qubits")
-    return state
+def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
+    """The circuit after the preparation of its input state, as the question needs it."""
+    question, gates, program = asked.question, asked.gates, asked.program
+    if isinstance(question, Trace):
+        return asked
+    operations = program.operations
+    if gates is not None:  # these are on so few qubits that every engine takes them
+        operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
+    whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *operations))
+    if gates is None or start.is_mixed:
+        return AskedCircuit(whole, None, question, start)
+    if isinstance(question, Overlap):
+        question = Overlap(composed(start.circuit(asked.n_qubits), question.other))
+    return AskedCircuit(whole, composed(start.circuit(asked.n_qubits), gates), question, start)
 
 
 def checked_shots(shots: int, most: int) -> int:

@@ -19,7 +19,6 @@ from tnplan.api.circuits.questions import (
     Sample,
     Trace,
     checked_shots,
-    checked_state,
 )
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS
@@ -109,17 +108,24 @@ def read_overlap(other: Any) -> Reader:
     return read
 
 
-def read_trace(a: Any, b: Any, state: str | None = None) -> Reader:
+def read_trace(a: Any, b: Any) -> Reader:
     """The trace of two operators, one taken through the circuit."""
-    return lambda n: Trace(given_sum(a, n), given_sum(b, n), checked_state(state, n))
+    return lambda n: Trace(given_sum(a, n), given_sum(b, n))
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
-    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives."""
+    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives.
+
+    Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
+    """
+    how: dict[str, Any] = {}
+    if "sample" in asked:
+        how = {name: what for name, what in asked.items() if name in ("sampling", "open_qubits", "fidelity")}
+        asked = {name: what for name, what in asked.items() if name not in how}
     readers: dict[str, Callable[[Any], Reader]] = {
         "amplitudes": read_amplitudes,
         "open_qubits": lambda qubits: read_amplitudes(None, qubits),
-        "sample": read_sample,
+        "sample": lambda shots: read_sample(shots, **how),
         "expectation": lambda observables: read_expectation(observables, names),
         "probabilities": read_probabilities,
         "reduced_density_matrix": read_density,

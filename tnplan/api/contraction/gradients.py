@@ -91,6 +91,7 @@ class GradientCalls:
         verify(schedule)
         self.schedule = schedule
         self._ranks: Ranks = open_ranks(schedule, options, constants)
+        self._shapes = [_GradientShape(schedule, gradient) for gradient in schedule.gradients]
 
     def call(
         self, values: Mapping[int, NDArray[Any]], cotangent: NDArray[Any]
@@ -102,8 +103,7 @@ class GradientCalls:
             return None
         result, *gradients = found
         return result.reshape(schedule.output_shape).copy(), [
-            _with_shape(schedule, gradient, flat)
-            for gradient, flat in zip(schedule.gradients, gradients, strict=True)
+            with_shape(flat) for with_shape, flat in zip(self._shapes, gradients, strict=True)
         ]
 
     def close(self) -> None:
@@ -111,26 +111,35 @@ class GradientCalls:
         self._ranks.close()
 
 
-def _with_shape(schedule: GradientSchedule, gradient: TensorGradient, flat: NDArray[Any]) -> NDArray[Any]:
-    """A gradient with the axes of its tensor: on the diagonal of repeated indices, equal values along those
-    that only the tensor has."""
-    leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes
-    indices = list(dict.fromkeys(leaf))
-    modes = [mode for index in indices for mode in schedule.indices[index]]
-    extents = [schedule.extents[mode] for mode in modes]
-    held = flat.reshape([schedule.extents[mode] for mode in stored])
-    held = held.transpose([stored.index(mode) for mode in modes if mode in stored])
-    kept = [extent if mode in stored else 1 for mode, extent in zip(modes, extents, strict=True)]
-    shape = [schedule.size_dict[index] for index in indices]
-    values = np.broadcast_to(held.reshape(kept), extents).reshape(shape)
-    if len(indices) == len(leaf):
-        return np.array(values)
-    whole = np.zeros([schedule.size_dict[index] for index in leaf], flat.dtype)
-    steps = dict.fromkeys(indices, 0)
-    for index, step in zip(leaf, whole.strides, strict=True):
-        steps[index] += step
-    as_strided(whole, shape, list(steps.values()))[...] = values
-    return whole
+class _GradientShape:
+    """Gives a flat gradient the axes of its tensor: on the diagonal of repeated indices, with equal values
+    along those that only the tensor has."""
+
+    def __init__(self, schedule: GradientSchedule, gradient: TensorGradient) -> None:
+        leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes
+        indices = list(dict.fromkeys(leaf))
+        modes = [mode for index in indices for mode in schedule.indices[index]]
+        self._held = [schedule.extents[mode] for mode in stored]
+        self._order = [stored.index(mode) for mode in modes if mode in stored]
+        self._extents = [schedule.extents[mode] for mode in modes]
+        kept = [extent if mode in stored else 1 for mode, extent in zip(modes, self._extents, strict=True)]
+        self._kept = None if kept == self._extents else kept
+        self._shape = [schedule.size_dict[index] for index in indices]
+        self._whole = [schedule.size_dict[index] for index in leaf]
+        self._axes = None if len(indices) == len(leaf) else [indices.index(index) for index in leaf]
+
+    def __call__(self, flat: NDArray[Any]) -> NDArray[Any]:
+        held = flat.reshape(self._held).transpose(self._order)
+        if self._kept is not None:
+            held = np.broadcast_to(held.reshape(self._kept), self._extents)
+        if self._axes is None:
+            return np.array(held.reshape(self._shape))
+        whole = np.zeros(self._whole, flat.dtype)
+        steps = [0] * len(self._shape)
+        for axis, step in zip(self._axes, whole.strides, strict=True):
+            steps[axis] += step
+        as_strided(whole, self._shape, steps)[...] = held.reshape(self._shape)
+        return whole
 
 
 def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...]:

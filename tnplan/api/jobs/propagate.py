@@ -18,7 +18,7 @@ from tnplan.api.jobs.pauli.report import (
     term_values,
     write_record,
 )
-from tnplan.api.jobs.pauli.sampling import Checkpoint, identity, sample, sampling_needs
+from tnplan.api.jobs.pauli.sampling import Checkpoint, identity, sample, sampled_value, sampling_needs
 from tnplan.api.progress import Listener
 from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, product_state
 from tnplan.executor.pauli.algebra.schroedinger import forward
@@ -218,7 +218,7 @@ def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
 def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:
     """The terms to start with; how many there will be is known beforehand for repetitions alone."""
     if asked.monte_carlo is not None:
-        return sampling_needs(problem, asked, min(threads, asked.monte_carlo.repetitions), device)
+        return sampling_needs(sampled_value(problem, asked), threads, device)
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
     what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if asked.has_tape else ""
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
@@ -259,7 +259,10 @@ def _sample(
         device=rank.device.name, threads=rank.threads, precision=asked.precision, ranks=ranks
     )  # fmt: skip
     with rank.on_stream():
-        estimate, work = sample(rank, problem, asked, use, kept)
+        estimate, work = sample(
+            rank, sampled_value(problem, asked), use, kept,
+            lambda done, n: rank.say(done, n, f"repetition {done} of {n}"),
+        )  # fmt: skip
     report = estimate_report(problem, asked, use, estimate, work)
     return Expectation(estimate.value, None, report, estimate)
 

@@ -210,8 +210,9 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
         return TensorNetwork(structure, [], _common_dtype(arrays)), None
     if not isinstance(source, str | os.PathLike):
         raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
-    structure, dtype, values, arrays = read_network(source)
-    return TensorNetwork(structure, arrays or [], dtype, Path(source).name.removesuffix(".json")), values
+    file = Path(source)
+    structure, dtype, place, values = read_network(file)
+    return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), place
 
 
 def _common_dtype(arrays: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ from tnplan.cli.terminal import say
 if TYPE_CHECKING:
     from tnplan.api.circuits.answer import CircuitAnswer
     from tnplan.api.circuits.circuit import Circuit
+    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 
 SAY_EVERY_S = 1.0
 """Seconds between lines of progress."""
@@ -46,11 +47,54 @@ def _added(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
     return decorate
 
 
+REPETITIONS = (
+    click.option(
+        "--repetitions", type=int,
+        help="Monte Carlo: independent runs, which resample terms past --max-terms.",
+    ),
+    click.option(
+        "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
+        help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
+        "an echo with its own observable.",
+    ),
+)  # fmt: skip
+"""Monte Carlo in place of truncations; `--seed` is that of the repetitions."""
+STATES = (
+    click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit [default: all 0]."),
+    click.option(
+        "--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'."
+    ),
+)  # fmt: skip
+"""The state that a circuit begins with."""
+
+SAMPLING = (
+    click.option(
+        "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
+        help="How a contraction draws: qubits in turn, or among random candidates.",
+    ),
+    click.option(
+        "--open-qubits", "n_open", type=int, default=0,
+        help="By rejection: qubits of a candidate that take all their values.",
+    ),
+    click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices."),
+)  # fmt: skip
+"""How a contraction draws samples."""
+
 truncation_options = _added(TRUNCATIONS)
 """Add the options of a truncation to a command."""
 
+repetition_options = _added(REPETITIONS)
+"""Add the options of Monte Carlo to a command that has a `--seed`."""
+
+sampling_options = _added(SAMPLING)
+"""Add how a contraction draws samples to a command."""
+
+state_options = _added(STATES)
+"""Add the options of an input state to a command."""
+
 _COMMON = (
     set_parameters,
+    *STATES,
     click.option(
         "--method", type=click.Choice(["auto", "contraction", "statevector", "pauli"]), default="auto",
         help="The engine; auto takes the one that suits the circuit.",
@@ -75,14 +119,51 @@ resumable_question_options = _added((*_COMMON, job_options(_ANSWER), _AS_JSON))
 """The same for a question that keeps a checkpoint."""
 
 
-def truncation_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with those of a truncation made one; without it where none of them is given."""
+def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with those of a truncation made one, and those of repetitions, where they are given."""
     from tnplan.executor.pauli.terms.truncation import Truncation
 
     names = [item.name for item in fields(Truncation) if item.name in options]
     truncation = Truncation(**{name: options[name] for name in names})
-    rest = {name: value for name, value in options.items() if name not in names}
-    return rest if truncation == Truncation() else {**rest, "truncation": truncation}
+    rest = {name: value for name, value in options.items() if name not in (*names, "repetitions", "by")}
+    if truncation != Truncation():
+        rest["truncation"] = truncation
+    if "repetitions" in options:
+        rest["monte_carlo"] = monte_carlo_of(options["repetitions"], options.get("seed"), options["by"])
+        if rest["monte_carlo"] is not None:
+            rest["seed"] = None
+    return rest
+
+
+def sampling_of(options: dict[str, Any]) -> dict[str, Any]:
+    """How a contraction draws samples; taken out of the options."""
+    return {
+        "sampling": options.pop("sampling", "chain"), "open_qubits": options.pop("n_open", 0),
+        "fidelity": options.pop("fidelity", 1.0),
+    }  # fmt: skip
+
+
+def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteCarlo | None:
+    """The plan of repetitions; None where none are asked for."""
+    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+    from tnplan.planner.common.errors import InputError
+
+    if repetitions is not None:
+        return MonteCarlo(repetitions, seed or 0, by)
+    if by != "magnitude":
+        raise InputError("--resample-by", "is of repetitions", "give --repetitions")
+    return None
+
+
+def state_of(state: str | None, stabilizers: str | None) -> str | list[str] | None:
+    """The input state that `--state` or `--stabilizers` gives."""
+    from tnplan.planner.common.errors import InputError
+
+    if stabilizers is None:
+        return state
+    if state is not None:
+        raise InputError("--stabilizers", "are given with --state", "leave one of them out")
+    return [word.strip() for word in stabilizers.split(",")]
 
 
 def answer_question(
@@ -97,6 +178,7 @@ def answer_question(
     from tnplan.executor.device.comm.launcher import launched_rank
 
     parameters, as_json = options.pop("parameters"), options.pop("as_json")
+    options["state"] = state_of(options["state"], options.pop("stabilizers"))
     is_first, output = launched_rank() == 0, options["output"]
 
     with ProgressLines(is_first, SAY_EVERY_S) as progress:
@@ -107,6 +189,9 @@ def answer_question(
         say(json.dumps(answer.document, indent=1))
         return
     show(answer)
+    for number, estimate in enumerate(answer.details.get("estimates", ())):
+        if estimate["doubt"] or estimate["kind"].startswith("unknown"):
+            say(f"value {number}: {estimate['doubt'] or estimate['kind']}")
     say(f"{answer.error_kind}, by {answer.method} in {answer.time_s:.3g} s")
     if output is not None:
         say(f"written: {output} (answer)")

@@ -10,9 +10,10 @@ import click
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.questions import (
     answer_question,
+    propagation_of,
+    repetition_options,
     resumable_question_options,
     show_rows,
-    truncation_of,
     truncation_options,
     value_text,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times.")
 @resumable_question_options
 @truncation_options
+@repetition_options
 def command(
     circuit: Path, observables: tuple[str, ...], file: Path | None, gradient: bool, wrt: tuple[str, ...],
     **options: Any,
@@ -55,6 +57,6 @@ def command(
             show_rows(f"derivative by {name}", list(zip(names, values, strict=True)))
 
     def ask(asked: Circuit, more: dict[str, Any]) -> CircuitAnswer:
-        return asked.expectation(file or list(observables), gradient=wrt or gradient, **truncation_of(more))
+        return asked.expectation(file or list(observables), gradient=wrt or gradient, **propagation_of(more))
 
     answer_question(circuit, ask, show, options)

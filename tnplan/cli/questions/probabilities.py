@@ -10,9 +10,9 @@ import click
 from tnplan.cli.options.common import FILE, QUBITS
 from tnplan.cli.options.questions import (
     answer_question,
+    propagation_of,
     question_options,
     show_rows,
-    truncation_of,
     truncation_options,
 )
 
@@ -37,5 +37,5 @@ def command(circuit: Path, qubits: tuple[int, ...] | None, **options: Any) -> No
         show_rows("probability", [(f"{k:0{width}b}", f"{value:.9g}") for k, value in rows])
 
     answer_question(
-        circuit, lambda asked, more: asked.probabilities(qubits, **truncation_of(more)), show, options
+        circuit, lambda asked, more: asked.probabilities(qubits, **propagation_of(more)), show, options
     )

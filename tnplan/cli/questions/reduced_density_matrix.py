@@ -10,9 +10,9 @@ import click
 from tnplan.cli.options.common import FILE, QUBITS
 from tnplan.cli.options.questions import (
     answer_question,
+    propagation_of,
     question_options,
     show_rows,
-    truncation_of,
     truncation_options,
 )
 
@@ -42,6 +42,6 @@ def command(circuit: Path, qubits: tuple[int, ...], **options: Any) -> None:
         show_rows("element", [(key, f"{value.real:+.9g} {value.imag:+.9g}i") for key, value in elements])
 
     answer_question(
-        circuit, lambda asked, more: asked.reduced_density_matrix(qubits, **truncation_of(more)), show,
+        circuit, lambda asked, more: asked.reduced_density_matrix(qubits, **propagation_of(more)), show,
         options,
     )  # fmt: skip

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.cli.options.common import FILE
-from tnplan.cli.options.questions import answer_question, question_options, show_rows, value_text
+from tnplan.cli.options.questions import (
+    answer_question,
+    question_options,
+    sampling_of,
+    sampling_options,
+    show_rows,
+    value_text,
+)
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -18,21 +25,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--shots", type=int, required=True, help="How many outcomes.")
-@click.option(
-    "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
-    help="How a contraction draws: qubits in turn, or among random candidates.",
-)  # fmt: skip
-@click.option(
-    "--open-qubits",
-    type=int,
-    default=0,
-    help="By rejection: qubits of a candidate that take all their values.",
-)
-@click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices.")
+@sampling_options
 @question_options
-def command(
-    circuit: Path, shots: int, sampling: str, open_qubits: int, fidelity: float, **options: Any
-) -> None:
+def command(circuit: Path, shots: int, **options: Any) -> None:
     """Draw outcomes of a circuit, and print the counts of the most frequent ones.
 
     An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
@@ -46,5 +41,5 @@ def command(
         if "linear_xeb" in answer.details:
             say(f"linear XEB {value_text(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}")
 
-    how: dict[str, Any] = {"sampling": sampling, "open_qubits": open_qubits, "fidelity": fidelity}
+    how = sampling_of(options)
     answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

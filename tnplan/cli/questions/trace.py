@@ -10,8 +10,9 @@ import click
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.questions import (
     answer_question,
+    propagation_of,
     question_options,
-    truncation_of,
+    repetition_options,
     truncation_options,
     value_text,
 )
@@ -22,16 +23,16 @@ from tnplan.cli.terminal import say
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.option("--a", "a", required=True, metavar="SUM", help="The operator A, such as 'Z62'.")
 @click.option("--b", "b", required=True, metavar="SUM", help="The operator B.")
-@click.option("--state", metavar="BITS", help="The value in this input instead of the mean over all.")
 @question_options
 @truncation_options
-def command(circuit: Path, a: str, b: str, state: str | None, **options: Any) -> None:
-    """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits.
+@repetition_options
+def command(circuit: Path, a: str, b: str, **options: Any) -> None:
+    """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits; with --state its value there.
 
     Operator Loschmidt echoes and out-of-time-order correlators are such traces. CIRCUIT is a qsim or OpenQASM
     file. docs/how-to/questions.md explains the methods.
     """
     answer_question(
-        circuit, lambda asked, more: asked.trace(a, b, state=state, **truncation_of(more)),
+        circuit, lambda asked, more: asked.trace(a, b, **propagation_of(more)),
         lambda answer: say(f"trace {value_text(answer.value, answer.error)}"), options,
     )  # fmt: skip

@@ -18,9 +18,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_coarse(
     for (unsigned number = 0; number < n_passes; ++number) {
         __syncthreads();
         const Pass pass = passes[number];
-        for (unsigned k = threadIdx.x; k < size_of(pass); k += THREADS) {
-            const Point point = point_of(pass, box, k);
-            const REAL residual = from[(Word)(pass.first + k) * COMPONENTS];
+        for (Walk walk(pass, box, threadIdx.x, THREADS); walk.k < size_of(pass); walk.next()) {
+            const Point point = walk.point();
+            const REAL residual = from[(Word)(pass.first + walk.k) * COMPONENTS];
             own[point.number] = sum_of(prediction_of(own, pass, box, point), whole(residual));
         }
     }
@@ -33,9 +33,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_pass(
     const Pass pass = passes[number];
     int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
     const Element* from = residuals + (Word)blockIdx.y * elements + pass.first;
-    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < size_of(pass); k += gridDim.x * THREADS) {
-        const Point point = point_of(pass, box, k);
-        const Element element = from[k];
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const Point point = walk.point();
+        const Element element = from[walk.k];
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             int* part = own + c * elements;
             part[point.number] = sum_of(prediction_of(part, pass, box, point), whole(element.part[c]));

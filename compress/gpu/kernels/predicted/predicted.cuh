@@ -34,47 +34,77 @@ __device__ __forceinline__ int side_of(int a, int b, int c)
     return clipped(sum_of(sum_of(sum_of(times_of(6, b), times_of(3, c)), times_of(-1, a)), 4) >> 3);
 }
 
-// The prediction of the number at `here`, coordinate `at` of a line of n whose neighbours are `stride` apart.
-__device__ __forceinline__ int predicted(
-    const int* here, unsigned at, unsigned n, Word stride, unsigned spacing, bool cubic)
+// The prediction of the number at coordinate `at` of a line of n; near(k) is the number k spacings from it.
+template <typename Near>
+__device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned n, unsigned spacing, bool cubic)
 {
-    const long long d = (long long)(spacing * stride);
-    const int before = here[-d];
-    const bool far = at >= 3 * spacing;
-    if (at + spacing >= n) {
-        return far ? clipped(sum_of(sum_of(times_of(3, before), times_of(-1, here[-3 * d])), 1) >> 1) : before;
-    }
-    const int behind = here[d], near = sum_of(before, behind);
-    const bool farther = at + 3 * spacing < n;
-    if (!cubic || !(far || farther)) return sum_of(near, 1) >> 1;
-    if (!far) return side_of(here[3 * d], behind, before);
-    if (!farther) return side_of(here[-3 * d], before, behind);
-    return clipped(sum_of(sum_of(times_of(9, near), times_of(-1, sum_of(here[-3 * d], here[3 * d]))), 8) >> 4);
+    const bool far = at >= 3 * spacing, inside = at + spacing < n, farther = at + 3 * spacing < n;
+    // All are asked for before any is used.
+    const int b = near(-1), c = inside ? near(1) : 0;
+    const int a = far && (cubic || !inside) ? near(-3) : 0, d = farther && cubic ? near(3) : 0;
+    if (!inside) return far ? clipped(sum_of(sum_of(times_of(3, b), times_of(-1, a)), 1) >> 1) : b;
+    if (!cubic || !(far || farther)) return sum_of(sum_of(b, c), 1) >> 1;
+    if (!far) return side_of(d, c, b);
+    if (!farther) return side_of(a, b, c);
+    return clipped(sum_of(sum_of(times_of(9, sum_of(b, c)), times_of(-1, sum_of(a, d))), 8) >> 4);
 }
 
-// Where point k of a pass is: its number in the box, and its coordinate along the pass's axis.
+// Where a point is: its number in the box, and its coordinate along the axis of its pass.
 struct Point {
-    Word number;
-    unsigned at;
+    unsigned number, at;
 };
-
-__device__ __forceinline__ Point point_of(const Pass& pass, const Box& box, unsigned k)
-{
-    const unsigned row = k / pass.counts[2], x = pass.starts[2] + k % pass.counts[2] * pass.steps[2];
-    const unsigned y = pass.starts[1] + row % pass.counts[1] * pass.steps[1];
-    const unsigned z = pass.starts[0] + row / pass.counts[1] * pass.steps[0];
-    return {((Word)z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
-}
 
 __device__ __forceinline__ unsigned size_of(const Pass& pass)
 {
     return pass.counts[0] * pass.counts[1] * pass.counts[2];
 }
 
+// Points k, k + stride, .. of a pass. Only the first and the stride are divided.
+struct Walk {
+    const Pass& pass;
+    const Box& box;
+    unsigned k, stride, place[3], steps[3];
+
+    __device__ __forceinline__ Walk(const Pass& pass, const Box& box, unsigned k, unsigned stride)
+        : pass(pass), box(box), k(k), stride(stride)
+    {
+        divide(k, place);
+        divide(stride, steps);
+    }
+
+    __device__ __forceinline__ void divide(unsigned number, unsigned* parts) const
+    {
+        const unsigned row = number / pass.counts[2];
+        parts[2] = number % pass.counts[2], parts[1] = row % pass.counts[1], parts[0] = row / pass.counts[1];
+    }
+
+    __device__ __forceinline__ void next()
+    {
+        k += stride;
+        unsigned carry = 0;
+        for (unsigned axis = 2; axis > 0; --axis) {
+            place[axis] += steps[axis] + carry;
+            carry = place[axis] >= pass.counts[axis];
+            place[axis] -= carry ? pass.counts[axis] : 0;
+        }
+        place[0] += steps[0] + carry;
+    }
+
+    __device__ __forceinline__ Point point() const
+    {
+        const unsigned z = pass.starts[0] + place[0] * pass.steps[0], y = pass.starts[1] + place[1] * pass.steps[1];
+        const unsigned x = pass.starts[2] + place[2] * pass.steps[2];
+        return {(z * box.n[1] + y) * box.n[2] + x, pass.axis == 2 ? x : pass.axis == 1 ? y : z};
+    }
+};
+
 __device__ __forceinline__ int prediction_of(const int* fine, const Pass& pass, const Box& box, const Point& point)
 {
-    const Word stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : (Word)box.n[1] * box.n[2];
-    return predicted(fine + point.number, point.at, box.n[pass.axis], stride, pass.spacing, box.cubic != 0);
+    const unsigned stride = pass.axis == 2 ? 1 : pass.axis == 1 ? box.n[2] : box.n[1] * box.n[2];
+    const long long step = pass.spacing * stride;
+    const int* here = fine + point.number;
+    const auto near = [=](int k) { return here[k * step]; };
+    return predicted(near, point.at, box.n[pass.axis], pass.spacing, box.cubic != 0);
 }
 
 __device__ __forceinline__ float nearest(float x) { return rintf(x); }

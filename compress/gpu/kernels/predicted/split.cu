@@ -25,24 +25,33 @@ extern "C" __global__ void __launch_bounds__(THREADS) take_boxes(
     }
 }
 
-// Fine numbers of frames, along y; 0 for what is too large, or no number.
-extern "C" __global__ void __launch_bounds__(THREADS) fill_fine(
-    const Element* values, Word elements, Rules rules, int* fine)
+// The fine number of a value; 0 for what is too large, or no number.
+__device__ __forceinline__ int fine_of(REAL x, const Rule& rule)
 {
-    const Word frame = (Word)blockIdx.y * elements;
-    for (Word i = (Word)blockIdx.x * THREADS + threadIdx.x; i < elements; i += (Word)gridDim.x * THREADS) {
-        const Element element = values[frame + i];
-        for (unsigned c = 0; c < COMPONENTS; ++c) {
-            const REAL scaled = nearest(times(element.part[c], rules.of[c].inverse));
-            fine[COMPONENTS * frame + c * elements + i] = magnitude(scaled) <= (REAL)LARGEST_FINE ? (int)scaled : 0;
-        }
+    const REAL scaled = nearest(times(x, rule.inverse));
+    return magnitude(scaled) <= (REAL)LARGEST_FINE ? (int)scaled : 0;
+}
+
+// The fine numbers of frames, along y, at the points of a pass.
+extern "C" __global__ void __launch_bounds__(THREADS) fill_fine(
+    const Element* values, Word elements, Box box, const Pass* passes, unsigned number, Rules rules, int* fine)
+{
+    const Pass pass = passes[number];
+    const Element* own = values + (Word)blockIdx.y * elements;
+    int* into = fine + (Word)blockIdx.y * COMPONENTS * elements;
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const unsigned at = walk.point().number;
+        const Element element = own[at];
+        for (unsigned c = 0; c < COMPONENTS; ++c) into[c * elements + at] = fine_of(element.part[c], rules.of[c]);
     }
 }
 
-__device__ __forceinline__ REAL split_one(int* here, int prediction)
+// The residual of a fine number, which becomes what the residual tells.
+__device__ __forceinline__ REAL split_one(int& here, int prediction)
 {
-    const int residual = (*here - prediction + (1 << (SHIFT - 1))) >> SHIFT;
-    *here = sum_of(prediction, times_of(residual, 1 << SHIFT));
+    const int residual = (here - prediction + (1 << (SHIFT - 1))) >> SHIFT;
+    here = sum_of(prediction, times_of(residual, 1 << SHIFT));
     return (REAL)residual;
 }
 
@@ -53,52 +62,139 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_coarse(
     const unsigned c = blockIdx.x;
     int* own = fine + ((Word)blockIdx.y * COMPONENTS + c) * elements;
     REAL* into = residuals + (Word)blockIdx.y * elements * COMPONENTS + c;
-    if (threadIdx.x == 0) into[0] = split_one(own, 0);
+    if (threadIdx.x == 0) into[0] = split_one(own[0], 0);
     for (unsigned number = 0; number < n_passes; ++number) {
         __syncthreads();
         const Pass pass = passes[number];
-        for (unsigned k = threadIdx.x; k < size_of(pass); k += THREADS) {
-            const Point point = point_of(pass, box, k);
-            into[(Word)(pass.first + k) * COMPONENTS] = split_one(own + point.number, prediction_of(own, pass, box, point));
+        for (Walk walk(pass, box, threadIdx.x, THREADS); walk.k < size_of(pass); walk.next()) {
+            const Point point = walk.point();
+            const int prediction = prediction_of(own, pass, box, point);
+            into[(Word)(pass.first + walk.k) * COMPONENTS] = split_one(own[point.number], prediction);
         }
     }
 }
 
-// One pass of frames, along y.
+// One pass of frames, along y, over fine numbers.
 extern "C" __global__ void __launch_bounds__(THREADS) split_pass(
     int* fine, Word elements, Box box, const Pass* passes, unsigned number, Element* residuals)
 {
     const Pass pass = passes[number];
     int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
     Element* into = residuals + (Word)blockIdx.y * elements + pass.first;
-    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < size_of(pass); k += gridDim.x * THREADS) {
-        const Point point = point_of(pass, box, k);
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const Point point = walk.point();
         Element element;
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             int* part = own + c * elements;
-            element.part[c] = split_one(part + point.number, prediction_of(part, pass, box, point));
+            element.part[c] = split_one(part[point.number], prediction_of(part, pass, box, point));
         }
-        into[k] = element;
+        into[walk.k] = element;
     }
 }
 
-// How many values of each tile, in C order, miss their bound: exact (frames, COMPONENTS, n_tiles). A block a tile, along x.
-extern "C" __global__ void __launch_bounds__(THREADS) count_missing(
-    const Element* values, const int* fine, Word elements, unsigned n_tiles, Rules rules, unsigned* exact)
+// How many values of each tile, in C order, miss their bound: (COMPONENTS, n_tiles) of a frame, from zero. Few do.
+struct Missing {
+    unsigned* exact;
+    unsigned n_tiles;
+
+    __device__ __forceinline__ void look(REAL x, int fine, const Rule& rule, unsigned c, unsigned number) const
+    {
+        if (misses(x, fine, rule)) atomicAdd(&exact[c * n_tiles + number / TILE], 1u);
+    }
+};
+
+__device__ __forceinline__ Missing missing_of(unsigned* exact, unsigned n_tiles)
 {
-    __shared__ unsigned sums[WARPS];
-    const Word frame = (Word)blockIdx.y * elements, begin = (Word)blockIdx.x * TILE;
-    unsigned missing[COMPONENTS] = {};
-    for (Word i = begin + threadIdx.x; i < begin + TILE && i < elements; i += THREADS) {
-        const Element element = values[frame + i];
+    return {exact + (Word)blockIdx.y * COMPONENTS * n_tiles, n_tiles};
+}
+
+// A pass of spacing 1 of frames, along y. Nothing before it has asked for its points, so that their fine numbers are made of
+// the values here.
+extern "C" __global__ void __launch_bounds__(THREADS) split_values(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
+    unsigned n_tiles, Element* residuals, unsigned* exact)
+{
+    const Pass pass = passes[number];
+    const Missing missing = missing_of(exact, n_tiles);
+    int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
+    values += (Word)blockIdx.y * elements;
+    Element* into = residuals + (Word)blockIdx.y * elements + pass.first;
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const Point point = walk.point();
+        const Element value = values[point.number];
+        Element element;
         for (unsigned c = 0; c < COMPONENTS; ++c) {
-            missing[c] += misses(element.part[c], fine[COMPONENTS * frame + c * elements + i], rules.of[c]);
+            int* part = own + c * elements;
+            int here = fine_of(value.part[c], rules.of[c]);
+            element.part[c] = split_one(here, prediction_of(part, pass, box, point));
+            part[point.number] = here;
+            missing.look(value.part[c], here, rules.of[c], c, point.number);
+        }
+        into[walk.k] = element;
+    }
+}
+
+// The points of a line that a block holds, and those beside them that it finds as well, since the passes that it does reach
+// so far. Words are shifted by one behind each 32, so that points some steps apart are in different banks.
+#define LINE 4096
+#define BESIDE 96
+__device__ __forceinline__ unsigned bank_of(unsigned place) { return place + place / LANES; }
+
+// The last `n_passes` passes, of spacings up to 16, of frames of one axis, along y: blocks along x take parts of the line.
+// Only the points that are known before have fine numbers.
+extern "C" __global__ void __launch_bounds__(THREADS) split_line(
+    int* fine, Word elements, Box box, const Pass* passes, unsigned number, unsigned n_passes, const REAL* values,
+    Rules rules, unsigned n_tiles, REAL* residuals, unsigned* exact)
+{
+    __shared__ int line[LINE + 2 * BESIDE + (LINE + 2 * BESIDE) / LANES];
+    const Missing missing = missing_of(exact, n_tiles);
+    const unsigned n = (unsigned)elements, stop = number + n_passes, known = (1u << n_passes) - 1;
+    const unsigned c = blockIdx.x % COMPONENTS, begin = blockIdx.x / COMPONENTS * LINE, end = min(n, begin + LINE);
+    const Word before = (Word)blockIdx.y * elements * COMPONENTS;
+    int* own = fine + before + c * elements;
+    values += before + c, residuals += before + c;
+    // Points from low to high - 1 are right.
+    unsigned low = begin > BESIDE ? begin - BESIDE : 0, high = min(n, end + BESIDE);
+    const unsigned first = low;
+    for (unsigned i = low + threadIdx.x; i < high; i += THREADS) {
+        line[bank_of(i - first)] = i & known ? fine_of(values[(Word)i * COMPONENTS], rules.of[c]) : own[i];
+    }
+    for (unsigned p = number; p < stop; ++p) {
+        const Pass pass = passes[p];
+        const unsigned s = pass.spacing;
+        low += low ? 3 * s : 0, high -= high < n ? 3 * s : 0;
+        __syncthreads();
+        for (unsigned k = (low + s - 1) / (2 * s) + threadIdx.x, i; (i = (2 * k + 1) * s) < high; k += THREADS) {
+            const auto near = [=](int m) { return line[bank_of(i - first + m * (int)s)]; };
+            const REAL residual = split_one(line[bank_of(i - first)], predicted(near, i, n, s, box.cubic != 0));
+            if (i >= begin && i < end) residuals[(Word)(pass.first + k) * COMPONENTS] = residual;
         }
     }
-    for (unsigned c = 0; c < COMPONENTS; ++c) {
-        unsigned total;
-        scanned<WARPS>(missing[c], sums, total);
-        if (threadIdx.x == 0) exact[((Word)blockIdx.y * COMPONENTS + c) * n_tiles + blockIdx.x] = total;
+    __syncthreads();
+    for (unsigned i = begin + threadIdx.x; i < end; i += THREADS) {
+        const int here = line[bank_of(i - first)];
+        if (i & known) own[i] = here, missing.look(values[(Word)i * COMPONENTS], here, rules.of[c], c, i);
+    }
+}
+
+// How many values of each tile miss their bound, of the points of a pass. Frames along y.
+extern "C" __global__ void __launch_bounds__(THREADS) count_missing(
+    const int* fine, Word elements, Box box, const Pass* passes, unsigned number, const Element* values, Rules rules,
+    unsigned n_tiles, unsigned* exact)
+{
+    const Pass pass = passes[number];
+    const Missing missing = missing_of(exact, n_tiles);
+    const int* own = fine + (Word)blockIdx.y * COMPONENTS * elements;
+    values += (Word)blockIdx.y * elements;
+    const unsigned first = blockIdx.x * THREADS + threadIdx.x;
+    for (Walk walk(pass, box, first, gridDim.x * THREADS); walk.k < size_of(pass); walk.next()) {
+        const unsigned at = walk.point().number;
+        const Element element = values[at];
+        for (unsigned c = 0; c < COMPONENTS; ++c) {
+            missing.look(element.part[c], own[c * elements + at], rules.of[c], c, at);
+        }
     }
 }
 

@@ -1,50 +1,10 @@
-// The coder `small` writes: tokens are counted, segments coded, and brought to their places in the stream.
+// The coder `small` writes: tokens are counted, and segments coded.
 
-#include "rans.cuh"
+#include "count.cuh"
+#include "writer.cuh"
 
 // Loads in flight where only magnitudes are wanted.
 #define AHEAD (VALUE_BYTES > 8 ? 8 : 128 / VALUE_BYTES)
-
-// What a lane has counted besides tokens.
-struct Counted {
-    Word raw;
-    unsigned missing[COMPONENTS];
-};
-
-template <bool PLAIN>
-__device__ __forceinline__ Counted counted_tile(
-    const View& view, const Rounds& rounds, const Rules& rules, unsigned* history, unsigned* sums)
-{
-    const unsigned lane = threadIdx.x % LANES;
-    Counted counted = {};
-#pragma unroll 1
-    for (unsigned group = 0; group < GROUPS; ++group) {
-        Element elements[GROUP];
-        bool inside[GROUP];
-        unsigned sizes[GROUP];
-#pragma unroll
-        for (unsigned k = 0; k < GROUP; ++k) elements[k] = view.element<PLAIN>(rounds.groups[group], k, inside[k]);
-        const Context context(history, rounds, group, lane);
-#pragma unroll
-        for (unsigned k = 0; k < GROUP; ++k) {
-            unsigned missed;
-            Numbers numbers = numbers_of<PLAIN>(elements[k], rules, missed);
-            if (!inside[k]) numbers = {}, missed = 0;
-            const unsigned bucket = context.bucket(k, sizes);
-            sizes[k] = magnitude_of(numbers);
-#pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                unsigned bits;
-                const unsigned token = token_of(zigzag(numbers.of[c]), bits);
-                atomicAdd(&sums[table_of(c, bucket, numbers.of[0]) * TOKENS + token], 1u);
-                counted.raw += bits;
-                counted.missing[c] += missed >> c & 1;
-            }
-        }
-        remember(history, group, lane, sizes);
-    }
-    return counted;
-}
 
 // counts (frames, TABLES, TOKENS) and raw_bits (frames) start from zero; exact (frames, COMPONENTS, n_tiles).
 // A warp counts a tile.
@@ -63,65 +23,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_count(
     view.first = tile_offset(tile, order) + deposited<0, 5>(lane, order.axes);
     Counted counted = {};
     if (tile < n_tiles) {
+        const bool plain = is_plain(rules, frame_elements);
         unsigned* history = histories[warp];
-        counted = is_plain(rules, frame_elements) ? counted_tile<true>(view, rounds, rules, history, sums)
-                                                  : counted_tile<false>(view, rounds, rules, history, sums);
+        counted = plain ? counted_tile<true, true>(view, rounds, rules, history, sums, Nothing())
+                        : counted_tile<false, false>(view, rounds, rules, history, sums, Nothing());
     }
-    Word raw = counted.raw;
-    for (unsigned step = LANES / 2; step; step /= 2) raw += __shfl_down_sync(WHOLE_WARP, raw, step);
-    if (lane == 0 && raw) atomicAdd(&raw_bits[frame], raw);
     for (unsigned c = 0; c < COMPONENTS; ++c) {
         const unsigned sum = __reduce_add_sync(WHOLE_WARP, counted.missing[c]);
         if (lane == 0 && tile < n_tiles) exact[((Word)frame * COMPONENTS + c) * n_tiles + tile] = sum;
     }
-    __syncthreads();
-    for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) {
-        if (sums[k]) atomicAdd(&counts[(Word)frame * TABLES * TOKENS + k], sums[k]);
-    }
+    add_counts(frame, counted.raw, sums, counts, raw_bits);
 }
-
-// A warp's words, filled downwards from `top`, and a lane's state.
-struct Writer {
-    Half* words;
-    unsigned top, state, lane, above;
-
-    // Lanes whose state is full put a word each.
-    __device__ __forceinline__ void spill(bool full)
-    {
-        const unsigned all = __ballot_sync(WHOLE_WARP, full);
-        if (full) {
-            words[top - 1 - __popc(all & above)] = (Half)state;
-            state >>= 16;
-        }
-        top -= __popc(all);
-    }
-
-    // Put a symbol whose first slot and frequency are given. The quotient of numbers in single precision errs by
-    // less than a quarter, since it is below 2^20.
-    __device__ __forceinline__ void push(unsigned start, unsigned frequency, float inverse)
-    {
-        spill(state >> (32 - TOTAL_LOG2) >= frequency);
-        unsigned quotient = (unsigned)((float)state * inverse);
-        const int rest = (int)(state - quotient * frequency);
-        quotient += (rest >= (int)frequency) - (rest < 0);
-        state += quotient * (TOTAL - frequency) + start;
-    }
-
-    // Put `bits` raw bits of z, in parts.
-    __device__ __forceinline__ void push_raw(unsigned z, unsigned bits)
-    {
-        const unsigned n_parts = parts_of(bits);
-#pragma unroll 1
-        for (unsigned part = __reduce_max_sync(WHOLE_WARP, n_parts); part-- > 0;) {
-            const bool active = n_parts > part;
-            const unsigned below = active ? RAW_LOG2 * (n_parts - 1 - part) : 0;
-            const unsigned width = active ? min(RAW_LOG2, bits - below) : 0, rest = TOTAL_LOG2 - width;
-            spill(active && state >> (32 - width) % 32);
-            const unsigned value = z >> below & ((1u << width) - 1);
-            if (active) state = (state >> rest << TOTAL_LOG2) + (value << rest) + (state & ((1u << rest) - 1));
-        }
-    }
-};
 
 // A symbol of a table: its first slot and its frequency.
 struct Symbol {
@@ -222,10 +134,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_encode(
     if (segment >= plan.n_segments) return;
     const unsigned lane_number = deposited<0, 5>(lane, order.axes);
     const unsigned begin = segment_begin(segment, plan), stop = segment_stop(segment, plan, n_tiles);
-    const unsigned room = (stop - begin) * TILE_WORDS + MOST_ROUND_WORDS;
-    unsigned* own = (unsigned*)(slots + ((Word)frame * n_tiles + begin) * SLOT_HALVES);
     View view = view_of(values + frame * frame_elements, frame_elements, order);
-    Writer writer = {(Half*)(own + LANES), room, LOW, lane, ~lanes_below(lane) & ~(1u << lane)};
+    Writer writer = writer_of(slots + ((Word)frame * n_tiles + begin) * SLOT_HALVES, stop - begin, lane);
     const bool plain = is_plain(rules, frame_elements);
     bool fits = true;
     for (unsigned tile = stop; fits && tile-- > begin;) {
@@ -233,39 +143,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) small_encode(
         fits = plain ? push_tile<true>(view, rounds, rules, histories[warp], symbols, writer)
                      : push_tile<false>(view, rounds, rules, histories[warp], symbols, writer);
     }
-    own[lane] = writer.state;
-    if (lane == 0) {
-        const unsigned count = room - writer.top;
-        words[frame * n_tiles + segment] = count;
-        sizes[frame * n_tiles + segment] = fits ? STATES_BYTES + (2 * count + 3) / 4 * 4 : ~0u;
-    }
-}
-
-// Bring heads and segments of coded frames to their places in the stream: a block a segment.
-// segment_starts (frames, n_tiles): where each is behind the frame's head.
-extern "C" __global__ void __launch_bounds__(THREADS) small_pack(
-    const Half* slots, const unsigned* words, const Word* segment_starts, unsigned n_tiles, const Plan* plans,
-    const unsigned* head_bytes, const Frame* frames, Byte* out)
-{
-    const unsigned segment = blockIdx.x, number = blockIdx.y;
-    const Frame& frame = frames[number];
-    const Plan plan = plans[number];
-    if (frame.kind != CODED || segment >= plan.n_segments) return;
-    const unsigned part = number * n_tiles + segment, count = words[part];
-    unsigned* into = (unsigned*)(out + frame.start + CODED_HEAD_BYTES);
-    if (segment == 0) {
-        const unsigned* head = head_bytes + (Word)number * (HEAD_BYTES / 4);
-        for (unsigned k = threadIdx.x; k < plan.words_at / 4; k += THREADS) into[k] = head[k];
-    }
-    into += plan.words_at / 4;
-    if (threadIdx.x == 0) into[segment] = count;
-    into += plan.n_segments + segment_starts[part] / 4;
-    const unsigned begin = segment_begin(segment, plan), stop = segment_stop(segment, plan, n_tiles);
-    const Half* own = slots + ((Word)number * n_tiles + begin) * SLOT_HALVES;
-    if (threadIdx.x < LANES) into[threadIdx.x] = ((const unsigned*)own)[threadIdx.x];
-    into += LANES;
-    own += STATES_BYTES / 2 + (stop - begin) * TILE_WORDS + MOST_ROUND_WORDS - count;
-    for (unsigned k = threadIdx.x; k < (count + 1) / 2; k += THREADS) {
-        into[k] = own[2 * k] | (2 * k + 1 < count ? (unsigned)own[2 * k + 1] << 16 : 0);
-    }
+    put_segment(writer, fits, frame * n_tiles + segment, words, sizes);
 }

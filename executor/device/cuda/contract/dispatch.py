@@ -24,11 +24,12 @@ from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, b
 from tnplan.executor.device.cuda.contract.k_first import bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
+from tnplan.executor.device.cuda.contract.thin import ThinTiles, bind_thin_rows, thin_tiles
 from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
 from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
-from tnplan.executor.device.protocols.precision import check_precision
+from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
@@ -39,6 +40,8 @@ SMALL_PRODUCT = 512
 """The most multiplications of one product of a batch that the kernel of small products takes."""
 THIN_PRODUCT = 64
 """The most multiplications of a row of the longer operand that it takes."""
+LONG_SUM_K_FIRST = 1 << 13
+"""A product of operands with k first is left to cuBLAS where its sum is shorter."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
 PRODUCT_THREADS = 256
@@ -48,7 +51,9 @@ SHORT_INDEX = 2**31
 
 def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     """The bytes of scratch that `bind_contract` wants beside the workspace: cuBLAS's own, and for parts."""
-    if shape.k_first:
+    if _thin_rows(shape, np.dtype(dtype)) is not None:
+        return 0
+    if shape.k_first and not _has_thin_parts(shape, np.dtype(dtype)):
         return cublas.WORKSPACE_BYTES
     found = _split_beforehand(shape, dtype, precision)
     if isinstance(found, Cut):
@@ -67,6 +72,29 @@ def _split_beforehand(shape: ContractShape, dtype: str, precision: str) -> Cut |
     if check_precision(precision, dtype) != "fp16x3" or count_parts(shape, np.dtype(dtype)) > 1:
         return None
     return cut(shape, dtype) or tiles(shape, dtype)
+
+
+def _thin_rows(shape: ContractShape, dtype: np.dtype[Any]) -> ThinTiles | None:
+    """How a product of many rows and few columns is cut, for the kernel of such: with operands that have k
+    first, and where c has another order, but for single precision that `fma.cu` takes. None for others.
+
+    Measured on an H100, share of the copy's bandwidth (kernel, cuBLAS with copies of tiles), m = 2^22,
+    complex64, k last: n = k = 8: 0.92, 0.32; k first: 0.92, 0.26; n = k = 16: 0.70, 0.31; complex128,
+    m = 86400, n = k = 20, k first: 0.39, 0.26.
+    """
+    is_slow = is_small(*shape.sizes) or dtype.name in DOUBLE
+    if not shape.k_first and (shape.direct is not None or not is_slow):
+        return None
+    return thin_tiles(shape, dtype.itemsize)
+
+
+def _has_thin_parts(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
+    """Whether a product has few results of a long sum, which a kernel forms in parts.
+
+    It does so for operands with k first where that saves more than a second launch takes.
+    """
+    least = LONG_SUM_K_FIRST if shape.k_first else 0
+    return shape.k >= least and count_parts(shape, dtype) > 1 and is_thin(shape, dtype)
 
 
 def _scatters(shape: ContractShape, precision: str) -> bool:
@@ -107,11 +135,12 @@ def bind_contract(
     n_batch, m, n, k = shape.sizes
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
-    if n_batch * m * n == 0:
-        return nothing
-    if k == 0:
-        return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
-    if shape.k_first:
+    if min(shape.sizes) == 0:
+        return nothing if n_batch * m * n == 0 else _bind_zero(c, stream)
+    thin = _thin_rows(shape, c.dtype)
+    if thin is not None:
+        return bind_thin_rows(thin, shape, a, b, c, stream)
+    if shape.k_first and not _has_thin_parts(shape, c.dtype):
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_k_first(shape, a, b, c, workspace, precision, stream)
     found = _split_beforehand(shape, dtype, precision)
@@ -125,7 +154,7 @@ def bind_contract(
         return bind_scattered(shape, a, b, c, precision, stream)
     if precision == "fp16x3":
         precision = "fp32"
-    if parts > 1 and is_thin(shape, c.dtype):
+    if _has_thin_parts(shape, c.dtype):
         return bind_split(shape, precision, a, b, c, scratch, stream)
     direct = shape.direct
     if parts > 1 or direct is None or not is_small(n_batch, m, n, k):  # opening cuBLAS takes 0.3 s
@@ -141,6 +170,10 @@ def bind_contract(
     multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
     addresses = a.data.ptr, b.data.ptr, c.data.ptr
     return lambda: multiply(*addresses)
+
+
+def _bind_zero(c: Array, stream: Any) -> Call:
+    return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
 
 
 def bind_product(

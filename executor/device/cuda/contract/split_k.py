@@ -6,6 +6,7 @@ long_sums.cu or cuBLAS forms the parts, which are added in double precision.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,13 @@ Array = Any
 FILE = Path(__file__).parent / "kernels" / "long_sums.cu"
 LONG_SUM = 4096
 """Sums of fewer terms are never split."""
-PART_TERMS = 1024
-"""Terms of a part, at least."""
+PART_TERMS, WARP_TERMS = 1024, 256
+"""Terms of a part, at least: of those of cuBLAS, and of long_sums.cu."""
 PARTS_BYTES = 32 << 20
 """What all parts take together, at most."""
 MOST_PARTS = 8192
 """Of parts that long_sums.cu forms: each is the work of a few warps."""
-MOST_WARPS = 8
+MOST_WARPS, MOST_WARPS_K_FIRST = 8, 4
 """Warps of a part, a block of results each, up to which long_sums.cu forms the parts."""
 FEW_DOUBLES = 64
 """Results up to which it does in double precision, whose products cuBLAS forms on tensor cores."""
@@ -54,12 +55,14 @@ def is_thin(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
 
     Measured on an H200, share of the copy's bandwidth (kernel, cuBLAS), m = n = 4, 8, 16, and 16 x 32:
     complex64 1.05, 0.08; 0.97, 0.16; 0.69, 0.32; 0.52, 0.46; float32 0.95, 0.62; 1.03, 0.77; 0.88, 0.49;
-    0.66, 0.38; float64 1.00, 0.30; 1.03, 0.61; 0.91, 1.02; complex128 1.06, 0.36; 0.98, 0.76.
+    0.66, 0.38; float64 1.00, 0.30; 1.03, 0.61; 0.91, 1.02; complex128 1.06, 0.36; 0.98, 0.76. With k first,
+    on an H100: complex64 0.78, 0.18; 0.80, 0.20; 0.51, 0.41; 0.30, 0.55.
     """
     _, m, n, _ = shape.sizes
     if dtype.name in DOUBLE and m * n > FEW_DOUBLES:
         return False
-    return count_blocks(m, n, result_block(m, n, dtype.itemsize)) <= MOST_WARPS
+    most = MOST_WARPS_K_FIRST if shape.k_first else MOST_WARPS
+    return count_blocks(m, n, result_block(m, n, dtype.itemsize)) <= most
 
 
 def count_blocks(m: int, n: int, block: tuple[int, int]) -> int:
@@ -74,8 +77,11 @@ def count_parts(shape: ContractShape, dtype: np.dtype[Any]) -> int:
         return 1
     if count_blocks(m, n, (BLOCK_EXTENT, BLOCK_EXTENT)) >= MANY_BLOCKS:
         return 1
-    room = MOST_PARTS if is_thin(shape, dtype) else PARTS_BYTES // (m * n * dtype.itemsize)
-    return next((parts for parts in range(min(k // PART_TERMS, room), 1, -1) if k % parts == 0), 1)
+    if is_thin(shape, dtype):
+        most = min(k // WARP_TERMS, MOST_PARTS)
+    else:
+        most = min(k // PART_TERMS, PARTS_BYTES // (m * n * dtype.itemsize))
+    return next((parts for parts in range(most, 1, -1) if k % parts == 0), 1)
 
 
 def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
@@ -92,6 +98,8 @@ def bind_split(
 ) -> Call:
     """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS multiplies in `precision`.
 
+    Thin products take operands stored with k first too.
+
     `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
     _, m, n, k = shape.sizes
@@ -101,7 +109,9 @@ def bind_split(
     terms = held[: parts * count]
     multiply: Call
     if is_thin(shape, c.dtype):
-        multiply = _bind_thin(left, right, terms, rows, columns, k, parts, stream)
+        names = "ba" if shape.direct == "nm" else "ab"
+        k_first = names[0] in shape.k_first, names[1] in shape.k_first
+        multiply = _bind_thin((left, right), terms, (rows, columns, k, parts), k_first, stream)
     else:
         sizes = parts, rows, columns, k // parts
         product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
@@ -119,14 +129,22 @@ def bind_split(
     return run
 
 
-def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: int, stream: Any) -> Call:
-    """The parts by long_sums.cu."""
+def _bind_thin(
+    operands: tuple[Array, Array], terms: Array, sizes: tuple[int, int, int, int], k_first: tuple[bool, bool],
+    stream: Any,
+) -> Call:  # fmt: skip
+    """The parts by long_sums.cu; sizes are m, n, k and how many parts."""
+    (a, b), (m, n, k, parts) = operands, sizes
     block = result_block(m, n, terms.itemsize)
-    length, vector = k // parts, LOAD_BYTES // terms.itemsize
-    if length % vector or (a.data.ptr | b.data.ptr) % LOAD_BYTES:
-        vector = 1
+    length, most = k // parts, LOAD_BYTES // terms.itemsize
+    is_aligned = (a.data.ptr | b.data.ptr) % LOAD_BYTES == 0
+    vector = most if is_aligned and not any(k_first) and length % most == 0 else 1
+    reads = [
+        math.gcd(most, rows) if is_aligned and first and extent % rows == 0 else 1
+        for first, extent, rows in zip(k_first, (m, n), block, strict=True)
+    ]
     threads = 32 * count_blocks(m, n, block)
-    defines = long_sums_defines(terms.dtype.name, block, vector, threads)
+    defines = long_sums_defines(terms.dtype.name, block, vector, threads, k_first, (reads[0], reads[1]))
     kernel = load_kernel(FILE, "sum_parts", defines)
     arguments: list[np.generic] = [
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
@@ -135,9 +153,14 @@ def _bind_thin(a: Array, b: Array, terms: Array, m: int, n: int, k: int, parts: 
     return BoundKernel(kernel, parts, threads, arguments, 0, stream)
 
 
-def long_sums_defines(dtype: str, block: tuple[int, int], vector: int, threads: int) -> dict[str, str | int]:
-    """Of long_sums.cu: results of a thread, elements that it reads at once, threads of a part."""
+def long_sums_defines(
+    dtype: str, block: tuple[int, int], vector: int, threads: int,
+    k_first: tuple[bool, bool] = (False, False), reads: tuple[int, int] = (1, 1),
+) -> dict[str, str | int]:  # fmt: skip
+    """Of long_sums.cu: results of a thread, terms that it reads of a row at once, threads of a part; which of
+    the two operands are stored with k first, and rows of each that are read of a term at once."""
     return {
         **number_defines(dtype),
         "ROWS": block[0], "COLUMNS": block[1], "VECTOR": vector, "THREADS": threads,
+        "A_K_FIRST": int(k_first[0]), "B_K_FIRST": int(k_first[1]), "A_READ": reads[0], "B_READ": reads[1],
     }  # fmt: skip

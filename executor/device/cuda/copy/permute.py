@@ -36,8 +36,9 @@ COPY_FILE, SUM_FILE = (Path(__file__).parent / name for name in ("copy.cu", "sum
 UNIT_BYTES = (4, 8, 16)
 SUM_THREADS = 256
 SUM_BLOCKS = 4096
-TERMS_A_BLOCK = 1024
-"""Sums of at least so many terms, if they are few, are shared by the threads of a block."""
+TERMS_A_BLOCK, TERMS_A_WARP = 1024, 64
+"""Sums of at least so many terms, if they are few, are shared by the threads of a block, or of a warp."""
+WARP = 32
 OUTPUTS_MANY = 1 << 16
 
 
@@ -131,7 +132,9 @@ def bind_sum(
     cupy.cuda.get_current_stream().synchronize()
     lengths = [prod(axis[0] for axis in axes) for axes in levels]
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
-    lanes = SUM_THREADS if terms >= TERMS_A_BLOCK and outputs < OUTPUTS_MANY else 1
+    lanes = 1
+    if outputs < OUTPUTS_MANY and terms >= TERMS_A_WARP:
+        lanes = SUM_THREADS if terms >= TERMS_A_BLOCK else WARP
     kind = target.dtype
     kernel = load_kernel(SUM_FILE, "sum_axes", sum_defines(kind, lanes))
     blocks = min(SUM_BLOCKS, -(-outputs * lanes // SUM_THREADS))

@@ -1,10 +1,15 @@
 // Sums over axes, in one fixed order whatever the device; the tables are made by permute.py.
 //
-// Defines: REAL (float or double), PARTS (1: real, 2: complex), LANES (threads that share a sum: 1 or THREADS).
+// Defines: REAL (float or double), PARTS (1: real, 2: complex), LANES (threads that share a sum: 1, a warp, or THREADS).
 // table = kept rows | kept columns | summed rows | summed columns, offsets in elements of the source.
 // Sums are formed in double precision. LANES is a power of two; lane i takes the terms i, i + LANES, ...
 
 #define THREADS 256
+#if LANES == THREADS
+#define MEET() __syncthreads()
+#else
+#define MEET() __syncwarp() // warps of a block have different numbers of sums
+#endif
 
 extern "C" __global__ void sum_axes(REAL* target, const REAL* source, const unsigned long long* table,
                                     unsigned kept_rows, unsigned kept_columns, unsigned summed_rows,
@@ -35,16 +40,16 @@ extern "C" __global__ void sum_axes(REAL* target, const REAL* source, const unsi
         __shared__ double partial[PARTS][THREADS];
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) partial[part][threadIdx.x] = sums[part];
-        __syncthreads();
+        MEET();
         for (unsigned half = LANES / 2; half > 0; half /= 2) {
             if (lane < half)
                 for (int part = 0; part < PARTS; ++part)
                     partial[part][threadIdx.x] += partial[part][threadIdx.x + half];
-            __syncthreads();
+            MEET();
         }
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) sums[part] = partial[part][threadIdx.x - lane];
-        __syncthreads();
+        MEET();
 #endif
         if (lane == 0)
 #pragma unroll

@@ -95,7 +95,7 @@ def test_operands_stored_with_k_first(runner, dtype, precision, k_first):
             tuple(int(e) for e in rng.choice([2, 2, 3, 5, 40], rng.integers(0, 3))) for _ in range(3)
         )
         order = tuple(int(position) for position in rng.permutation(len(batch + m + n)))
-        k, capacity = int(rng.choice([2, 4, 9, 33])), int(rng.choice([1, 63, 1024, 1 << 18]))
+        k, capacity = int(rng.choice([2, 3, 4, 9, 33])), int(rng.choice([1, 63, 1024, 1 << 18]))
         if prod(batch + m + n) > 1000 * capacity:
             continue
         shape = replace(shape_of(batch, m, n, k, order), k_first=k_first)
@@ -110,6 +110,30 @@ def test_operands_stored_with_k_first(runner, dtype, precision, k_first):
             for values in truths(a, b)
         )
         assert np.all(np.abs(c - truth) <= expected_error(check_precision(precision, dtype), k) * scale)
+
+
+@runners
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows_and_few_columns(runner, dtype):
+    rng = np.random.default_rng(8)
+    for number in range(24):
+        m = tuple(int(e) for e in rng.choice([2, 2, 2, 3, 4, 5, 25], rng.integers(3, 8)))
+        n = tuple(int(e) for e in rng.choice([2, 2, 3, 5], rng.integers(1, 4)))
+        m, n = (m, n) if number % 2 else (n, m)
+        k, k_first = int(rng.choice([2, 3, 4, 16, 25, 64])), ("a", "b", "ab", "")[number // 2 % 4]
+        order = tuple(int(position) for position in rng.permutation(len(m + n)))
+        shape = replace(shape_of((), m, n, k, order), k_first=k_first)
+        a, b = (random_values(rng, (1, rows, k), dtype) for rows in shape.sizes[1:3])
+        stored = [
+            np.ascontiguousarray(one.swapaxes(1, 2)) if name in k_first else one
+            for name, one in (("a", a), ("b", b))
+        ]
+        precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
+        c = contract_on(runner, shape, *stored, 1 << 16, precision)
+        truth, scale = (
+            np.ascontiguousarray(values.reshape(m + n).transpose(order)).ravel() for values in truths(a, b)
+        )
+        assert np.all(np.abs(c - truth) <= expected_error(precision, k) * scale)
 
 
 @runners
@@ -251,14 +275,30 @@ def test_two_tables_hold_the_places_of_a_part():
 )  # fmt: skip
 @runners
 def test_few_results_of_a_long_sum(runner, m, n, k, dtype, order):
-    rng = np.random.default_rng(11)
-    shape = shape_of((), m, n, k, order)
-    a, b = random_values(rng, (1, prod(m), k), dtype), random_values(rng, (1, prod(n), k), dtype)
+    check_long_sum(runner, shape_of((), m, n, k, order), order, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("order", "k_first"), [((0, 1), "a"), ((1, 0), "a"), ((0, 1), "b"), ((1, 0), "ab")])
+@runners
+def test_few_results_of_a_long_sum_stored_with_k_first(runner, dtype, order, k_first):
+    shape = replace(shape_of((), (6,), (3,), 1 << 17, order), k_first=k_first)
+    check_long_sum(runner, shape, order, dtype)
+
+
+def check_long_sum(runner, shape, order, dtype):
+    """Errors as for a sum of the terms of one part: far below those of one sum over all of k."""
+    rng, (_, m, n, k) = np.random.default_rng(11), shape.sizes
+    extents = [extent for extent, _ in (*shape.m, *shape.n)]
+    a, b = random_values(rng, (1, m, k), dtype), random_values(rng, (1, n, k), dtype)
     precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
-    c = contract_on(runner, shape, a, b, 64, precision)
-    truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape((*m, *n)).transpose(order).ravel()
-    scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape((*m, *n)).transpose(order).ravel()
-    # As for a sum of the terms of one part: far below that of one sum over all of k.
+    stored = [
+        np.ascontiguousarray(one.swapaxes(1, 2)) if name in shape.k_first else one
+        for name, one in (("a", a), ("b", b))
+    ]
+    c = contract_on(runner, shape, *stored, 64, precision)
+    truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape(extents).transpose(order).ravel()
+    scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape(extents).transpose(order).ravel()
     assert np.all(np.abs(c - truth) <= expected_error(precision, 1024) * scale)
 
 
@@ -268,11 +308,11 @@ def test_parts_of_a_long_sum():
 
     complex64 = np.dtype("complex64")
     for m, n, k, parts in (
-        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 9),
+        (8, 4, 1 << 23, 1 << 13), (8, 4, 1 << 28, 1 << 13), (128, 32, 1 << 21, 1 << 10), (3, 2, 3**9, 27),
         (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
     ):  # fmt: skip
         assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
-    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 8 * 32 * 8
+    assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 32 * 32 * 8
 
 
 def test_products_too_long_for_32_bits_go_to_cublas():

@@ -240,7 +240,7 @@ class TestOnAGpu:
         from tnplan.executor.device.cuda.copy.permute import bind_sum
 
         rng = np.random.default_rng(31)
-        shapes = [(4, 5, 6), (100003,), (2,) * 16, (3, 50021, 2), (300, 300), (7, 1, 0), (1,)]
+        shapes = [(4, 5, 6), (100003,), (2,) * 16, (3, 50021, 2), (300, 300), (5, 70, 11), (7, 1, 0), (1,)]
         for shape in shapes:
             for _ in range(4):
                 kept = tuple(bool(keep) for keep in rng.integers(0, 2, len(shape)))

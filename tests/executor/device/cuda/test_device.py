@@ -51,6 +51,19 @@ def test_values_go_to_the_device_and_back(device: Any, dtype: str, count: int) -
     assert device.peak_bytes == size_bytes
 
 
+def test_several_values_come_back_together(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, offsets = (3, 0, 100, 7, 5000, 1, 9), (0, 64, 64, 1024, 2048, 50_000, 51_200)
+    device.allocate(1 << 16)
+    views = [device.view(offset, count, "complex64") for offset, count in zip(offsets, counts, strict=True)]
+    values = [normal(count, "complex64", seed) for seed, count in enumerate(counts)]
+    for view, own in zip(views, values, strict=True):
+        device.from_host(view, own)
+    if not isinstance(device, HostDevice):  # a GPU, whose pinned memory holds some of them at once
+        monkeypatch.setattr("tnplan.executor.device.cuda.device.STAGING_BYTES", 1024)
+    for found, own in zip(device.to_hosts(views), values, strict=True):
+        assert np.array_equal(found, own)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("count", "offset"), [(0, 0), (1, 0), (5, 1), (4096, 0), (4096, 3), (100_003, 0)])
 def test_accumulate_has_the_bits_of_numpy(device: Any, dtype: str, count: int, offset: int) -> None:

@@ -10,7 +10,7 @@ from tests.support.engines.statevector import simulator_of
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.statevector_emulator import emulate, program_text
 from tnplan.executor.observables.pauli_sum import parse
-from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep
+from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep, takes_words
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
 from tnplan.executor.statevector.codegen.pass_program import make_program
 from tnplan.executor.statevector.cpu.state import HostState
@@ -84,8 +84,10 @@ def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
 
 
 def test_passes_have_no_more_steps_than_the_cache_of_instructions_holds() -> None:
-    sweep = joint_sweep(layered(12, 24).gates, range(12), Tile(10, 3, 1, 4, True))
+    gates = layered(12, 24).gates
+    sweep = joint_sweep(gates, range(12), Tile(10, 3, 1, 4, True))
     assert sweep is not None
+    assert takes_words(gates)
     lengths = [len(item.steps) for item in sweep.plan.passes]
     assert max(lengths) <= MOST_STEPS
     assert sum(lengths) > 2 * MOST_STEPS
@@ -99,7 +101,9 @@ def test_a_word_that_no_pass_takes() -> None:
     x = gate("x", (0,)).matrix
     axis = np.kron(np.kron(x, x), x)
     turn = np.cos(0.2) * np.eye(8) - 1j * np.sin(0.2) * axis
-    assert joint_sweep([Gate("own", (0, 1, 2), turn, (0.4,))], range(3), TILES["complex64"]) is None
+    gates = [Gate("own", (0, 1, 2), turn, (0.4,))]
+    assert joint_sweep(gates, range(3), TILES["complex64"]) is None
+    assert not takes_words(gates)
 
 
 def test_an_angle_that_changes_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import tnplan
 from tests.support.qasm_programs import HEAD, Machine, NoCoinError, Writer, executed
+from tests.support.slow import slow_after
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import (
@@ -44,7 +45,7 @@ def test_known_control_is_that_of_python(seed: int) -> None:
     assert (bits, qubits[: len(world.q)]) == (world.c, world.q)
 
 
-@pytest.mark.parametrize("seed", [seed for seed in range(90) if seed not in TOO_MANY_BITS])
+@pytest.mark.parametrize("seed", slow_after(40, [seed for seed in range(90) if seed not in TOO_MANY_BITS]))
 def test_control_by_measured_bits_is_that_of_python(seed: int) -> None:
     """For all outcomes of seven coins."""
     pair = Writer(seed, 3).written(8)

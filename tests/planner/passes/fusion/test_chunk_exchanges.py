@@ -24,6 +24,7 @@ from tests.support.contraction.overlap import (
     swapping_path,
 )
 from tests.support.networks import TOLERANCE, random_arrays
+from tests.support.slow import slow_after
 from tnplan.api.jobs.execute import execute
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
@@ -106,7 +107,7 @@ def replayed(monkeypatch, schedule, arrays, way):
         return result, any(one.used for one in opened) or (issubclass(way, Messages) and bool(way.begun))
 
 
-@pytest.mark.parametrize("batch", range(3))
+@pytest.mark.parametrize("batch", slow_after(1, range(3)))
 def test_parts_give_the_bits_of_the_whole(monkeypatch, batch):
     seen = Counter()
     for seed in SEEDS[batch::3]:

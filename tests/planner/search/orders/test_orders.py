@@ -15,7 +15,7 @@ from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.search.orders.core import core_of
 from tnplan.planner.search.orders.dissection_kernel import Cuts, dissect
 from tnplan.planner.search.orders.elimination_kernel import DEGREE, FILL, GROWTH, Rule, eliminate
-from tnplan.planner.search.orders.front_kernel import grow
+from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT, grow
 from tnplan.planner.search.orders.hypergraph import Hypergraph, index_names, make_hypergraph
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.orders.trees import rooted
@@ -32,7 +32,7 @@ def orders(graph: Hypergraph, seed: int) -> dict[str, np.ndarray]:
         "fill": eliminate(graph, none, Rule(FILL, 0.0, 1e-6), seed),
         "growth": eliminate(graph, none, Rule(GROWTH, 0.8, 1e-3), seed),
         "dissection": eliminate(graph, dissect(graph, CUTS, seed), Rule(FILL, 0.0, 1e-6), seed),
-        "front": grow(graph, 0.5, seed % 2 == 1, 0.3, seed),
+        "front": grow(graph, 0.5, (OBLIQUE, SIDEWAYS, TO_RESULT)[seed % 3], 0.3, seed),
     }
 
 
@@ -203,7 +203,7 @@ def names_of(network: Network) -> list[str]:
 def test_a_front_is_parallel_to_a_side(seed: int) -> None:
     """Row by row a lattice of 12 x 12 sites has fronts of 13 bonds at most, where an oblique one has 22."""
     task = task_of(lattice(12, 12))
-    pairs = rooted(grow(make_hypergraph(task.inputs, (), task.sizes), 1.0, True, 1e-6, seed), 144)
+    pairs = rooted(grow(make_hypergraph(task.inputs, (), task.sizes), 1.0, SIDEWAYS, 1e-6, seed), 144)
     assert width_of(task, pairs) <= 15
 
 
@@ -211,5 +211,18 @@ def test_a_front_is_parallel_to_a_side(seed: int) -> None:
 def test_a_front_goes_along_a_strip(seed: int) -> None:
     """One of 3 x 40 sites has fronts of 3 or 4 bonds, and steps of two more."""
     task = task_of(lattice(3, 40))
-    pairs = rooted(grow(make_hypergraph(task.inputs, (), task.sizes), 0.0, False, 1e-6, seed), 120)
+    pairs = rooted(grow(make_hypergraph(task.inputs, (), task.sizes), 0.0, OBLIQUE, 1e-6, seed), 120)
     assert width_of(task, pairs) <= 5
+
+
+@pytest.mark.parametrize("side", [12, 16])
+def test_a_front_comes_to_an_open_side(side: int) -> None:
+    """Row by row a step of a square lattice with an open side has a leg for each column and two more. A front
+    that takes the result before it has the last row joins a row and a half at once."""
+    closed = lattice(side, side)
+    last = range(side * (side - 1), side * side)
+    inputs = tuple((*term, f"o{t}") if t in last else term for t, term in enumerate(closed.inputs))
+    opened = tuple(f"o{t}" for t in last)
+    network = Network(inputs, opened, {**closed.size_dict, **dict.fromkeys(opened, 2)})
+    best = min(OrderStarts(task_of(network)).tree(number).score for number in range(5))
+    assert best <= side + 2 + math.log2(side * side) + 0.6

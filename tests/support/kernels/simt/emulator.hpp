@@ -119,6 +119,8 @@ static void __syncwarp() { exchange(0); }
 static void __threadfence() {}
 static void __threadfence_system() {}
 
+static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+
 static unsigned __ballot_sync(unsigned, bool value)
 {
     unsigned word = 0;

@@ -144,7 +144,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "state",
         CIRCUIT,
         lambda c: c.trace("Z0", "Z0", state="01"),
-        "--state: '01' is no state; give 0 or 1 for 3 qubits",
+        "--state: '01' is no state; give one of 0 1 + - r l for 3 qubits",
     ),
     (
         "method",
@@ -217,7 +217,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "too many qubits",
         WIDE,
         lambda c: c.expectation("Z0", method="statevector"),
-        "takes 62 qubits, and the circuit has 80; use contraction or pauli",
+        "takes 62 qubits at most, and the circuit has 80; use contraction or pauli",
     ),
     (
         "conditions",

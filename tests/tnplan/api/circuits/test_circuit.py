@@ -157,7 +157,7 @@ def test_an_answer_says_what_it_is(tmp_path: Path) -> None:
     assert document["value"] == [[found.value[0].real, found.value[0].imag]]
     assert (document["question"], document["error_kind"], document["error"]) == ("amplitudes", "exact", 0.0)
     assert found.time_s > 0
-    assert repr(found) == "CircuitAnswer(amplitudes 1 values, exact, by statevector)"
+    assert repr(found) == "CircuitAnswer(amplitudes 1 value, exact, by statevector)"
     limits = tnplan.Truncation(max_weight=1)
     shown = circuit.expectation("Z0", truncation=limits, **CPU)
     assert "(truncation), by pauli" in repr(shown)

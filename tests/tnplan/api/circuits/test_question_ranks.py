@@ -124,3 +124,23 @@ def test_ranks_share_strings_and_shots_of_a_contraction(tmp_path: Path) -> None:
         words = [f"Z{qubit}" for qubit in range(8)]
         exact = tnplan.Circuit(file).expectation(words, method="statevector", device="cpu").value
         np.testing.assert_allclose(means, exact, rtol=0, atol=5 / np.sqrt(shots))
+
+
+@needs_mpi
+def test_ranks_share_repetitions_in_an_input_state(tmp_path: Path) -> None:
+    """Any number of ranks; the same numbers as in one process."""
+    file, state = tmp_path / "c.qsim", "+r01-l10"
+    file.write_text(CIRCUIT)
+    options = ("--max-terms", 30, "--repetitions", 8, "--seed", 3, "-o", tmp_path / "out.json")
+    asked = ("--observable", "X6 Z7", "--observable", "Z2 X3", "--state", state, "--device", "cpu")
+    done = mpirun(3, "-m", "tnplan", "expectation", file, *asked, *options)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out.json").read_text())
+    expected = tnplan.Circuit(file).expectation(
+        ["X6 Z7", "Z2 X3"], state=state, truncation=tnplan.Truncation(max_terms=30),
+        monte_carlo=tnplan.MonteCarlo(8, 3), device="cpu",
+    )  # fmt: skip
+    assert (document["method"], document["ranks"]) == ("pauli", 3)
+    assert max(document["error"]) > 0
+    np.testing.assert_array_equal(document["value"], expected.value)
+    np.testing.assert_array_equal(document["error"], expected.error)

@@ -212,6 +212,23 @@ def test_a_truncation_bounds_its_error() -> None:
         assert 0 < abs(found.value - exact) <= found.error
 
 
+def test_a_bound_is_no_larger_than_any_value_is_wrong() -> None:
+    observables = [dense.random_sum(6, 2, 1), dense.random_sum(6, 3, 2)]
+    circuit = tnplan.Circuit(dense.circuit_of(6, 60, 3))
+    cuts = {"method": "pauli", "truncation": tnplan.Truncation(merged_cut=0.5), **CPU}
+    found = circuit.expectation(observables, **cuts)
+    for one, value, error in zip(observables, found.value, found.error, strict=True):
+        largest = np.abs(one.coefficients).sum() + abs(value)
+        assert error == pytest.approx(largest)
+        told = tnplan.propagate(circuit, one, cuts["truncation"], device="cpu").report
+        assert told["error_bound"] == pytest.approx(error)
+        assert told["error_bound_is_vacuous"]
+    assert found.details["error_bound_is_vacuous"]
+    assert "(truncation, vacuous)" in repr(found)
+    cuts["truncation"] = tnplan.Truncation(merged_cut=1e-4)
+    assert "(truncation)" in repr(circuit.expectation(observables, **cuts))
+
+
 @pytest.mark.parametrize("method", STATES)
 def test_samples_follow_the_probabilities(method: str) -> None:
     from scipy.stats import chisquare

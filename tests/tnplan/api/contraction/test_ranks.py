@@ -13,6 +13,7 @@ import pytest
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_path
+from tests.support.slow import slow_after
 from tnplan import plan
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.contract import compile as compile_contraction
@@ -51,7 +52,7 @@ def random_schedule(seed: int) -> tuple[ContractionPath, Schedule, int]:
     return path, schedule, ranks * chance.choice((1, 2, 3))
 
 
-@pytest.mark.parametrize("first", range(0, N_PATHS, 10))
+@pytest.mark.parametrize("first", slow_after(2, range(0, N_PATHS, 10)))
 def test_results_equal_those_of_one_device(first: int) -> None:
     for seed in range(first, first + 10):
         path, schedule, devices = random_schedule(seed)

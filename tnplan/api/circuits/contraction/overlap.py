@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.compose import pauli_word_gates
 from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
 from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves, support_of
 from tnplan.planner.networks.circuits.questions.steps import is_unitary
@@ -96,6 +98,20 @@ def trace(
         weights = np.array([words[one] * others[other] for one, other in pairs])
         total += complex(found @ weights)
     return total
+
+
+def pairs_of_trace(
+    circuit: GateSequence, a: PauliSum, b: PauliSum, start: GateSequence
+) -> Iterator[tuple[complex, GateSequence, GateSequence]]:
+    """<s|A U^dagger B U|s> as a weighted sum of overlaps <bra|ket>: a weight, a ket and a bra each.
+
+    For the words P of A and Q of B they are of Q U|s> with U P|s>; the gates of `start` make |s>.
+    """
+    n = circuit.n_qubits
+    for (x, z, one), (u, v, other) in product(a.masks(), b.masks()):
+        ket = GateSequence(n, (*start.gates, *circuit.gates, *pauli_word_gates(u, v)))
+        bra = GateSequence(n, (*start.gates, *pauli_word_gates(x, z), *circuit.gates))
+        yield one * other, ket, bra
 
 
 def _groups(operator: PauliSum) -> dict[Support, Words]:

@@ -151,15 +151,11 @@ def _by_rejection(
 ) -> ContractionSamples:  # fmt: skip
     """Strings taken from random candidates by their probability."""
     n_qubits, n_open = circuit.n_qubits, min(how.open_qubits, circuit.n_qubits)
-    values = np.array(list(product((0, 1), repeat=n_open)), np.uint8).reshape(2**n_open, n_open)
     taken: list[Array] = []
     chances: list[Array] = []
     found = candidates = clipped = 0
     for _ in range(MOST_ROUNDS):
-        wanted = min(MOST_CANDIDATES, max(ceil(1.2 * BOUND * (shots - found)) + 8, candidates))
-        strings = generator.integers(0, 2, (ceil(wanted / len(values)), n_qubits), dtype=np.uint8)
-        strings = np.repeat(strings, len(values), axis=0)
-        strings[:, n_qubits - n_open :] = np.tile(values, (len(strings) // len(values), 1))
+        strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
         scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
         accepted = generator.random(len(strings)) * BOUND < scaled
         taken.append(strings[accepted])
@@ -176,11 +172,35 @@ def _by_rejection(
             order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
             kind = CORRELATED if n_open else INDEPENDENT
             known = np.concatenate(chances)[order] if how.fidelity == 1 else None
-            return ContractionSamples(chosen[order], kind, False, how.fidelity, clipped / candidates, known)
+            return ContractionSamples(
+                chosen[order], kind, False, how.fidelity, clipped / candidates, known, candidates
+            )
     raise InputError(
         "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
         'use "chain", or the state-vector method',
     )  # fmt: skip
+
+
+def n_candidates(shots: int, so_far: int) -> int:
+    """The candidates of the next round, of which one in BOUND is taken on average, for so many shots more."""
+    return min(MOST_CANDIDATES, max(ceil(1.2 * BOUND * shots) + 8, so_far))
+
+
+def expected_rounds(shots: int) -> list[int]:
+    """The candidates of each round, if one in BOUND is taken in every one."""
+    rounds: list[int] = []
+    while sum(rounds) < BOUND * shots:
+        rounds.append(n_candidates(shots - int(sum(rounds) / BOUND), sum(rounds)))
+    return rounds
+
+
+def random_candidates(count: int, n_qubits: int, n_open: int, generator: np.random.Generator) -> Array:
+    """Random strings, uint8 [string, qubit], in groups whose last `n_open` qubits have all their values."""
+    values = np.array(list(product((0, 1), repeat=n_open)), np.uint8).reshape(2**n_open, n_open)
+    strings = generator.integers(0, 2, (ceil(count / len(values)), n_qubits), dtype=np.uint8)
+    strings = np.repeat(strings, len(values), axis=0)
+    strings[:, n_qubits - n_open :] = np.tile(values, (len(strings) // len(values), 1))
+    return strings
 
 
 def _probabilities(

@@ -27,6 +27,8 @@ class ContractionSamples:
         By rejection, the share of the candidates that were likelier than the bound, and are too rare.
     probabilities : array or None
         The exact probability of each string, float64 [shots]; None where some of the slices were summed.
+    candidates : int
+        By rejection, how many strings were drawn and taken or not.
     """
 
     bitstrings: Array
@@ -35,6 +37,7 @@ class ContractionSamples:
     fidelity: float = 1.0
     clipped: float = 0.0
     probabilities: Array | None = None
+    candidates: int = 0
 
     def __repr__(self) -> str:
         shots, n_qubits = self.bitstrings.shape

@@ -24,6 +24,7 @@ from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.planner.sparse_state.plan_batch import with_slices
 from tnplan.planner.sparse_state.search import (
+    LONGEST_SEARCH_S,
     SHORTEST_SEARCH_S,
     BatchSearch,
     search_batch_in_proportion,
@@ -41,9 +42,14 @@ class SparseState:
         uint8, shape (k, n) with k of 1 or more, each once.
     options
         The device, memory, precision and search.
+    longest_search_s
+        Of a search without a time of its own.
     """
 
-    def __init__(self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> None:
+    def __init__(
+        self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions,
+        longest_search_s: float = LONGEST_SEARCH_S,
+    ) -> None:  # fmt: skip
         _check(options)
         self.options, self.dtype = options, dtype_of(options)
         varied, ends = varied_ends(bitstrings)
@@ -56,7 +62,7 @@ class SparseState:
         elements = limit_bytes / ITEM_BYTES[self.dtype]
         self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
         while True:
-            search = BatchSearch(options.search_s, most, options.seed, weight)
+            search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
             if peak_elements(self.plan) <= elements:
                 return
@@ -79,7 +85,11 @@ class SparseState:
 
     def slice_more(self, least: int) -> None:
         """Slice further indices until there are so many slices, those first that cost least."""
-        self.plan = with_slices(self.plan, self.bitstrings, least)
+        try:
+            self.plan = with_slices(self.plan, self.bitstrings, least)
+        except InputError:
+            problem = f"needs {least} slices, and the contraction has no more indices for that"
+            raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
 
     def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
         """One amplitude for each string; of some slices, the part of it that they sum up to."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.measurement import outcomes
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.compose import pauli_word_gates
 
 
 def answer_by_contraction(
@@ -96,22 +93,10 @@ def _value(
     if isinstance(question, Overlap):
         return overlap.overlap(gates, question.other, use)
     assert isinstance(question, Trace)
-    if question.state is None:
+    if asked.start is None:
         return overlap.trace(gates, question.a, question.b, use)
-    return _trace_of_input(gates, question, question.state, use)
-
-
-def _trace_of_input(circuit: GateSequence, question: Trace, state: str, use: ContractionOptions) -> complex:
-    """<s|A U^dagger B U|s> as overlaps of Q U|s> with U P|s>, for the words P of A and Q of B."""
-    from tnplan.api.circuits.contraction.overlap import overlap
-
-    n, start = circuit.n_qubits, pauli_word_gates(int(state[::-1], 2), 0)
-    total = 0j
-    for (x, z, one), (u, v, other) in product(question.a.masks(), question.b.masks()):
-        ket = GateSequence(n, (*start, *circuit.gates, *pauli_word_gates(u, v)))
-        bra = GateSequence(n, (*start, *pauli_word_gates(x, z), *circuit.gates))
-        total += one * other * overlap(ket, bra, use)
-    return total
+    pairs = overlap.pairs_of_trace(gates, question.a, question.b, asked.start.circuit(asked.n_qubits))
+    return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
 
 
 def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
@@ -133,6 +118,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
         "device": options.device, "ranks": launched_size(), "seed": seed,
         "shots": question.shots, "samples": drawn.kind,
         "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+        "candidates": drawn.candidates,
         **_cross_entropy(asked, drawn, options, use),
     }  # fmt: skip
     return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)

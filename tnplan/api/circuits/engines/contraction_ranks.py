@@ -87,16 +87,17 @@ def shared_samples(
             drawn = sample(circuit, parts[number], own, here, how)
             kinds.append(drawn)
             known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
-            return np.concatenate([[drawn.clipped], drawn.bitstrings.ravel(), known])
+            return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
 
         rows = shared_tasks(rank, len(parts), one, {}, None, "part")
-        ends = [1 + part * circuit.n_qubits for part in parts]
-        bits = np.concatenate([row[1:end] for row, end in zip(rows, ends, strict=True)])
+        ends = [2 + part * circuit.n_qubits for part in parts]
+        bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
         first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
         drawn = replace(
             first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),
             probabilities=known if known.size else None, clipped=float(np.mean([row[0] for row in rows])),
+            candidates=int(sum(row[1] for row in rows)),
         )  # fmt: skip
         return drawn, seed
 

@@ -41,11 +41,12 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     """
     question, truncation = asked.question, options.truncation or Truncation()
     assert isinstance(question, ExpectationValues)
+    state = None if asked.start is None else asked.start.measured
 
     def prepare() -> _Planned:
         steps: list[PauliStep] = []
         slopes: dict[int, Mapping[str, float]] = {}
-        kept, _ = without_final_measurements(asked.program.operations)
+        kept, _ = without_final_measurements(asked.circuit_operations)
         for number, one in enumerate(kept):
             if not isinstance(one, VariedGate):
                 steps += operation_steps(one, number)
@@ -61,7 +62,9 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         with rank.on_stream():
             use = resources_of(rank, options.precision)
             for number, one in enumerate(question.sums, 1):
-                found.append(gradient(planned.steps, one, truncation, use, wanted=[*planned.slopes]))
+                found.append(gradient(
+                    planned.steps, one, truncation, use, state=state, wanted=[*planned.slopes]
+                ))  # fmt: skip
                 if len(question.sums) > 1:
                     rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
         values = np.array([one.value.real for one in found])

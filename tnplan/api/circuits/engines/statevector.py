@@ -36,6 +36,8 @@ from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.gates import circuit_steps
+from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
@@ -250,7 +252,9 @@ def planned_work(asked: AskedCircuit) -> StateWork:
         program = circuit_program(GateSequence(n, gates))
         return StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
     assert isinstance(question, Trace)
-    return (_trace if question.state is None else _trace_of_input)(asked.gates, question)
+    if asked.start is None:
+        return _trace(asked.gates, question)
+    return _trace_of_input(asked.gates, question, asked.start.circuit(n))
 
 
 def _first(read: list[Array]) -> Any:
@@ -295,18 +299,13 @@ def _trace(circuit: GateSequence, question: Trace) -> StateWork:
     return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
 
 
-def _trace_of_input(circuit: GateSequence, question: Trace) -> StateWork:
-    """<s|A U^dagger B U|s>: a word P of A has <s|P = (-i)^|x & z| (-1)^|z & s| <s + x|."""
+def _trace_of_input(circuit: GateSequence, question: Trace, start: GateSequence) -> StateWork:
+    """<s|A U^dagger B U|s> with |s> = C|0>: words P of C^dagger A C have <0|P = (-i)^|x & z| <x|."""
     n = circuit.n_qubits
-    assert question.state is not None
-    state = int(question.state[::-1], 2)
-    flips = pauli_word_gates(state, 0)
-    weights = [
-        c * (-1j) ** ((x & z).bit_count() & 3) * (1 - 2 * ((z & state).bit_count() & 1))
-        for x, z, c in question.a.masks()
-    ]
-    bits = np.array([_bits(state ^ x, n) for x, _, _ in question.a.masks()], np.uint8)
-    return _echoes(n, circuit, question, (flips, ()), (bits, np.array(weights)))
+    words = list(propagate(circuit_steps(start), question.a).result.masks())
+    weights = np.array([c * (-1j) ** ((x & z).bit_count() & 3) for x, z, c in words])
+    bits = np.array([_bits(x, n) for x, _, _ in words], np.uint8)
+    return _echoes(n, circuit, question, (start.gates, inverse(start).gates), (bits, weights))
 
 
 def _echoes(

@@ -98,7 +98,8 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
     if job.output is None or not job.checkpoint:
         return None
     truncation = None if options.truncation is None else asdict(options.truncation)
-    identity = identity_of_values(asked.program, question, method, options.precision, truncation)
+    plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
+    identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
     return TaskCheckpoint(job.output.with_name(f"{job.output.name}.ckpt"), identity, job.resume)
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
+from tnplan.api.circuits.contraction.overlap import pairs_of_trace
 from tnplan.api.circuits.contraction.sample import chain_groups
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, room_bytes
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
+from tnplan.api.circuits.estimates.rejection_cost import rejection_cost
+from tnplan.api.circuits.input_state import InputState
 from tnplan.api.circuits.questions import (
     Amplitudes,
     AskedCircuit,
@@ -27,6 +31,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
 from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, support_of
 from tnplan.planner.networks.circuits.questions.sandwich import density_network, marginal_network, sandwich
@@ -45,8 +50,6 @@ START_S, TENSOR_S = 0.0005, 7e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
-SAMPLES_FACTOR = 8.0
-"""By how much the time of samples may be off. Measured: 0.15 to 6 times the predicted time."""
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
@@ -88,6 +91,10 @@ def contraction_cost(
     asked: AskedCircuit, profile: Profile, precision: str, devices: Sequence[int], search_s: float
 ) -> dict[int, Cost]:
     """What a question takes on each number of devices on which it fits."""
+    question = asked.question
+    if isinstance(question, Sample) and question.sampling == "rejection":
+        assert asked.gates is not None
+        return rejection_cost(asked.gates, question, profile, precision, devices)
     dtype, networks = DTYPES[precision], [*_networks(asked)]
     chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
     share = len(networks) / len(chosen)
@@ -104,10 +111,9 @@ def contraction_cost(
             its_memory, its_time_s = found[count]
             costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
-    factor = SAMPLES_FACTOR if isinstance(asked.question, Sample) else EXACT_FACTOR
+    factor = SAMPLES_FACTOR if isinstance(question, Sample) else EXACT_FACTOR
     return {
-        count: Cost(count, space * memory, time * time_s, factor)
-        for count, (memory, time_s) in costs.items()
+        count: Cost(count, space * memory, time * time_s, factor) for count, (memory, time_s) in costs.items()
     }
 
 
@@ -182,10 +188,19 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     elif isinstance(question, Overlap):
         yield _simple(*overlap_network(circuit.gates, question.other.gates, n))
     elif isinstance(question, Trace):
-        for x, z, _ in question.a.masks():
-            for u, v, _ in question.b.masks():
-                opened, _ = trace_network(circuit.gates, support_of(x, z), support_of(u, v))
-                yield _closed(opened)
+        yield from _of_trace(circuit, question, asked.start)
+
+
+def _of_trace(circuit: GateSequence, question: Trace, start: InputState | None) -> Iterator[_Asked]:
+    """A network for each pair of words of A and B."""
+    if start is not None:
+        made = start.circuit(circuit.n_qubits)
+        for _, ket, bra in pairs_of_trace(circuit, question.a, question.b, made):
+            yield _simple(*overlap_network(ket.gates, bra.gates, circuit.n_qubits))
+        return
+    for (x, z, _), (u, v, _) in product(question.a.masks(), question.b.masks()):
+        opened, _ = trace_network(circuit.gates, support_of(x, z), support_of(u, v))
+        yield _closed(opened)
 
 
 def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:

@@ -16,10 +16,9 @@ from tnplan.api.circuits.methods import ANSWERS, SMALL, check_answerable, check_
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, Sample
 from tnplan.executor.device.cpu.host_facts import cores
-from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.html_table import html_table
+from tnplan.planner.common.table import html_table, text_table
 from tnplan.planner.common.units import size_text, time_text
 from tnplan.planner.hardware.profile import Profile
 
@@ -65,13 +64,13 @@ class MethodEstimate:
     @property
     def cells(self) -> tuple[str, ...]:
         """Method, devices, memory, time, error and what else there is to say, as text."""
-        needs = "" if self.needs_devices is None else str(self.needs_devices)
+        needs = "" if self.needs_devices is None else f"{self.needs_devices:,}"
         if self.cost is None:
             return self.method, str(self.devices), "", "", "", needs, self.reason
         off = "any" if self.cost.factor > SURE_FACTOR else f"{self.cost.factor:.2g}"
         return (
             self.method, str(self.devices), size_text(self.cost.memory_bytes), time_text(self.cost.time_s),
-            self.error_kind, needs, f"within a factor of {off}",
+            self.error_kind, needs, f"time within a factor of {off}",
         )  # fmt: skip
 
 
@@ -104,19 +103,15 @@ class CircuitEstimate:
     method: str | None
     reason: str
 
-    COLUMNS = ("method", "devices", "memory", "time", "error", "devices needed", "")
+    COLUMNS = ("method", "devices", "memory", "time", "error", "devices needed", "remark")
 
     def __repr__(self) -> str:
         return f"CircuitEstimate({self.question} on {self.hardware}: {self.method or 'nothing fits'})"
 
     def __str__(self) -> str:
-        rows = [self.COLUMNS, *(row.cells for row in self.rows)]
-        widths = [max(len(row[k]) for row in rows) for k in range(len(self.COLUMNS))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-        ]
+        table = text_table([row.cells for row in self.rows], self.COLUMNS)
         end = f"auto takes {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"
-        return "\n".join([f"{self.question} on {self.hardware}", *(line.rstrip() for line in lines), end])
+        return f"{self.question} on {self.hardware}\n{table}\n{end}"
 
     def _repr_html_(self) -> str:
         return html_table(str(self.question), [row.cells for row in self.rows], self.COLUMNS)
@@ -202,9 +197,8 @@ def method_rows(
         }  # fmt: skip
         return [_row(method, count, found.get(count), kind, room, least) for count in counts]
     if method == "pauli":
-        truncation = options.truncation or Truncation()
-        cost = pauli_cost(asked, profile, options.precision, truncation)
-        kind = TRUNCATION if options.truncation else EXACT
+        cost = pauli_cost(asked, profile, options, threads)
+        kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
         needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
         return [
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)

@@ -14,14 +14,18 @@ from time import process_time
 
 import numpy as np
 
-from tnplan.api.circuits.engines.pauli import planned_sums
+from tnplan.api.circuits.engines.pauli_monte_carlo import sampled_values
+from tnplan.api.circuits.engines.pauli_work import planned_sums
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu
+from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit
+from tnplan.api.jobs.pauli.sampling import GPU_ABOVE
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.gradient import on_cpu_alone
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile
@@ -42,6 +46,10 @@ TAPE_BYTES_A_VISIT = 12
 """Of a gradient: half of the terms split, and each of these takes twice as much on the tape."""
 TOLD_VISITS = 20_000
 """Visits of a pilot from which on its time is taken."""
+RESAMPLED_FACTOR = 2.0
+"""By how much more the time of repetitions may be off: terms are drawn too, and threads share the memory."""
+NEARLY = 0.99
+"""The share of the terms that a repetition may have from which on a sum is taken to be resampled."""
 WHOLE_FACTOR = 2.0
 """By how much the time may be off where the pilot was the whole propagation."""
 MOST_LOG_TERMS = 60.0
@@ -59,24 +67,49 @@ class _Growth:
     factor: float
 
 
-def pauli_cost(asked: AskedCircuit, profile: Profile, precision: str, truncation: Truncation) -> Cost:
-    """What a question takes on one device."""
+def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int) -> Cost:
+    """What a question takes on one device; threads share repetitions."""
+    precision, truncation = options.precision, options.truncation or Truncation()
     begin = process_time()
-    steps, sums = planned_sums(asked)
+    planned = planned_sums(asked)
+    steps, sums = planned.steps, planned.sums
     steps_s = process_time() - begin
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     grown = [_growth(steps, one, precision, truncation) for one in chosen]
+    size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
+    factor = max(one.factor for one in grown)
+    if options.monte_carlo is not None:
+        most = sampled_values(asked, planned, options)[0].most_terms
+        seconds = _repeated_s(grown, options.monte_carlo, most, threads, profile)
+        size_bytes *= min(threads, options.monte_carlo.repetitions)
+        return Cost(1, size_bytes, steps_s + share * seconds, RESAMPLED_FACTOR * factor)
     is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
     if is_gpu(profile) and not is_alone:
         seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
     else:
         seconds = sum(one.visits * one.visit_s + START_S for one in grown)
-    size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
     if asked.has_gradient:
         seconds *= GRADIENT_TIME
         size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
-    return Cost(1, size_bytes, steps_s + share * seconds, max(one.factor for one in grown))
+    return Cost(1, size_bytes, steps_s + share * seconds, factor)
+
+
+def _repeated_s(
+    grown: Sequence[_Growth], plan: MonteCarlo, most: int, threads: int, profile: Profile
+) -> float:  # fmt: skip
+    """The seconds of all repetitions: threads share them, or a GPU does one after another.
+
+    A sum that never has as many terms as a repetition may is taken once.
+    """
+    seconds = 0.0
+    for one in grown:
+        rounds = plan.repetitions if one.terms > NEARLY * most else 1
+        if is_gpu(profile) and most >= GPU_ABOVE:
+            seconds += START_S + rounds * (one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S)
+        else:
+            seconds += START_S + -(-rounds // threads) * one.visits * one.visit_s
+    return seconds
 
 
 def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation) -> _Growth:

@@ -7,9 +7,9 @@ Changelog of `tnplan.pauli.checkpoint`:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
+from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
@@ -26,17 +27,21 @@ from tnplan.executor.pauli.sampling.estimate import Estimate, estimate_of, nothi
 from tnplan.executor.pauli.sampling.repetitions import (
     EchoTask,
     LinearTask,
+    MonteCarlo,
     Repetition,
     check_sampling,
     echo_task,
     linear_task,
     repetition,
 )
+from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of, read_json, write_text
 
 CHECKPOINT_FORMAT = "tnplan.pauli.checkpoint"
 CHECKPOINT_VERSION = 1
+Say = Callable[[int, int], None]
+"""Hears how many repetitions are done of how many."""
 GPU_ABOVE = 100_000
 """Terms of a repetition from which `auto` takes a GPU."""
 DRAWN_BYTES = 80
@@ -45,10 +50,49 @@ CHECK_SHARE = 8
 """Repetitions of an echo are done again with so many times fewer terms, to see what the limit does."""
 
 
-def sampling_needs(problem: PauliProblem, asked: PauliRequest, threads: int, device: str) -> Needs:
+@dataclass(frozen=True, eq=False)
+class SampledValue:
+    """What repetitions estimate: the value in a state of a sum that is taken through steps.
+
+    Raises InputError for a truncation and a sum that cannot be resampled.
+    """
+
+    steps: Sequence[PauliStep]
+    terms: PauliSum
+    state: str | State | None
+    plan: MonteCarlo
+    truncation: Truncation
+
+    def __post_init__(self) -> None:
+        assert self.most_terms
+
+    @property
+    def most_terms(self) -> int:
+        """The terms that a repetition may have."""
+        return check_sampling(self.terms, self.truncation)
+
+    @property
+    def kind(self) -> str:
+        """What the mean of repetitions is."""
+        return "without interference of words resampled apart" if self.plan.by == "square" else "unbiased"
+
+    @property
+    def farthest(self) -> float:
+        """The largest magnitude that the value may have."""
+        largest, _ = norms(self.terms)
+        return largest * (norms(self.state.other)[1] if isinstance(self.state, OverlapWith) else 1)
+
+
+def sampled_value(problem: PauliProblem, asked: PauliRequest) -> SampledValue:
+    """What the repetitions of `propagate` estimate."""
+    assert asked.monte_carlo is not None
+    return SampledValue(problem.steps, problem.terms, problem.state, asked.monte_carlo, asked.truncation)
+
+
+def sampling_needs(sampled: SampledValue, threads: int, device: str) -> Needs:
     """What the repetitions of a rank take, known before they start. Few terms take no GPU of themselves."""
-    most = check_sampling(problem.terms, asked.truncation)
-    each_bytes = term_bytes(problem.circuit.n_qubits, 8)
+    most, threads = sampled.most_terms, min(threads, sampled.plan.repetitions)
+    each_bytes = term_bytes(sampled.terms.n_qubits, 8)
     few = "repetitions of few terms" if device == "auto" and most < GPU_ABOVE else ""
     return Needs(
         2 * most * (each_bytes + DRAWN_BYTES), threads * most * (each_bytes + 2 * 16),
@@ -56,69 +100,64 @@ def sampling_needs(problem: PauliProblem, asked: PauliRequest, threads: int, dev
     )  # fmt: skip
 
 
-def sampling_task(problem: PauliProblem, asked: PauliRequest, use: Resources) -> LinearTask | EchoTask:
+def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTask:
     """What each repetition does; refuses what is no echo where that is asked."""
-    assert asked.monte_carlo is not None
-    start = use.converted(problem.terms)
-    if asked.monte_carlo.by != "square":
-        is_by_letters = asked.monte_carlo.by == "letters"
-        if is_by_letters and not isinstance(problem.state, str | None):
+    start, state = use.converted(sampled.terms), sampled.state
+    if sampled.plan.by != "square":
+        is_by_letters = sampled.plan.by == "letters"
+        if is_by_letters and not isinstance(state, str | None):
             raise InputError(
                 "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
             )
-        return linear_task(problem.steps, start, problem.state, use.device, keep_cliffords=is_by_letters)
-    other = problem.state.other if isinstance(problem.state, OverlapWith) else None
-    if other is None or other.lines() != problem.terms.lines():
+        return linear_task(sampled.steps, start, state, use.device, keep_cliffords=is_by_letters)
+    other = state.other if isinstance(state, OverlapWith) else None
+    if other is None or other.lines() != sampled.terms.lines():
         raise InputError(
             "--resample-by square", "is for the overlap of an echo with its own observable",
             "give --overlap the observable, or resample by magnitude",
         )  # fmt: skip
-    return echo_task(echo_parts(problem.steps), start, use.device)
+    return echo_task(echo_parts(sampled.steps), start, use.device)
 
 
 def sample(
-    rank: Rank, problem: PauliProblem, asked: PauliRequest, use: Resources, checkpoint: Checkpoint | None
+    rank: Rank, sampled: SampledValue, use: Resources, checkpoint: Checkpoint | None, say: Say
 ) -> tuple[Estimate, dict[str, Any]]:
     """All repetitions: the estimate, and the figures of how they went."""
-    assert asked.monte_carlo is not None
-    begin, task, plan = perf_counter(), sampling_task(problem, asked, use), asked.monte_carlo
-    most = check_sampling(problem.terms, asked.truncation)
+    begin, task = perf_counter(), sampling_task(sampled, use)
+    plan, most = sampled.plan, sampled.most_terms
     done = rank.world.broadcast_object(checkpoint.read() if rank.is_first and checkpoint else [], 0)
     done = done[: plan.repetitions]
     one = partial(repetition, task, plan, most)
-    done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint)
+    done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint, say)
     resampled = sum(each.resampled for each in done)
-    kind = "without interference of words resampled apart" if plan.by == "square" else "unbiased"
-    values = [each.value for each in done]
-    if not resampled:
-        estimate = estimate_of(values[:1], "exact")
-    elif not any(values):
-        estimate = nothing_met(len(values), farthest(problem))
-    else:
-        estimate = estimate_of(values, kind, farthest(problem))
+    estimate = estimate_of_values([each.value for each in done], resampled > 0, sampled)
     work: dict[str, Any] = {
         "terms": most, "largest_terms": max(each.largest for each in done), "resampled": resampled,
         "repetitions": len(estimate.values),
     }  # fmt: skip
     if plan.by == "square" and resampled:
-        fewer = max(problem.terms.n_terms, most // CHECK_SHARE, 1)
-        again = _in_batches(rank, use, partial(repetition, task, plan, fewer), [], plan.repetitions, None)
-        check = estimate_of([each.value for each in again], kind)
+        fewer = max(sampled.terms.n_terms, most // CHECK_SHARE, 1)
+        one = partial(repetition, task, plan, fewer)
+        again = _in_batches(rank, use, one, [], plan.repetitions, None, say)
+        check = estimate_of([each.value for each in again], sampled.kind)
         work["with_fewer_terms"] = {
             "terms": fewer, "value": check.value, "standard_error": check.standard_error,
         }  # fmt: skip
     return estimate, {**work, "time_s": perf_counter() - begin}
 
 
-def farthest(problem: PauliProblem) -> float:
-    """The largest magnitude that the value may have."""
-    largest, _ = norms(problem.terms)
-    return largest * (norms(problem.state.other)[1] if isinstance(problem.state, OverlapWith) else 1)
+def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: SampledValue) -> Estimate:
+    """The estimate from the values of repetitions; where nothing was resampled all are the same."""
+    if not is_resampled:
+        return estimate_of(values[:1], "exact")
+    if not any(values):
+        return nothing_met(len(values), sampled.farthest)
+    return estimate_of(values, sampled.kind, sampled.farthest)
 
 
 def _in_batches(
     rank: Rank, use: Resources, one: Callable[[int], Repetition], done: list[Repetition], n: int,
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | None, say: Say,
 ) -> list[Repetition]:  # fmt: skip
     """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled.
 
@@ -134,7 +173,7 @@ def _in_batches(
             done = [*done, *(gathered[k % world.size][k // world.size] for k in range(len(batch)))]
             if rank.is_first and checkpoint is not None:
                 checkpoint.write(done)
-            rank.say(len(done), n, f"repetition {len(done)} of {n}")
+            say(len(done), n)
     return done
 
 

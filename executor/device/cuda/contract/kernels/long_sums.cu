@@ -1,8 +1,10 @@
 // parts[p, i, j] = the sum over the q of part p of a[i, q] b[j, q]: few results of a long sum, at the speed of
-// memory. a [m | k], b [n | k] row-major; part p has the `length` terms from p * length on; parts [p | m | n].
+// memory. a [m | k], b [n | k] row-major, or [k | m], [k | n] where K_FIRST; part p has the `length` terms from
+// p * length on; parts [p | m | n].
 //
-// Injected: REAL (float, double), COMPLEX (0, 1); ROWS, COLUMNS: of the results that a thread sums; VECTOR: elements
-// that a thread reads of a row at once; THREADS: of a block. NumPy twin: einsum "ipq,jpq->pij".
+// Injected: REAL (float, double), COMPLEX (0, 1); ROWS, COLUMNS: of the results that a thread sums; THREADS: of a block;
+// VECTOR: terms that a thread reads of a row at once, 1 for K_FIRST; A_K_FIRST, B_K_FIRST (0, 1); A_READ, B_READ: rows
+// that it reads of a term at once, 1 but for K_FIRST. NumPy twin: einsum "ipq,jpq->pij".
 //
 // A warp has one block of results of one part, a block of threads all results of it, so that rows that several
 // warps need come from the L1 cache. Every lane sums its own terms in rising q, then lanes are added in a fixed
@@ -11,9 +13,26 @@
 struct alignas((COMPLEX + 1) * sizeof(REAL)) Value {
     REAL part[COMPLEX + 1];
 };
-struct alignas(VECTOR * sizeof(Value)) Vector {
-    Value value[VECTOR];
+template <int COUNT> struct alignas(COUNT * sizeof(Value)) Run {
+    Value value[COUNT];
 };
+typedef Run<VECTOR> Vector;
+
+// Terms of some rows: those of one row lie in a row, or, with K_FIRST, those of READ rows.
+template <int COUNT, int READ, bool K_FIRST>
+__device__ inline void read(Vector (&x)[COUNT], const Value *const (&row)[COUNT], long long at) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += READ) {
+        if (!K_FIRST) {
+            x[i] = *(const Vector *)(row[i] + at);
+            continue;
+        }
+        const Run<READ> found = *(const Run<READ> *)(row[i] + at);
+#pragma unroll
+        for (int part = 0; part < READ; ++part)
+            x[i + part].value[0] = found.value[part];
+    }
+}
 
 __device__ inline void add_product(Value &sum, const Value &x, const Value &y) {
     sum.part[0] = fma(x.part[0], y.part[0], sum.part[0]);
@@ -31,23 +50,20 @@ sum_parts(const Value *__restrict__ a, const Value *__restrict__ b,
     const int across = (n + COLUMNS - 1) / COLUMNS;
     const int first_row = warp / across * ROWS, first_column = warp % across * COLUMNS;
     const long long start = (long long)blockIdx.x * length;
+    const long long a_step = A_K_FIRST ? m : 1, b_step = B_K_FIRST ? n : 1;
     const Value *row[ROWS], *column[COLUMNS];
 #pragma unroll
     for (int i = 0; i < ROWS; ++i)
-        row[i] = a + min(first_row + i, m - 1) * k + start;
+        row[i] = a + min(first_row + i, m - 1) * (A_K_FIRST ? 1 : k) + start * a_step;
 #pragma unroll
     for (int j = 0; j < COLUMNS; ++j)
-        column[j] = b + min(first_column + j, n - 1) * k + start;
+        column[j] = b + min(first_column + j, n - 1) * (B_K_FIRST ? 1 : k) + start * b_step;
 
     Value sum[ROWS][COLUMNS] = {};
     for (unsigned q = lane * VECTOR; q < length; q += 32 * VECTOR) {
         Vector x[ROWS], y[COLUMNS];
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i)
-            x[i] = *(const Vector *)(row[i] + q);
-#pragma unroll
-        for (int j = 0; j < COLUMNS; ++j)
-            y[j] = *(const Vector *)(column[j] + q);
+        read<ROWS, A_READ, A_K_FIRST>(x, row, q * a_step);
+        read<COLUMNS, B_READ, B_K_FIRST>(y, column, q * b_step);
 #pragma unroll
         for (int v = 0; v < VECTOR; ++v)
 #pragma unroll

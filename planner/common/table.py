@@ -1,4 +1,4 @@
-"""A small table for notebooks."""
+"""A small table, as HTML for notebooks and as text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[st
         lines.append(_row(header, "th"))
     lines += [_row(row, "td") for row in rows]
     return "\n".join([*lines, "</table>"])
+
+
+def text_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
+    """A table in columns of equal width, two spaces apart: a line of names, and one for each row."""
+    lines = [[str(cell) for cell in cells] for cells in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return "\n".join(padded)
 
 
 def _row(cells: Sequence[object], tag: str) -> str:

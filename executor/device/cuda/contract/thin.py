@@ -1,0 +1,204 @@
+"""Products of many rows and few columns on a GPU, whose modes lie in c in any order: thin_rows.cu.
+
+The products of gradients are such, with operands that are stored with k first. cuBLAS loses most of its rate
+there, and copies of tiles would move all of c once more. Knows the modes of one product and its tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.contract.scatter import table_arguments
+from tnplan.executor.device.cuda.copy.tiling import two_levels
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel, number_defines
+from tnplan.executor.device.protocols.copy import Axis, offsets, row_major
+from tnplan.executor.device.protocols.device import Call, ContractShape
+
+Array = Any
+"""A flat cupy.ndarray."""
+
+FILE = Path(__file__).parent / "kernels" / "thin_rows.cu"
+MOST_COLUMNS, LONGEST_SUM = 32, 64
+"""More columns take too many registers of a thread, longer sums too much shared memory."""
+TILE_BYTES, MOST_ROWS, LEAST_ROWS = 40 << 10, 256, 32
+"""Results of a tile, and its rows, each of which is one thread's."""
+READ_BYTES = 16
+RUN_BYTES = 128
+"""Rows of a tile lie in a row in a until so many bytes are read from one place."""
+SHARED_BYTES = 80 << 10
+"""The most shared memory of a block: results of a tile, and the operand with few rows."""
+GAP = 16
+"""Results of a column in shared memory have a gap after so many, so that those that are a power of two apart
+lie in different banks."""
+MOST_BLOCKS = 132 * 8
+SPAN = 1 << 32
+"""Rows of a, and elements of c over which one tile spreads, are fewer."""
+
+
+@dataclass(frozen=True)
+class ThinTiles:
+    """How the rows of a product are cut into tiles.
+
+    `inner` are the modes of a tile, `outer` those that number the tiles: extents, with the strides in rows of
+    a and in elements of c. `swapped`: the rows are those of b.
+    """
+
+    swapped: bool
+    inner: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
+    columns: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """The rows of a tile."""
+        return prod(extent for extent, _, _ in self.inner)
+
+    @property
+    def column_step(self) -> int:
+        """Elements of shared memory from one column of results to the next."""
+        return self.rows + self.rows // GAP + 1
+
+    @property
+    def n_tiles(self) -> int:
+        """The number of tiles."""
+        return prod(extent for extent, _, _ in self.outer)
+
+    @property
+    def width(self) -> int:
+        """The columns that the kernel is compiled for."""
+        return column_room(prod(extent for extent, _ in self.columns))
+
+
+def column_room(n: int) -> int:
+    """Two, or the least multiple of four that is n or more: few kernels serve all."""
+    return 2 if n <= 2 else -(-n // 4) * 4
+
+
+@lru_cache(maxsize=1024)
+def thin_tiles(shape: ContractShape, itemsize: int) -> ThinTiles | None:
+    """How a product is cut for thin_rows.cu; None for one that it does not take."""
+    n_batch, m, n, k = shape.sizes
+    swapped = n > m
+    long, short, name = (shape.n, shape.m, "b") if swapped else (shape.m, shape.n, "a")
+    n_rows, n_columns = max(m, n), min(m, n)
+    if n_batch != 1 or not 1 < n_columns <= MOST_COLUMNS or not 1 < k <= LONGEST_SUM:
+        return None
+    wanted = min(MOST_ROWS, TILE_BYTES // itemsize // column_room(n_columns))
+    run = -(-RUN_BYTES // (itemsize if name in shape.k_first else itemsize * k))
+    strides = row_major([extent for extent, _ in long])
+    axes = [(extent, row, place) for (extent, place), row in zip(long, strides, strict=True) if extent > 1]
+    inner, outer = _tile_axes(axes, run, wanted)
+    found = ThinTiles(swapped, tuple(inner), tuple(outer), tuple(short))
+    span = sum((extent - 1) * place for extent, _, place in inner)
+    span += sum((extent - 1) * place for extent, place in short)
+    return found if found.rows >= LEAST_ROWS and max(n_rows, span) < SPAN else None
+
+
+def _tile_axes(axes: Sequence[Axis], run: int, wanted: int) -> tuple[list[Axis], list[Axis]]:
+    """Modes of a tile of `wanted` rows at most, and the others; a mode may be divided between both.
+
+    First come those that are last in a, `run` rows of them, then those that are last in c.
+    """
+    left, inner, size = list(axes), list[Axis](), 1
+    for side, most in ((1, min(run, wanted)), (2, wanted)):
+        for axis in sorted(left, key=lambda one: one[side]):
+            extent, row, place = axis
+            part = _largest_divisor(extent, most // size)
+            if part == 1:
+                continue
+            size *= part
+            inner.append((part, row, place))
+            left.remove(axis)
+            if part < extent:
+                left.append((extent // part, row * part, place * part))
+    inner.sort(key=lambda axis: -axis[1])
+    left.sort(key=lambda axis: -axis[1])
+    return inner, left
+
+
+def _largest_divisor(number: int, most: int) -> int:
+    return next(one for one in range(min(number, most), 0, -1) if number % one == 0)
+
+
+def bind_thin_rows(
+    tiles: ThinTiles, shape: ContractShape, a: Array, b: Array, c: Array, stream: Any
+) -> Call:  # fmt: skip
+    """c = the sum over k of a times b, stored as `shape` says."""
+    _, m, n, k = shape.sizes
+    a_steps, b_steps = operand_steps(shape)
+    if tiles.swapped:
+        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
+    vector = READ_BYTES // c.itemsize
+    if a_steps[1] != 1 or k % vector or a.data.ptr % READ_BYTES:
+        vector = 1
+    kernel = _kernel(c.dtype.name, tiles.width, vector)
+    tables, firsts = _on_device(tiles)
+    arguments: list[np.generic] = [
+        np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
+        np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
+        *(np.uint64(one.data.ptr) for one in tables), *table_arguments(firsts),
+    ]  # fmt: skip
+    shared_bytes = (k + tiles.column_step) * tiles.width * c.itemsize
+    blocks = min(tiles.n_tiles, MOST_BLOCKS)
+    return BoundKernel(kernel, blocks, tiles.rows, arguments, shared_bytes, stream, (tables, firsts))
+
+
+@cached_per_device
+def _kernel(dtype: str, columns: int, vector: int) -> Any:
+    """The kernel with these constants on the current device."""
+    kernel = load_kernel(FILE, "thin_rows", thin_rows_defines(dtype, columns, vector))
+    kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
+    return kernel
+
+
+def operand_steps(shape: ContractShape) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Of a and b: elements from one row to the next, and from one term of a sum to the next."""
+    _, m, n, k = shape.sizes
+    return (
+        (1, m) if "a" in shape.k_first else (k, 1),
+        (1, n) if "b" in shape.k_first else (k, 1),
+    )
+
+
+def thin_rows_defines(dtype: str, columns: int, vector: int) -> dict[str, str | int]:
+    """Of thin_rows.cu: columns, and elements of a row that are read at once."""
+    return {**number_defines(dtype), "THREADS": MOST_ROWS, "COLUMNS": columns, "VECTOR": vector, "GAP": GAP}
+
+
+def tile_tables(tiles: ThinTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """The rows of a tile in a; then of its results, in the order of c, the slots in shared memory and the
+    places in c."""
+    rows, places = offsets(tiles.inner, 1), offsets(tiles.inner, 2)
+    across = offsets([(extent, 0, place) for extent, place in tiles.columns], 2)
+    numbers = np.arange(tiles.rows)
+    slots = np.arange(len(across))[:, None] * tiles.column_step + numbers + numbers // GAP
+    in_c = (across[:, None] + places).ravel()
+    order = np.argsort(in_c)
+    return rows.astype(np.uint32), slots.ravel()[order].astype(np.uint32), in_c[order].astype(np.uint32)
+
+
+def first_tables(tiles: ThinTiles) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The first row in a and the first place in c of every tile, each as the two tables of a `Part`."""
+    high, low = two_levels(tiles.outer)
+    return [(offsets(high, side).astype(np.int64), offsets(low, side).astype(np.int64)) for side in (1, 2)]
+
+
+@cached_per_device
+def _on_device(tiles: ThinTiles) -> tuple[list[Array], list[tuple[Array, Array]]]:
+    """The tables of tiles on the current device."""
+    found = (
+        [cupy.asarray(one) for one in tile_tables(tiles)],
+        [(cupy.asarray(high), cupy.asarray(low)) for high, low in first_tables(tiles)],
+    )
+    cupy.cuda.get_current_stream().synchronize()
+    return found

@@ -1,0 +1,123 @@
+"""What makes a state of |0...0>: gates, and channels where the state is mixed.
+
+The circuit of a stabilizer state takes its words to words of one Z each, qubit by qubit, and is then turned
+round (Aaronson and Gottesman, Phys. Rev. A 70, 052328).
+"""
+
+from __future__ import annotations
+
+from math import atan2, cos, hypot, sin, sqrt
+
+import numpy as np
+
+from tnplan.executor.observables.pauli_sum import unpack
+from tnplan.executor.pauli.algebra.expectation import BLOCH_ROUNDING
+from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.gates import X, gate
+from tnplan.planner.networks.circuits.program import Channel
+
+S_INVERSE = np.diag([1, -1j]).astype(np.complex128)
+
+
+def bit_preparation(bits: str) -> tuple[Gate, ...]:
+    """A flip of each qubit that is 1."""
+    return tuple(gate("x", (qubit,)) for qubit, bit in enumerate(bits) if bit == "1")
+
+
+def product_preparation(state: ProductState) -> tuple[Gate | Channel, ...]:
+    """A turn of each qubit, which has a real amplitude of 0; before it a flip by chance where it is mixed."""
+    made: list[Gate | Channel] = []
+    for qubit, bloch in enumerate(state.bloch):
+        length = min(1.0, float(np.linalg.norm(bloch)))
+        if length < 1 - BLOCH_ROUNDING:
+            made.append(flip_by_chance(qubit, (1 - length) / 2))
+        if length > 0 and not np.array_equal(bloch, [0, 0, length]):
+            made.append(Gate("prepare", (qubit,), _turn(*bloch.tolist())))
+    return tuple(made)
+
+
+def stabilizer_preparation(state: StabilizerState, n_qubits: int) -> tuple[Gate | Channel, ...]:
+    """Cliffords; before them flips by chance of the qubits for which there is no word."""
+    words = [_Word(*unpack(key), int(sign)) for key, sign in zip(state.keys, state.signs, strict=True)]
+    undone: list[Gate] = []
+    free = set(range(n_qubits))
+    for number, word in enumerate(words):
+        word.drop_z(set(range(n_qubits)) - free)
+        later = words[number:]
+        pivot = word.lowest(word.x or word.z)
+        if not word.x:
+            undone.append(_apply(later, "h", pivot))
+        for qubit in _qubits(word.x & word.z):
+            undone.append(_apply(later, "s_inverse", qubit))
+        for qubit in _qubits(word.x & ~(1 << pivot)):
+            undone.append(_apply(later, "h", qubit))
+        for qubit in _qubits(word.z):
+            undone.append(_apply(later, "cz", pivot, qubit))
+        undone.append(_apply(later, "h", pivot))
+        if word.power & 2:
+            undone.append(_apply(later, "x", pivot))
+        free.remove(pivot)
+    mixed = [flip_by_chance(qubit, 0.5) for qubit in sorted(free)]
+    return (*mixed, *(_inverse(one) for one in reversed(undone)))
+
+
+def flip_by_chance(qubit: int, chance: float) -> Channel:
+    """A bit flip with this probability."""
+    return Channel((qubit,), (sqrt(1 - chance) * np.eye(2, dtype=np.complex128), sqrt(chance) * X))
+
+
+class _Word:
+    """A word of two masks: i^power times all its X, then all its Z."""
+
+    def __init__(self, x: int, z: int, sign: int) -> None:
+        self.x, self.z, self.power = x, z, (x & z).bit_count() + 1 - sign
+
+    def drop_z(self, qubits: set[int]) -> None:
+        """Times the Z of qubits on which it has no X."""
+        for qubit in qubits:
+            self.z &= ~(1 << qubit)
+
+    @staticmethod
+    def lowest(mask: int) -> int:
+        """The first qubit of a mask."""
+        return (mask & -mask).bit_length() - 1
+
+
+def _apply(words: list[_Word], name: str, *qubits: int) -> Gate:
+    """Take words P to G P G^dagger; the gate G."""
+    first = qubits[0]
+    for word in words:
+        x, z = word.x >> first & 1, word.z >> first & 1
+        if name == "h":
+            word.power += 2 * (x & z)
+            word.x ^= (x ^ z) << first
+            word.z ^= (x ^ z) << first
+        elif name == "s_inverse":
+            word.power += 3 * x
+            word.z ^= x << first
+        elif name == "x":
+            word.power += 2 * z
+        else:
+            other = word.x >> qubits[1] & 1
+            word.power += 2 * (x & other)
+            word.z ^= other << first | x << qubits[1]
+    return Gate(name, qubits, S_INVERSE) if name == "s_inverse" else gate(name, qubits)
+
+
+def _inverse(one: Gate) -> Gate:
+    """The gate that undoes one of `_apply`."""
+    return gate("s", one.qubits) if one.name == "s_inverse" else one
+
+
+def _qubits(mask: int) -> list[int]:
+    """The qubits of a mask."""
+    return [qubit for qubit in range(mask.bit_length()) if mask >> qubit & 1]
+
+
+def _turn(x: float, y: float, z: float) -> Array:
+    """The unitary matrix that takes |0> to the direction of a Bloch vector."""
+    angle, phase = atan2(hypot(x, y), z), np.exp(1j * atan2(y, x))
+    low, high = cos(angle / 2), sin(angle / 2)
+    return np.array([[low, -high * phase.conj()], [high * phase, low]], np.complex128)

@@ -1,0 +1,145 @@
+"""The kernels of thin products and of long sums, emulated, with operands stored with k first and last."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import re
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.kernels.contract import shape_of
+from tests.support.kernels.emulator import EmulatedKernels, compiled, needs_compiler, source
+from tests.support.root import ROOT
+
+KERNELS = ROOT / "executor" / "device" / "cuda" / "contract" / "kernels"
+LONG_SUMS = """
+extern "C" void call(unsigned blocks, const Value* a, const Value* b, Value* c, long long k, unsigned length,
+                     int m, int n)
+{
+    run(blocks, 1, THREADS, [=] { sum_parts(a, b, c, k, length, m, n); });
+}
+"""
+MOST_SHARED = 1 << 17
+ROUNDING = {"complex64": 1e-4, "float64": 1e-12, "complex128": 1e-12}
+sizes_and_storage = pytest.mark.parametrize(
+    ("m", "n", "k_first"),
+    [
+        (6, 3, (False, False)), (4, 4, (True, False)), (9, 17, (True, False)), (4, 2, (False, True)),
+        (6, 3, (True, True)), (8, 16, (True, True)),
+    ],
+)  # fmt: skip
+
+
+def values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    made = generator.normal(size=shape) + 1j * generator.normal(size=shape)
+    return (made if np.dtype(dtype).kind == "c" else made.real).astype(dtype)
+
+
+def address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+@needs_compiler
+@sizes_and_storage
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_parts_of_long_sums(dtype: str, m: int, n: int, k_first: tuple[bool, bool]) -> None:
+    split_k: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.split_k")
+    k, parts = 1024, 4
+    a, b = values((m, k), dtype, 0), values((n, k), dtype, 1)
+    stored = [
+        np.ascontiguousarray(one.T) if first else one for one, first in zip((a, b), k_first, strict=True)
+    ]
+    block = split_k.result_block(m, n, a.itemsize)
+    threads = 32 * split_k.count_blocks(m, n, block)
+    reads = [
+        math.gcd(16 // a.itemsize, rows) if first and extent % rows == 0 else 1
+        for first, extent, rows in zip(k_first, (m, n), block, strict=True)
+    ]
+    defines = split_k.long_sums_defines(dtype, block, 1, threads, k_first, tuple(reads))
+    found = np.zeros((parts, m, n), dtype)
+    library = compiled(source(KERNELS / "long_sums.cu") + LONG_SUMS, defines)
+    library.call(
+        parts, *map(address, (*stored, found)), ctypes.c_longlong(k), ctypes.c_uint(k // parts), m, n
+    )
+    wanted = np.einsum("ipq,jpq->pij", *(one.reshape(len(one), parts, -1) for one in (a, b)))
+    np.testing.assert_allclose(found, wanted, atol=100 * ROUNDING[dtype])
+
+
+def emulate_thin_rows(thin: Any, shape: Any, a: np.ndarray, b: np.ndarray, blocks: int = 3) -> np.ndarray:
+    """The product by the kernel for the shape's tiles, NaN where nothing was written."""
+    _, m, n, k = shape.sizes
+    tiles = thin.thin_tiles(shape, a.itemsize)
+    a_steps, b_steps = thin.operand_steps(shape)
+    if tiles.swapped:
+        a, b, n, a_steps, b_steps = b, a, m, b_steps, a_steps
+    vector = 16 // a.itemsize if a_steps[1] == 1 and k % (16 // a.itemsize) == 0 else 1
+    text = re.sub(
+        r"extern __shared__ (.*) memory\[\];", rf"__shared__ \1 memory[{MOST_SHARED}];",
+        source(KERNELS / "thin_rows.cu"),
+    )  # fmt: skip
+    kernels = EmulatedKernels(text, thin.thin_rows_defines(a.dtype.name, tiles.width, vector))
+    firsts = [part for high, low in thin.first_tables(tiles) for part in (high, low, np.uint32(len(low)))]
+    c = np.full(prod(shape.sizes[:3]), np.nan, a.dtype)
+    kernels(
+        "thin_rows", (blocks, 1), tiles.rows, a, *map(np.int64, a_steps), b, *map(np.int32, b_steps), c,
+        np.int32(n), np.int32(k), np.uint32(tiles.n_tiles), *thin.tile_tables(tiles), *firsts,
+    )  # fmt: skip
+    return c
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "k_first"),
+    [
+        ((2,) * 9, (2, 2), 4, "b"), ((4, 96, 2), (3,), 2, "ab"), ((5,), (700, 2), 6, "a"),
+        ((2,) * 8, (16,), 8, ""), ((3, 256), (2, 2), 5, "a"), ((5, 3, 3, 2, 4), (5, 3), 3, "ab"),
+    ],
+)  # fmt: skip
+def test_thin_rows_in_any_order(
+    dtype: str, m: tuple[int, ...], n: tuple[int, ...], k: int, k_first: str
+) -> None:
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    chance = random.Random(str((m, n, k)))
+    for _ in range(3):
+        order = tuple(chance.sample(range(len(m + n)), len(m + n)))
+        shape = replace(shape_of((), m, n, k, order), k_first=k_first)
+        a, b = values((prod(m), k), dtype, 0), values((prod(n), k), dtype, 1)
+        stored = [
+            np.ascontiguousarray(one.T) if name in k_first else one for name, one in (("a", a), ("b", b))
+        ]
+        found = emulate_thin_rows(thin, shape, *stored)
+        wanted = (a.astype(np.complex128) @ b.T).reshape(m + n).transpose(order).ravel()
+        np.testing.assert_allclose(found, wanted, atol=10 * ROUNDING[dtype])
+
+
+def test_tiles_hold_what_lies_in_a_row_on_both_sides() -> None:
+    """Rows in a, where k is first there, and places in c."""
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    order = (*range(10, 20), *range(10), 20, 21)  # the last ten modes of m are far apart in c
+    shape = replace(shape_of((), (2,) * 20, (2, 2), 4, order), k_first="a")
+    tiles = thin.thin_tiles(shape, 8)
+    assert (tiles.rows, tiles.n_tiles) == (256, 1 << 12)
+    rows, slots, places = thin.tile_tables(tiles)
+    assert len(np.unique(slots)) == 4 * tiles.rows
+    assert slots.max() < 4 * tiles.column_step
+    assert np.array_equal(rows[:16], np.arange(16))
+    assert np.array_equal(places[:64], np.arange(64))
+
+
+def test_what_is_not_thin_is_left_to_others() -> None:
+    thin: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.thin")
+    for batch, m, n, k in (
+        ((2,), (512,), (4,), 4), ((), (512,), (33,), 4), ((), (512,), (4,), 65), ((), (509 * 2,), (4,), 4),
+        ((), (512,), (1,), 4), ((), (16,), (4,), 4),
+    ):  # fmt: skip
+        order = tuple(range(len(batch + m + n)))
+        assert thin.thin_tiles(shape_of(batch, m, n, k, order), 8) is None
+    assert thin.thin_tiles(shape_of((), (512,), (4,), 64, (1, 0)), 8) is not None
