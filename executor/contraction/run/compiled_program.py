@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
@@ -16,7 +17,7 @@ from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
 from tnplan.planner.schedule.data_flow import DataFlow
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
 
 RECORDED_CALLS = 20_000
 """The most calls of instructions in a run, those of all slices counted, that are recorded as one."""
@@ -43,7 +44,7 @@ class CompiledProgram:
     Attributes
     ----------
     inputs : InputBlock
-        The input tensors, to be set before `run`.
+        The input tensors; `set` gives them values before `run`.
     bound : BoundProgram
         The schedule bound to this rank.
     """
@@ -61,20 +62,21 @@ class CompiledProgram:
         self.bound = bind(schedule, device, group, self.inputs.views)
         self._device = device
         self._slices = range(schedule.n_slices) if slices is None else slices
+        self._scaling = ScaledCalls(schedule, device, self.inputs.views) if scaled else None
+        self._set: set[int] = set()
         parts = [[instruction.call for instruction in part] for part in self.bound.parts]
-        self._scaling = ScaledCalls(schedule, device) if scaled else None
-        if self._scaling is not None:
-            tracked = self._scaling.tracked
-            levels = zip(schedule.parts, parts, strict=True)
-            parts = [tracked(part.instructions, calls) for part, calls in levels]
         self._once = parts[0]
-        self._levels = _levels(self.bound, [call_in_turn(calls) for calls in parts[1:]])
+        self._items = [
+            [item for item in part.instructions if not isinstance(item, Free)] for part in schedule.parts
+        ]
+        levels = list(zip(self._items, parts, strict=True))[1:]
+        self._levels = _levels(self.bound, [call_in_turn(self._scaled(*level)) for level in levels])
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
         repeats = group.size == 1 and not self.bound.gradients
         self._flow = DataFlow(schedule) if repeats else None
         is_short = count_calls(self.bound, len(self._slices)) <= RECORDED_CALLS
-        self._is_recorded = is_short and not scaled and group.size == 1
+        self._is_recorded = is_short and group.size == 1
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
 
@@ -91,17 +93,26 @@ class CompiledProgram:
     @property
     def exponent(self) -> int:
         """The power of two by which the result is to be multiplied; 0 without scaling."""
-        return 0 if self._scaling is None else self._scaling.exponent(self.bound.schedule.result)
+        return 0 if self._scaling is None else self._scaling.exponent()
+
+    def set(self, number: int, values: Any) -> None:
+        """Give an input new values; see `InputBlock.set`."""
+        self.inputs.set(number, values)
+        self._set.add(number)
 
     def run(self, changed: frozenset[int] | None = None) -> None:
         """Contract the slices; the work of a GPU may go on when this returns.
 
-        With the numbers of the inputs that have `changed` since the last run, only what depends on them is
-        done again, and what that needs and was not kept. A run that repeats the one before is recorded.
+        With the numbers of the inputs that have `changed` since the last run, one or more, only what depends
+        on them is done again, and what that needs and was not kept. A run that repeats the one before is
+        recorded.
         """
         if changed is None or self._flow is None:
             changed = self._all
         self.inputs.send()
+        if self._scaling is not None:
+            self._scaling.scale_inputs(frozenset(self._set))
+        self._set.clear()
         if self._recorded is not None and self._recorded[0] == changed:
             self._recorded[1]()
             return
@@ -120,19 +131,31 @@ class CompiledProgram:
         """All work after a change of some inputs."""
         if not self._slices:
             return call_in_turn([partial(self._device.zero, view) for view in self.results])
-        calls = self._once
+        numbers: Sequence[int] = range(len(self._once))
         if self._flow is not None and changed != self._all:
-            calls = [self._once[number] for number in self._flow.needed(changed)]
-        calls = [*calls, *([self._run_slices] if self._levels and changed else [])]
+            numbers = self._flow.needed(changed)
+        calls = self._scaled(self._items[0], self._once, numbers)
+        if self._levels:
+            begin = [] if self._scaling is None else [self._scaling.begin_result()]
+            calls = [*calls, *begin, self._run_slices]
         if self._scaling is not None:
-            calls.append(partial(self._scaling.normalize, self.bound.schedule.result))
+            calls.append(self._scaling.end_result())
         return call_in_turn(calls)
+
+    def _scaled(
+        self, items: Sequence[Instruction], calls: Sequence[Call], numbers: Sequence[int] | None = None
+    ) -> list[Call]:
+        """The calls of instructions, or of those of these numbers, with their scaling where there is some."""
+        if numbers is None:
+            numbers = range(len(calls))
+        chosen = [calls[number] for number in numbers]
+        if self._scaling is None:
+            return chosen
+        return self._scaling.scaled([items[number] for number in numbers], chosen)
 
     def _run_slices(self) -> None:
         program = self.bound
         self._device.zero(program.result)
-        if self._scaling is not None:
-            self._scaling.clear(program.schedule.result)
         for number in self._slices:
             program.set_slice(number)
             for period, call in self._levels:

@@ -65,12 +65,14 @@ class CompiledRank:
     def run(self, values: Mapping[int, Any]) -> None:
         """Contract with new values of some inputs, the others as before; the first time, of all.
 
-        A run that fails leaves nothing to be used again.
+        A run that fails leaves nothing to be used again. Without new values the last result stays.
         """
+        if self._is_ready and not values:
+            return
         changed = frozenset(values) if self._is_ready else None
         self._is_ready = False
         for number, array in values.items():
-            self.program.inputs.set(number, array)
+            self.program.set(number, array)
         self.program.run(changed)
         if self._chosen.ranks.size > 1:
             self._sum_groups()

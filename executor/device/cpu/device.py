@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import frexp, gcd, inf, prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
+from tnplan.executor.device.cpu.exponents import NumpyExponents
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.input_block import NumpyInputBlock
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 from tnplan.planner.common.memory import CACHE_LINE_BYTES
@@ -214,21 +215,9 @@ class NumpyDevice(HostDevice):
 
         return run
 
-    def power_of_two(self, source: Array) -> int | None:
-        """The exponent of the largest real or imaginary part."""
-        if not source.size:
-            return None
-        reals = source.view(source.real.dtype)
-        largest = max(float(reals.max()), -float(reals.min()))
-        return frexp(largest)[1] if 0.0 < largest < inf else None
-
-    def scale(self, target: Array, power: int) -> None:
-        """Multiply; several times where the factor itself is beyond the range."""
-        reals = target.view(target.real.dtype)
-        while power:
-            step = max(-SCALING_BITS, min(power, SCALING_BITS))
-            np.multiply(reals, reals.dtype.type(2.0**step), out=reals)
-            power -= step
+    def exponents(self, count: int, dtype: str) -> NumpyExponents:
+        """Slots in an array."""
+        return NumpyExponents(count)
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

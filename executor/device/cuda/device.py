@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from math import frexp, inf
 from typing import Any
 
 import cupy
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
 from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
+from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
@@ -25,7 +25,7 @@ from tnplan.executor.device.cuda.input_block import CupyInputBlock
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import SCALING_BITS, Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision
 
 Array = Any
@@ -205,23 +205,11 @@ class CupyDevice:
         """Add the source to the target; see `copy.accumulate`."""
         return bind_accumulate(target, source, self.stream, self._properties["multiProcessorCount"])
 
-    def power_of_two(self, source: Array) -> int | None:
-        """The exponent of the largest real or imaginary part."""
-        if not source.size:
-            return None
-        reals = source.view(source.real.dtype)
-        with self.stream:
-            largest = float(cupy.maximum(reals.max(), -reals.min()))
-        return frexp(largest)[1] if 0.0 < largest < inf else None
-
-    def scale(self, target: Array, power: int) -> None:
-        """Multiply; several times where the factor itself is beyond the range."""
-        reals = target.view(target.real.dtype)
-        with self.stream:
-            while power:
-                step = max(-SCALING_BITS, min(power, SCALING_BITS))
-                cupy.multiply(reals, reals.dtype.type(2.0**step), out=reals)
-                power -= step
+    def exponents(self, count: int, dtype: str) -> CupyExponents:
+        """Slots in the GPU's memory; see `copy.exponents`."""
+        made = CupyExponents(count, dtype, self.stream, self._properties["multiProcessorCount"])
+        self.peak_bytes += made.size_bytes
+        return made
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

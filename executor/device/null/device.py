@@ -17,6 +17,7 @@ from tnplan.executor.device.null.input_block import NullInputBlock
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
+from tnplan.executor.device.protocols.exponents import Exponents
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
 
@@ -165,12 +166,9 @@ class NullDevice(HostDevice):
         """Count the bytes read."""
         return self._moves(source.nbytes)
 
-    def power_of_two(self, source: NullView) -> int | None:
+    def exponents(self, count: int, dtype: str) -> Exponents:
         """Nothing is known of values that nobody has."""
-        return None
-
-    def scale(self, target: NullView, power: int) -> None:
-        """Nothing is there to scale."""
+        raise ValueError("a null device holds no values to scale")
 
     def zero(self, target: NullView) -> None:
         """Nothing to fill."""

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.input_block import InputBlock
 
-SCALING_BITS = 100
-"""A factor of 2 to this power is within the range of every dtype."""
+if TYPE_CHECKING:
+    from tnplan.executor.device.protocols.exponents import Exponents
+
 Call = Callable[[], None]
 View = Any
 """A flat typed view of a device's memory: a NumPy array on the CPU."""
@@ -366,29 +367,15 @@ class Device(Protocol):
     def bind_accumulate(self, target: View, source: View) -> Call:
         """Bind the sum target += source, of flat views of one dtype and length."""
 
-    def power_of_two(self, source: View) -> int | None:
-        """The p of 2^(p-1) <= x < 2^p for the largest absolute value x of a real or imaginary part.
+    def exponents(self, count: int, dtype: str) -> Exponents:
+        """Slots for exponents of two, and what scales tensors by them.
 
         Parameters
         ----------
-        source
-            A flat view.
-
-        Returns
-        -------
-        int or None
-            None where all values are zero, or one is not finite. The host waits for it.
-        """
-
-    def scale(self, target: View, power: int) -> None:
-        """Multiply by 2 to a power; what becomes smaller than the dtype's range becomes zero.
-
-        Parameters
-        ----------
-        target
-            A flat view.
-        power
-            Any integer.
+        count
+            How many slots.
+        dtype
+            Of the tensors.
         """
 
     def zero(self, target: View) -> None:

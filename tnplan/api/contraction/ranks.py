@@ -64,7 +64,7 @@ class _Contraction:
         """The schedule on the device that a rank gets; collective."""
         rank = CompiledRank(self.schedule, self._chosen(world, threads), self.options.strip_exponent)
         for number, values in self.constants.items():
-            rank.program.inputs.set(number, values)
+            rank.program.set(number, values)
         return rank
 
     def _chosen(self, world: Communicator, threads: int) -> Chosen:

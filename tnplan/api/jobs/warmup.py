@@ -211,7 +211,8 @@ def _contract(dtype: str, device: str) -> None:
 
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(2,) * 14).astype(dtype) for _ in range(2)]
-    contract("abcdefghijklmn,nlkjihgfedcbmo->abcdefgo", *arrays, device=device)
+    for strip in (False, True):
+        contract("abcdefghijklmn,nlkjihgfedcbmo->abcdefgo", *arrays, device=device, strip_exponent=strip)
 
 
 def _compress() -> None:

@@ -50,7 +50,6 @@ class Ranks:
         while len(self.said) < count and time.monotonic() < end_s:
             time.sleep(0.01)
 
-
     def wait_until_heard(self) -> None:
         """Wait until all have heard whom they watch."""
         end_s = time.monotonic() + 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -70,6 +71,21 @@ def test_updates_have_the_bits_of_a_whole_run(fused: bool) -> None:
                 np.testing.assert_array_equal(updated.update(new), whole(*arrays))
                 repeated += len(new)
     assert repeated
+
+
+@pytest.mark.parametrize("options", [{}, {"devices": 2}, {"strip_exponent": True}])
+def test_an_update_of_nothing_gives_the_last_result(options: dict[str, Any]) -> None:
+    """Slices are not contracted without what they share, nor added up over devices once more."""
+    for seed in range(N_PATHS // 2):
+        path = random_path(seed, 4000)
+        path = ContractionPath(path.network, path.ssa_path, path.sliced_inds, "complex64")
+        arrays = random_tensors(path.network, "complex64", seed)
+        with CompiledContraction(plan(path, memory=inf), replace(CPU, **options)) as contraction:
+            first = contraction(*arrays)
+            for _ in range(2):
+                again = contraction.update({})
+                pairs = zip(first, again, strict=True) if isinstance(first, tuple) else [(first, again)]
+                assert all(np.array_equal(one, other) for one, other in pairs)
 
 
 def test_an_update_repeats_only_what_depends_on_it() -> None:

@@ -1,0 +1,241 @@
+"""Which tensors of a schedule are scaled, and the slots whose sum is the exponent of each. Knows no device.
+
+The largest part of a tensor lies between two powers of two. A product's bounds follow from those of its
+operands. Where they would leave the range of the dtype, one of the tensors that the product is made of,
+directly or through products before, is scaled as soon as it is made. The exponent of a tensor is then the sum
+of the slots of all tensors that it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, log2, prod
+
+from tnplan.planner.schedule.data_flow import reads, writes
+from tnplan.planner.schedule.schedule import (
+    Accumulate,
+    Contract,
+    FixSlice,
+    Free,
+    Fused,
+    Instruction,
+    Load,
+    LoopLevel,
+    Schedule,
+    SumModes,
+    Zero,
+)
+
+
+@dataclass(frozen=True)
+class SafeRange:
+    """What the bounds of a tensor are held within, in bits, by its dtype.
+
+    Parameters
+    ----------
+    above
+        Of the largest part: below the range's end by the terms of a sum that are added in other orders.
+    below
+        Of its inverse. Parts that are smaller than the largest by the dtype's precision are then normal too.
+    shrinkage
+        By which a product's largest part may be smaller than the product of its operands' largest. It may be
+        smaller still, where terms cancel: there is no bound. A chain, within which nothing is scaled, counts
+        as one product.
+    tolerated
+        Up to which a large tensor, once measured, stays as it is.
+    """
+
+    above: float
+    below: float
+    shrinkage: float
+    tolerated: int
+
+
+SINGLE = SafeRange(120, 102, 20, 10)
+DOUBLE = SafeRange(1000, 960, 20, 160)
+SAFE = {"float32": SINGLE, "complex64": SINGLE, "float64": DOUBLE, "complex128": DOUBLE}
+MOST_TERMS_BITS = 5
+"""Of the instructions that add to one sum, in each of its rounds."""
+CACHED_ELEMENTS = 1 << 20
+"""Up to so many, to scale a tensor costs little more than to measure it: it never stays as it is."""
+LEAST_COST = 1 << 14
+"""Elements of a tensor up to which it costs the same to scale it, whatever its size."""
+
+
+@dataclass(eq=False)
+class ScaledTensor:
+    """A tensor as the plan sees it: what its bounds are made of, and its slot where it has one.
+
+    One with a slot is scaled, or is a sum: `above` and `below` are its bounds. Those of others have its
+    sources' bounds besides. `cost`, in elements, is that of scaling it; inf where that is not possible.
+    """
+
+    sources: tuple[ScaledTensor, ...] = ()
+    above: float = 0.0
+    below: float = 0.0
+    cost: float = inf
+    tolerated: int = 0
+    slot: int | None = None
+
+
+class ScalingPlan:
+    """What is scaled while a schedule is carried out on one rank.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        For one rank, without compressed tensors.
+
+    Attributes
+    ----------
+    n_slots : int
+        How many slots there are: of the inputs, by their number; of others; of the result, `result_slot`.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule, self._safe = schedule, SAFE[schedule.dtype]
+        self._inputs = [ScaledTensor(slot=number) for number in range(len(schedule.leaves))]
+        self.n_slots = len(self._inputs)
+        self._of_buffers: dict[int, ScaledTensor] = {}
+        self._made: dict[Instruction, ScaledTensor] = {}
+        """What an instruction makes, or adds; those that load and that begin a sum are not here."""
+        for part in schedule.parts:
+            for item in part.instructions:
+                if not isinstance(item, Free):
+                    self._include(item, _often(schedule, part))
+        self._of_buffers.setdefault(schedule.result, ScaledTensor())
+        self.result_slot = self._new_slot()
+
+    def scaling(self, item: Instruction) -> tuple[int, int] | None:
+        """The slot of what an instruction makes, if that is scaled then, and the bits that are tolerated."""
+        made = self._made.get(item)
+        return None if made is None or made.slot is None else (made.slot, made.tolerated)
+
+    def sum_slot(self, buffer: int) -> int:
+        """The slot of a sum in a buffer."""
+        slot = self._of_buffers[buffer].slot
+        assert slot is not None
+        return slot
+
+    def terms(self, item: Instruction) -> list[int]:
+        """The slots whose sum is the exponent of what an instruction adds."""
+        return sorted(_slots(self._made[item].sources))
+
+    def result_slots(self) -> list[int]:
+        """The slots whose sum is the exponent of the result."""
+        return [*_slots([self._of_buffers[self._schedule.result]]), self.result_slot]
+
+    def _include(self, item: Instruction, often: float) -> None:
+        """Add an instruction, and scale what it takes where that is needed."""
+        safe = self._safe
+        if isinstance(item, Load):
+            self._of_buffers[item.out] = self._inputs[item.tensor]
+            return
+        if isinstance(item, Zero):
+            self._of_buffers[item.out] = self._sum()
+            return
+        out = writes(item)[0]
+        sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
+        elements = self._elements(out)
+        made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
+        made.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
+        self._made[item] = made
+        if isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds):
+            self._add(item, out, made)
+            return
+        self._keep_within(made, 0.0)
+        self._of_buffers[out] = made
+
+    def _add(self, item: Instruction, out: int, term: ScaledTensor) -> None:
+        """Add a term to a sum. What `Accumulate` adds is measured first, so that its bounds do not matter."""
+        if out not in self._of_buffers:
+            self._of_buffers[out] = self._sum()
+        total = self._of_buffers[out]
+        rounds = self._schedule.n_slices * self._schedule.repeats(len(self._schedule.summed))
+        grown = log2(rounds) + MOST_TERMS_BITS
+        if isinstance(item, Accumulate):
+            total.above = max(total.above, grown)
+            return
+        self._keep_within(term, grown)
+        above, below = _bounds(term)
+        total.above, total.below = max(total.above, above + grown), max(total.below, below)
+
+    def _sum(self) -> ScaledTensor:
+        return ScaledTensor(below=self._safe.shrinkage, slot=self._new_slot())
+
+    def _own_bounds(self, item: Instruction) -> tuple[float, float]:
+        """The bits by which a result may be larger and smaller than the product of what it is made of."""
+        schedule, safe = self._schedule, self._safe
+        parts = 1.0 if schedule.dtype.startswith("complex") else 0.0
+        if isinstance(item, SumModes):
+            return log2(self._elements(item.source)) - log2(self._elements(item.out)), safe.shrinkage
+        if isinstance(item, FixSlice):
+            return 0.0, safe.shrinkage
+        if isinstance(item, Contract):
+            return log2(schedule.steps[item.step].k) + parts, safe.shrinkage
+        if isinstance(item, Fused):
+            above = sum(log2(schedule.steps[number].k) + parts for number in item.steps)
+            return above, safe.shrinkage
+        return 0.0, 0.0
+
+    def _keep_within(self, made: ScaledTensor, grown: float) -> None:
+        """Scale what a tensor is made of, until its own bounds are within the range.
+
+        `grown` is by how many bits it grows where it is added up. Of the tensors that can be scaled, that one
+        is which costs least for the bits that it gives.
+        """
+        while True:
+            above, below = _bounds(made)
+            over = above + grown > self._safe.above, below > self._safe.below
+            if not any(over):
+                return
+            best, least = None, inf
+            for tensor in _reach(made.sources):
+                spare = [bits - tensor.tolerated for bits in _bounds(tensor)]
+                gain = sum(bits for bits, is_over in zip(spare, over, strict=True) if is_over)
+                if tensor.slot is None and gain > 0 and tensor.cost / gain < least:
+                    best, least = tensor, tensor.cost / gain
+            if best is None:
+                return
+            best.slot = self._new_slot()
+            best.above = best.below = float(best.tolerated)
+
+    def _new_slot(self) -> int:
+        self.n_slots += 1
+        return self.n_slots - 1
+
+    def _elements(self, buffer: int) -> int:
+        extents = self._schedule.extents
+        return prod(extents[mode] for mode in self._schedule.buffers[buffer].modes)
+
+
+def _often(schedule: Schedule, part: LoopLevel) -> float:
+    """How often a part is carried out."""
+    return schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
+
+
+def _reach(sources: Sequence[ScaledTensor]) -> Iterator[ScaledTensor]:
+    """The tensors that bounds are made of: the sources, and those of all that have no slot."""
+    left = list(sources)
+    while left:
+        tensor = left.pop()
+        yield tensor
+        if tensor.slot is None:
+            left += tensor.sources
+
+
+def _bounds(tensor: ScaledTensor) -> tuple[float, float]:
+    """The bits of a tensor's largest part, at most, and of its inverse."""
+    reached = [tensor, *(_reach(tensor.sources) if tensor.slot is None else ())]
+    return sum(one.above for one in reached), sum(one.below for one in reached)
+
+
+def _slots(tensors: Sequence[ScaledTensor]) -> Iterator[int]:
+    """The slots of tensors and of all that they are made of."""
+    left = list(tensors)
+    while left:
+        tensor = left.pop()
+        left += tensor.sources
+        if tensor.slot is not None:
+            yield tensor.slot
