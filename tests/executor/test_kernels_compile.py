@@ -94,6 +94,13 @@ def of_sum() -> Iterator[Defines]:
         yield sum_defines(np.dtype(dtype), lanes)
 
 
+def of_exponents() -> Iterator[Defines]:
+    from tnplan.executor.device.cuda.copy.exponents import exponent_defines
+
+    for real_bytes, width in ((4, 1), (4, 4), (8, 1), (8, 2)):
+        yield exponent_defines(real_bytes, width)
+
+
 def of_products() -> Iterator[Defines]:
     from tnplan.executor.device.cuda.contract.dispatch import products_defines
 
@@ -238,6 +245,7 @@ CASES = {
     "statevector/cuda/kernels/program.cu": of_state_program,
     "statevector/cuda/kernels/swap.cu": of_state_swap,
     "statevector/cuda/kernels/words.cu": of_state_words,
+    "device/cuda/copy/exponents.cu": of_exponents,
     "device/cuda/copy/sum.cu": of_sum,
     "device/cuda/contract/kernels/wgmma.cu": of_wgmma,
 }
