@@ -227,6 +227,7 @@ def test_resampling_by_letters_on_a_gpu_is_without_bias(gpu: pytest.MonkeyPatch)
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
 
 
+@pytest.mark.slow
 def test_an_echo_on_a_gpu_keeps_its_norm_and_its_seed(gpu: pytest.MonkeyPatch) -> None:
     from tnplan.executor.pauli.cuda import table
 

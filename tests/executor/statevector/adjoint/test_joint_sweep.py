@@ -9,6 +9,7 @@ from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import simulator_of
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.statevector_emulator import emulate, program_text
+from tests.support.slow import slow_unless
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep, takes_words
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
@@ -47,8 +48,9 @@ CIRCUITS = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", CIRCUITS)
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("dtype", "name"), slow_unless(lambda dtype, name: dtype == 0 or name == 0, ("complex64", "complex128"), list(CIRCUITS))
+)
 def test_sums_are_the_derivatives(dtype: str, name: str) -> None:
     circuit = CIRCUITS[name]
     n, rounding = circuit.n_qubits, {"complex64": 2e-5, "complex128": 1e-12}[dtype]
