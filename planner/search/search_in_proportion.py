@@ -33,6 +33,9 @@ SEARCH_SHARE = 0.3
 """Seconds of search a predicted second."""
 LONGEST_SEARCH_S = 60.0
 SHORTEST_SEARCH_S = 2.0
+LONGER, MUCH_LONGER = 1.5, 5.0
+"""A search is followed by a longer one while the path that it finds is worth so many times its seconds. The
+next takes as long as that path is worth, and `MUCH_LONGER` times the seconds before at most."""
 
 
 def search_in_proportion(
@@ -40,7 +43,8 @@ def search_in_proportion(
 ) -> ContractionPath:
     """A path whose largest tensor has `max_elements`, found in a time that its own one justifies.
 
-    What was found in the same time or more before is in a cache on disk (`path_cache`).
+    Short searches come first: often they find a path that no long one is worth. What was found in the same
+    time or more before is in a cache on disk (`path_cache`).
     """
     limit = None if max_elements == inf else int(max_elements)
     is_large = len(network.inputs) >= MANY_TENSORS
@@ -50,29 +54,24 @@ def search_in_proportion(
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
     if not is_large and (predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements)):
         path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
-    time_s = predicted_s(path, profile)
-    if _fits(path, max_elements) and time_s < ANNEALING_FROM_S:
+    if _fits(path, max_elements) and predicted_s(path, profile) < ANNEALING_FROM_S:
         return path
-    effort_s = _share(time_s)
     cache = PathCache(path_cache_folder())
     known = cache.find(network, dtype, max_elements)
     if known is not None and not _fits(known.path, max_elements):
         known = None
-    if known is not None and known.time_s >= effort_s:
-        return known.path
-    options = SearchOptions(
-        max_tensor_elements=limit,
-        effort=Effort(time_s=effort_s),
-        seed=seed,
-        methods=(JOINT,),
-        from_paths=[] if known is None else [known.path],
-    )
-    found = search_path(network, dtype, options)
-    if known is None:
-        found = _cheapest((found, path), max_elements)
-    cost = path_cost(found).log10_mnk_all_slices
-    cache.keep(CachedPath(found, cost, effort_s), max_elements)
-    return found
+    starts, spent_s = ([], 0.0) if known is None else ([known.path], known.time_s)
+    best = path if known is None else known.path
+    while (worth_s := _share(predicted_s(best, profile))) > LONGER * spent_s:
+        spent_s = min(worth_s, MUCH_LONGER * spent_s or SHORTEST_SEARCH_S)
+        options = SearchOptions(
+            max_tensor_elements=limit, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
+            from_paths=starts,
+        )  # fmt: skip
+        best = _cheapest((search_path(network, dtype, options), best), max_elements)
+    if known is None or spent_s > known.time_s:
+        cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
+    return best
 
 
 def worthwhile_s(

@@ -13,12 +13,14 @@ from cotengra.pathfinders import path_basic
 from tnplan.api.planning.search import search
 from tnplan.api.progress import Progress
 from tnplan.planner.hardware.profile import load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import FOLDER_VARIABLE
 from tnplan.planner.search import search_in_proportion as proportion
 from tnplan.planner.search.annealing import greedy_s
 from tnplan.planner.search.orders import first_trees
 from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import SearchOptions
 from tnplan.planner.workloads.kings import independent_set_network, kings_edges, kings_sites
 
 
@@ -54,6 +56,31 @@ def test_paths_are_told_before_the_time_is_known(monkeypatch: pytest.MonkeyPatch
         assert bool(early) == is_told
         assert all(path_cost(at.detail).log2_largest <= 30 for at in told[1:])
         assert path_cost(path).log10_mnk_all_slices < 9
+
+
+@pytest.mark.parametrize(
+    ("left_s", "efforts"), [([3.0], [2.0]), ([50.0, 20.0], [2.0, 10.0]), ([1e9] * 3, [2.0, 10.0, 50.0])]
+)
+def test_long_searches_follow_where_short_ones_leave_much(
+    monkeypatch: pytest.MonkeyPatch, left_s: list[float], efforts: list[float]
+) -> None:
+    """The first tree is predicted to take hours, and the path of each search `left_s`."""
+    asked, left_of = list[float](), dict[int, float]()
+    made = list[ContractionPath]()
+
+    def found(
+        network: Network, dtype: str, options: SearchOptions, _report: object = None
+    ) -> ContractionPath:  # fmt: skip
+        made.append(ContractionPath(network, tuple(proportion.greedy_path(network)), (), dtype))
+        if options.effort.time_s:
+            left_of[id(made[-1])] = left_s[len(asked)]
+            asked.append(options.effort.time_s)
+        return made[-1]
+
+    monkeypatch.setattr(proportion, "search_path", found)
+    monkeypatch.setattr(proportion, "predicted_s", lambda path, _: left_of.get(id(path), 1e5))
+    proportion.search_in_proportion(independent_sets(6), "float64", load_profile("cpu"))
+    assert asked == efforts
 
 
 def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
