@@ -11,9 +11,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,35 @@ class EmulatedKernels:
         assert all(one.flags.c_contiguous for one in values)
         pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         getattr(self._library, f"emulated_{entry}")(*blocks, threads, pointers)
+
+
+class Arrays(np.ndarray):
+    """An array that answers to what CuPy's have besides."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """Its address."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def set(self, array: np.ndarray) -> None:
+        """Copy."""
+        self[...] = array
+
+
+def launched_by_addresses(kernel: tuple[str, str]) -> str:
+    """A C function that takes the addresses of all arguments, also of those that are pointers."""
+    entry, parameters = kernel
+    kinds = [re.sub(r"__restrict__\s*|\s*\w+$", "", one.strip()) for one in parameters.split(",")]
+    values = ", ".join(f"*({kind}*)a[{number}]" for number, kind in enumerate(kinds))
+    return (
+        f'\nextern "C" void emulated_{entry}(unsigned blocks, unsigned threads, void** a)\n'
+        f"{{ run(blocks, 1, threads, [=] {{ {entry}({values}); }}); }}\n"
+    )
+
+
+def addresses(values: Sequence[np.ndarray]) -> Any:
+    """Those of some arrays, for a function of `launched_by_addresses`."""
+    return (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
 
 
 def _call(kernel: tuple[str, str]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,19 +14,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.kernels.emulator import ENTRY, compiled, source
+from tests.support.kernels.emulator import (
+    ENTRY,
+    Arrays,
+    addresses,
+    compiled,
+    has_compiler,
+    launched_by_addresses,
+    source,
+)
+from tests.support.kernels.gpus import DEVICES, opened
 from tnplan.executor.device.cpu.device import NumpyDevice
 
 MULTIPROCESSORS = 1
-
-
-class Arrays(np.ndarray):
-    """An array that answers to what CuPy's have besides."""
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        """Its address."""
-        return SimpleNamespace(ptr=self.ctypes.data)
+HAS_EMULATOR = has_compiler() and find_spec("cupy") is not None
+OR_EMULATED = [
+    *DEVICES,
+    pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
+]
+"""Devices for `opened_or_emulated`."""
 
 
 class Memory:
@@ -38,18 +46,7 @@ class Memory:
 @cache
 def _library(file: Path, defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
     text = source(file)
-    return compiled(text + "".join(map(_call, ENTRY.findall(text))), dict(defines))
-
-
-def _call(kernel: tuple[str, str]) -> str:
-    """A C function that takes the addresses of a kernel's arguments."""
-    entry, parameters = kernel
-    kinds = [re.sub(r"\s*\w+$", "", one.strip()) for one in parameters.split(",")]
-    values = ", ".join(f"*({kind}*)a[{number}]" for number, kind in enumerate(kinds))
-    return (
-        f'extern "C" void emulated_{entry}(unsigned blocks, unsigned threads, void** a)\n'
-        f"{{ run(blocks, 1, threads, [=] {{ {entry}({values}); }}); }}\n"
-    )
+    return compiled(text + "".join(map(launched_by_addresses, ENTRY.findall(text))), dict(defines))
 
 
 class EmulatedLaunch:
@@ -63,8 +60,7 @@ class EmulatedLaunch:
         self._values = [np.array([value]) for value in arguments]
 
     def __call__(self) -> None:
-        pointers = (ctypes.c_void_p * len(self._values))(*(value.ctypes.data for value in self._values))
-        self._kernel(self._blocks, self._threads, pointers)
+        self._kernel(self._blocks, self._threads, addresses(self._values))
 
 
 class EmulatedDevice(NumpyDevice):
@@ -127,3 +123,14 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(exponents, "runtime", runtime)
     patch.setattr(exponents, "load_kernel", load)
     patch.setattr(exponents, "BoundKernel", EmulatedLaunch)
+
+
+@contextmanager
+def opened_or_emulated(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A device of `OR_EMULATED`."""
+    if name == "emulated":
+        emulate(monkeypatch)
+        yield EmulatedDevice()
+        return
+    with opened(name) as made:
+        yield made

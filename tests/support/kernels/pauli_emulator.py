@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.kernels.emulator import compiled, source
+from tests.support.kernels.emulator import ENTRY, Arrays, addresses, compiled, launched_by_addresses, source
 
 THREADS = 64
 """Of the only block."""
@@ -50,25 +50,6 @@ ASSEMBLY = (
     ),
 )
 """How blocks meet, and what that is in C++."""
-ENTRY = re.compile(
-    r'extern "C" __global__ void\s+(?:__launch_bounds__\([\w, ]+\)\s+)?(\w+)\((.*?)\) \{', re.DOTALL
-)
-RUN = "run(1, 1, {threads}, [=] {{ {name}({values}); }});"
-
-
-class Arrays(np.ndarray):
-    """An array that answers to what CuPy's have besides."""
-
-    @property
-    def data(self) -> Any:  # type: ignore[override]
-        """Its address."""
-        return SimpleNamespace(ptr=self.ctypes.data)
-
-    def set(self, array: np.ndarray) -> None:
-        """Copy."""
-        self[...] = array
-
-
 def mine(array: Any) -> Any:
     """The same as CuPy's stand-in."""
     return np.ascontiguousarray(array).view(Arrays)
@@ -82,19 +63,9 @@ class EmulatedKernel:
         for pattern, with_what in ASSEMBLY:
             text = pattern.sub(with_what, text)
         assert "asm" not in text
-        library = compiled(f"{MORE_FUNCTIONS}{text}{''.join(map(_call, ENTRY.findall(text)))}", defines)
+        entries = "".join(map(launched_by_addresses, ENTRY.findall(text)))
+        library = compiled(f"{MORE_FUNCTIONS}{text}{entries}", defines)
         self.function = getattr(library, f"emulated_{name}")
-
-
-def _call(entry: tuple[str, str]) -> str:
-    """A function that takes addresses of a kernel's arguments, and runs one block."""
-    name, parameters = entry
-    types = [re.sub(r"__restrict__\s*|\s*\w+$", "", one.strip()) for one in parameters.split(",")]
-    values = ", ".join(f"*({kind} *)pointers[{k}]" for k, kind in enumerate(types))
-    return (
-        f'\nextern "C" void emulated_{name}(unsigned threads, void **pointers) '
-        f"{{ run(1, 1, threads, [=] {{ {name}({values}); }}); }}\n"
-    )
 
 
 class EmulatedLaunch:
@@ -111,8 +82,7 @@ class EmulatedLaunch:
         self.values[number][0] = value
 
     def __call__(self) -> None:
-        pointers = (ctypes.c_void_p * len(self.values))(*(value.ctypes.data for value in self.values))
-        self.kernel.function(THREADS, pointers)
+        self.kernel.function(1, THREADS, addresses(self.values))
 
 
 def stand_in() -> Any:

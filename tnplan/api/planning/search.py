@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.contraction.arrays import stated_dtype
 from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.api.progress import Listener, Progress, as_listener
@@ -207,19 +208,12 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
         return TensorNetwork(source, []), None
     if is_quimb_network(source):
         structure, arrays = from_quimb(source)
-        return TensorNetwork(structure, [], _common_dtype(arrays)), None
+        return TensorNetwork(structure, [], np.result_type(np.float32, *map(stated_dtype, arrays)).name), None
     if not isinstance(source, str | os.PathLike):
         raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
     file = Path(source)
     structure, dtype, place, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), place
-
-
-def _common_dtype(arrays: Sequence[Any]) -> str:
-    """The dtype in which arrays of any library are contracted."""
-    names = {str(getattr(array, "dtype", "float64")).rpartition(".")[2] for array in arrays}
-    found = np.result_type(np.float32, *names - {"bfloat16"})
-    return found.name if found.itemsize <= 16 else "complex128"
 
 
 def _check_limit(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import pairwise
 from math import cosh, inf, log2, sinh
 from typing import Any
@@ -16,9 +15,7 @@ import pytest
 
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.fused import planned
-from tests.support.kernels.emulator import has_compiler
-from tests.support.kernels.exponent_emulator import EmulatedDevice, emulate
-from tests.support.kernels.gpus import DEVICES, opened
+from tests.support.kernels.exponent_emulator import OR_EMULATED, opened_or_emulated
 from tests.support.networks import TOLERANCE, random_arrays, random_path
 from tnplan import plan
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
@@ -29,21 +26,10 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering.keep_results import keep_results
 from tnplan.planner.schedule.schedule import Accumulate, Fused, Schedule, Zero
 
-HAS_EMULATOR = has_compiler() and find_spec("cupy") is not None
 
-
-@pytest.fixture(
-    params=[
-        *DEVICES,
-        pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
-    ]
-)
+@pytest.fixture(params=OR_EMULATED)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    if request.param == "emulated":
-        emulate(monkeypatch)
-        yield EmulatedDevice()
-        return
-    with opened(request.param) as made:
+    with opened_or_emulated(request.param, monkeypatch) as made:
         yield made
 
 

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.contraction.copy import random_values
-from tests.support.kernels.emulator import has_compiler
-from tests.support.kernels.exponent_emulator import EmulatedDevice, emulate
-from tests.support.kernels.gpus import DEVICES, opened
+from tests.support.kernels.exponent_emulator import OR_EMULATED, opened_or_emulated
 from tnplan.planner.networks.contraction_path import DTYPES
 
-HAS_EMULATOR = has_compiler() and find_spec("cupy") is not None
 SMALL, LARGE = 1000, 40_003
 """Elements of a tensor that one block scales, and of one that takes several kernels."""
 
 
-@pytest.fixture(
-    params=[
-        *DEVICES,
-        pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
-    ]
-)
+@pytest.fixture(params=OR_EMULATED)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    if request.param == "emulated":
-        emulate(monkeypatch)
-        yield EmulatedDevice()
-        return
-    with opened(request.param) as made:
+    with opened_or_emulated(request.param, monkeypatch) as made:
         yield made
 
 

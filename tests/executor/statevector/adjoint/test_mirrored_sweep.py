@@ -182,7 +182,7 @@ def test_a_word_that_is_too_wide_goes_the_other_way() -> None:
     simulator = simulator_of(circuit)
     assert prepare_joint(simulator, circuit.gates) is None
     found = adjoint_gradient(simulator, circuit.gates, parse("Z0", 9))
-    # <Z0> = cos 0.3 cos 0.4 for exp(-i 0.4/2 XXX).
+    # <Z0> = cos 0.3 cos 0.4 for a rotation by 0.4 about X on three qubits.
     wanted = [-np.sin(0.3) * np.cos(0.4), -np.cos(0.3) * np.sin(0.4)]
     np.testing.assert_allclose([one.derivative for one in found], wanted, atol=1e-13)
 

@@ -48,7 +48,7 @@ KERNEL_SHARE = 0.4
 DERIVATIVE_READS = 4
 """Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
 JOINT_TIMES, JOINT_PLANNING_TIMES = 2.5, 2.0
-"""The way back over both states at once, in parts of the passes and the planning of the way there. Measured:
+"""The backward pass over both states at once, in forward passes and in plannings of one. Measured:
 2.2 to 2.6 on CPUs, 2.5 and 3.1 on an H100 with 30 and 26 qubits; planning 1.6 to 2."""
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""

@@ -11,25 +11,14 @@
 // tile to `places`.
 
 #include "part.cuh"
+#include "value.cuh"
 
-struct alignas((COMPLEX + 1) * sizeof(REAL)) Value {
-    REAL part[COMPLEX + 1];
-};
 struct alignas(VECTOR * sizeof(Value)) Vector {
     Value value[VECTOR];
 };
 struct alignas(2 * sizeof(Value)) Pair {
     Value value[2];
 };
-
-__device__ inline void add_product(Value &sum, const Value &x, const Value &y) {
-    sum.part[0] = fma(x.part[0], y.part[0], sum.part[0]);
-#if COMPLEX
-    sum.part[0] = fma(-x.part[1], y.part[1], sum.part[0]);
-    sum.part[1] = fma(x.part[0], y.part[1], sum.part[1]);
-    sum.part[1] = fma(x.part[1], y.part[0], sum.part[1]);
-#endif
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 few_columns(const Value *__restrict__ a, long long a_row_step, long long a_step, const Value *__restrict__ b,

@@ -10,9 +10,8 @@
 // warps need come from the L1 cache. Every lane sums its own terms in rising q, then lanes are added in a fixed
 // order: the same bits every run. Rows past m and columns past n repeat the last, and are not written.
 
-struct alignas((COMPLEX + 1) * sizeof(REAL)) Value {
-    REAL part[COMPLEX + 1];
-};
+#include "value.cuh"
+
 template <int COUNT> struct alignas(COUNT * sizeof(Value)) Run {
     Value value[COUNT];
 };
@@ -32,15 +31,6 @@ __device__ inline void read(Vector (&x)[COUNT], const Value *const (&row)[COUNT]
         for (int part = 0; part < READ; ++part)
             x[i + part].value[0] = found.value[part];
     }
-}
-
-__device__ inline void add_product(Value &sum, const Value &x, const Value &y) {
-    sum.part[0] = fma(x.part[0], y.part[0], sum.part[0]);
-#if COMPLEX
-    sum.part[0] = fma(-x.part[1], y.part[1], sum.part[0]);
-    sum.part[1] = fma(x.part[0], y.part[1], sum.part[1]);
-    sum.part[1] = fma(x.part[1], y.part[0], sum.part[1]);
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
