@@ -1,4 +1,4 @@
-"""What is said where a GPU has no memory for more terms."""
+"""The memory of a GPU for more terms: what is said where there is none, and blocks that are given back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from contextlib import contextmanager
 import cupy
 
 from tnplan.planner.common.errors import InputError
+
+POOLED_BYTES = 1 << 26
+"""So much that is free stays in CuPy's pool in any case."""
+
+
+def give_back(kept_bytes: int = 0) -> None:
+    """Free the blocks that CuPy's pool keeps, where they are more. A limit of memory counts them too."""
+    pool = cupy.get_default_memory_pool()
+    if pool.free_bytes() > max(kept_bytes, POOLED_BYTES):
+        pool.free_all_blocks()
 
 
 @contextmanager

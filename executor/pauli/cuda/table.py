@@ -26,7 +26,7 @@ from tnplan.executor.pauli.cuda.layout import (
     rotation_type,
     rotations_defines,
 )
-from tnplan.executor.pauli.cuda.room import room_for
+from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -61,8 +61,10 @@ GAPS_KEPT_BELOW = 1 << 16
 """Gaps among so many rows or fewer are not closed between rotations."""
 MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
-POOLED_BYTES = 1 << 26
-"""Larger arrays are given back to the GPU, smaller ones stay in CuPy's pool."""
+KEPT_SHARE = 2
+"""CuPy's pool may keep free blocks of the size of the arrays over this: a term's bytes have room for them."""
+READ_ROWS = 1 << 20
+"""Rows that are copied to the host at once, where there are many."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 """The arrays that have an element a row."""
 
@@ -327,10 +329,8 @@ class GpuTable:
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)
                 new[:n] = old[:n]
                 setattr(self, name, new)
-                is_large = new.nbytes > POOLED_BYTES
                 del old
-                if is_large:
-                    cupy.get_default_memory_pool().free_all_blocks()
+                give_back()
             self.spare = cupy.empty(capacity, np.uint32)
             self.resume()
             self.enter_all(n)
@@ -346,8 +346,10 @@ class GpuTable:
         """Keep the rows of these numbers, an array of the GPU, and begin the log anew."""
         n = len(chosen)
         for name in ROW_ARRAYS:
+            give_back(self.size_bytes // KEPT_SHARE)
             array = getattr(self, name)
             array[:n] = array[chosen]
+        give_back(self.size_bytes // KEPT_SHARE)
         self.restart(n)
         self.rebuild(0)
 
@@ -406,9 +408,14 @@ class GpuTable:
         self._launch("hashes", self.keys, hashes, len(hashes))
 
     def terms(self, n: int) -> tuple[Array, Array]:
-        """Keys and coefficients of the terms, on the host."""
-        alive = cupy.flatnonzero(self.coefficients[:n])
-        return cupy.asnumpy(self.keys[alive]), cupy.asnumpy(self.coefficients[alive])
+        """Keys and coefficients of the terms, on the host; takes no memory of the GPU."""
+        parts = []
+        for first in range(0, max(1, n), READ_ROWS):
+            rows = slice(first, min(n, first + READ_ROWS))
+            keys, coefficients = cupy.asnumpy(self.keys[rows]), cupy.asnumpy(self.coefficients[rows])
+            alive = np.flatnonzero(coefficients)
+            parts.append((keys[alive], coefficients[alive]))
+        return np.concatenate([keys for keys, _ in parts]), np.concatenate([one for _, one in parts])
 
     def to_gpu(self, *arrays: Array) -> tuple[Any, ...]:
         """Copies on the GPU."""
@@ -416,12 +423,10 @@ class GpuTable:
 
     def close(self) -> None:
         """Give the memory back; a little stays in CuPy's pool."""
-        is_large = self.size_bytes > POOLED_BYTES
         for name in (*ROW_ARRAYS, "lists", "spare", "patterns", "slots", "log", "stalled", "outcome"):
             setattr(self, name, None)
         self._bound = (None, None)
-        if is_large:
-            cupy.get_default_memory_pool().free_all_blocks()
+        give_back()
 
     def _to_gpu(self, target: Any, source: Array) -> None:
         """Copy an array of the host to the beginning of one of the GPU."""

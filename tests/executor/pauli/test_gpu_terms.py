@@ -6,6 +6,7 @@ Where there is no GPU, its kernels run on the CPU (tests/support/kernels/pauli_e
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -295,21 +296,25 @@ def test_few_terms_stay_on_the_cpu() -> None:
 @pytest.mark.parametrize(
     "limits", [Truncation(), Truncation(max_terms=400_000, every=20), Truncation(2.0**-15)]
 )
-@pytest.mark.parametrize("memory_bytes", [2e8, 8e8])
+@pytest.mark.parametrize("memory_bytes", [6e8, 1.5e9])
 def test_a_memory_of_a_gpu_is_exceeded_by_five_percent_at_most(
     limits: Truncation, memory_bytes: float
 ) -> None:
+    """All that CuPy's pool has taken from the GPU counts, and terms are brought to the host at the end."""
     import cupy
 
     pool = cupy.get_default_memory_pool()
     pool.free_all_blocks()
-    before, use = pool.used_bytes(), Resources(device="gpu", memory_bytes=memory_bytes, when_full="truncate")
-    pool.set_limit(size=int(before + 1.05 * memory_bytes))
-    try:
-        found = propagate(
-            kicked_ising(127, eagle_edges(), 0.7, 20), parse("Z62", 127), limits, use, keep="none"
-        )
-    finally:
-        pool.set_limit(size=0)
+    before, most = pool.total_bytes(), 0
+
+    class Watch(cupy.cuda.MemoryHook):
+        def malloc_postprocess(self, **given: Any) -> None:
+            nonlocal most
+            most = max(most, pool.total_bytes())
+
+    use = Resources(device="gpu", memory_bytes=memory_bytes, when_full="truncate")
+    with Watch():
+        found = propagate(kicked_ising(127, eagle_edges(), 0.7, 20), parse("Z62", 127), limits, use)
+    assert most - before <= 1.05 * memory_bytes
     assert found.size_bytes <= memory_bytes
     assert found.largest > 300_000

@@ -96,7 +96,7 @@ def stand_in() -> Any:
         **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
         argsort=lambda array: mine(np.argsort(array, kind="stable")),
         asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
-        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
         cuda=SimpleNamespace(
             get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None),
             memory=SimpleNamespace(OutOfMemoryError=MemoryError),
@@ -106,7 +106,7 @@ def stand_in() -> Any:
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     """Run the terms of GPUs on the CPU."""
-    from tnplan.executor.pauli.cuda import selection, table
+    from tnplan.executor.pauli.cuda import room, selection, table
 
     kernels: dict[Any, EmulatedKernel] = {}
 
@@ -116,7 +116,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
             kernels[key] = EmulatedKernel(file, name, defines)
         return kernels[key]
 
-    for module in (selection, table):
+    for module in (room, selection, table):
         patch.setattr(module, "cupy", stand_in())
     patch.setattr(table, "load_kernel", load)
     patch.setattr(table, "compile_ahead", lambda files: None)

@@ -62,9 +62,14 @@ class _Contraction:
 
     def on_rank(self, world: Communicator, threads: int) -> CompiledRank:
         """The schedule on the device that a rank gets; collective."""
-        rank = CompiledRank(self.schedule, self._chosen(world, threads), self.options.strip_exponent)
-        for number, values in self.constants.items():
-            rank.program.set(number, values)
+        chosen = self._chosen(world, threads)
+        try:
+            rank = CompiledRank(self.schedule, chosen, self.options.strip_exponent)
+            for number, values in self.constants.items():
+                rank.program.set(number, values)
+        except BaseException:
+            chosen.close()
+            raise
         return rank
 
     def _chosen(self, world: Communicator, threads: int) -> Chosen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -15,11 +16,13 @@ from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_path
 from tests.support.slow import slow_after
 from tnplan import plan
+from tnplan.api.contraction import ranks as ranks_module
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.contract import compile as compile_contraction
 from tnplan.api.contraction.contract import contract
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
+from tnplan.executor.device.selection.select import Chosen, open_device
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.tensors import random_tensors
@@ -50,6 +53,22 @@ def random_schedule(seed: int) -> tuple[ContractionPath, Schedule, int]:
     if ranks == 1 and chance.random() < 0.5:
         schedule = keep_results(schedule)
     return path, schedule, ranks * chance.choice((1, 2, 3))
+
+
+def test_a_device_is_given_back_where_binding_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back = []
+
+    def fails(schedule: Schedule, chosen: Chosen, scaled: bool) -> None:
+        raise RuntimeError("no library")
+
+    def opened(*arguments: object) -> Chosen:
+        return replace(open_device(*arguments), close=lambda: given_back.append(1))
+
+    monkeypatch.setattr(ranks_module, "CompiledRank", fails)
+    monkeypatch.setattr(ranks_module, "open_device", opened)
+    with pytest.raises(RuntimeError, match="no library"):
+        compile_contraction(CHAIN, *SHAPES, dtype="float64", device="cpu")
+    assert given_back == [1]
 
 
 @pytest.mark.parametrize("first", slow_after(2, range(0, N_PATHS, 10)))
