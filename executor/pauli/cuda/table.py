@@ -408,14 +408,18 @@ class GpuTable:
         self._launch("hashes", self.keys, hashes, len(hashes))
 
     def terms(self, n: int) -> tuple[Array, Array]:
-        """Keys and coefficients of the terms, on the host; takes no memory of the GPU."""
-        parts = []
-        for first in range(0, max(1, n), READ_ROWS):
-            rows = slice(first, min(n, first + READ_ROWS))
-            keys, coefficients = cupy.asnumpy(self.keys[rows]), cupy.asnumpy(self.coefficients[rows])
-            alive = np.flatnonzero(coefficients)
-            parts.append((keys[alive], coefficients[alive]))
-        return np.concatenate([keys for keys, _ in parts]), np.concatenate([one for _, one in parts])
+        """Keys and coefficients of the terms among n rows, on the host, in rising order of their words."""
+        with room_for(n):
+            order = cupy.flatnonzero(self.coefficients[:n])
+            for word in range(self.words):
+                order = order[cupy.argsort(self.keys[order, word])]  # CuPy's is stable
+        keys = np.empty((len(order), self.words), np.uint64)
+        coefficients = np.empty(len(order), self.dtype)
+        for first in range(0, len(order), READ_ROWS):
+            rows = order[first : first + READ_ROWS]
+            keys[first : first + READ_ROWS] = cupy.asnumpy(self.keys[rows])
+            coefficients[first : first + READ_ROWS] = cupy.asnumpy(self.coefficients[rows])
+        return keys, coefficients
 
     def to_gpu(self, *arrays: Array) -> tuple[Any, ...]:
         """Copies on the GPU."""

@@ -160,7 +160,7 @@ class GpuTerms(RotatedTerms):
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
-        return PauliSum(self.n_qubits, *self.table.terms(self._settled())).sorted()
+        return PauliSum(self.n_qubits, *self.table.terms(self._settled()))
 
     def in_bits(self, bits: str | None = None) -> float:
         """This rank's part of the value in a computational state; None is all 0."""
