@@ -32,7 +32,7 @@ PART_TERMS, WARP_TERMS = 1024, 256
 PARTS_BYTES = 32 << 20
 """What all parts take together, at most."""
 MOST_PARTS = 8192
-"""Of parts that long_sums.cu forms: each is the work of a few warps."""
+"""Of parts that long_sums.cu forms, in a batch of all: each is the work of a few warps."""
 MOST_WARPS, MOST_WARPS_K_FIRST = 8, 4
 """Warps of a part, a block of results each, up to which long_sums.cu forms the parts."""
 FEW_DOUBLES = 64
@@ -73,12 +73,12 @@ def count_blocks(m: int, n: int, block: tuple[int, int]) -> int:
 def count_parts(shape: ContractShape, dtype: np.dtype[Any]) -> int:
     """How many parts the sum of a product is cut into; 1 where it is not."""
     n_batch, m, n, k = shape.sizes
-    if n_batch != 1 or k < LONG_SUM or m * n == 0:
-        return 1
-    if count_blocks(m, n, (BLOCK_EXTENT, BLOCK_EXTENT)) >= MANY_BLOCKS:
+    if k < LONG_SUM or n_batch * m * n == 0:
         return 1
     if is_thin(shape, dtype):
-        most = min(k // WARP_TERMS, MOST_PARTS)
+        most = min(k // WARP_TERMS, max(2, MOST_PARTS // n_batch))
+    elif n_batch > 1 or count_blocks(m, n, (BLOCK_EXTENT, BLOCK_EXTENT)) >= MANY_BLOCKS:
+        return 1
     else:
         most = min(k // PART_TERMS, PARTS_BYTES // (m * n * dtype.itemsize))
     return next((parts for parts in range(most, 1, -1) if k % parts == 0), 1)
@@ -89,21 +89,22 @@ def split_bytes(shape: ContractShape, dtype: np.dtype[Any]) -> int:
     parts = count_parts(shape, dtype)
     if parts == 1:
         return 0
-    _, m, n, _ = shape.sizes
-    return (parts + (shape.direct is None)) * m * n * dtype.itemsize
+    n_batch, m, n, _ = shape.sizes
+    return (parts + (shape.direct is None)) * n_batch * m * n * dtype.itemsize
 
 
 def bind_split(
     shape: ContractShape, precision: str, a: Array, b: Array, c: Array, scratch: Array, stream: Any
 ) -> Call:
-    """c = the sum over k of a [m | k] times b [n | k], formed in parts; cuBLAS multiplies in `precision`.
+    """c = the sum over k of a [batch | m | k] times b [batch | n | k], formed in parts; cuBLAS multiplies in
+    `precision`, one product alone.
 
     Thin products take operands stored with k first too.
 
     `scratch` is a flat array of bytes, `split_bytes` of them or more, and lives as long as the call.
     """
-    _, m, n, k = shape.sizes
-    count, parts = m * n, count_parts(shape, c.dtype)
+    n_batch, m, n, k = shape.sizes
+    count, parts = n_batch * m * n, count_parts(shape, c.dtype)
     left, right, rows, columns = (b, a, n, m) if shape.direct == "nm" else (a, b, m, n)
     held = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
     terms = held[: parts * count]
@@ -111,16 +112,18 @@ def bind_split(
     if is_thin(shape, c.dtype):
         names = "ba" if shape.direct == "nm" else "ab"
         k_first = names[0] in shape.k_first, names[1] in shape.k_first
-        multiply = _bind_thin((left, right), terms, (rows, columns, k, parts), k_first, stream)
+        sizes = n_batch, rows, columns, k
+        multiply = _bind_thin((left, right), terms, sizes, parts, k_first, stream)
     else:
         sizes = parts, rows, columns, k // parts
         product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
         multiply = partial(product, left.data.ptr, right.data.ptr, terms.data.ptr)
     result = c if shape.direct else held[parts * count :]
-    calls = [multiply, bind_sum(result, terms, (parts, count), (False, True), stream)]
+    added = bind_sum(result, terms, (n_batch, parts, rows * columns), (True, False, True), stream)
+    calls = [multiply, added]
     if shape.direct is None:
-        extents = [extent for extent, _ in (*shape.m, *shape.n)]
-        targets = [stride for _, stride in (*shape.m, *shape.n)]
+        modes = (*shape.batch, *shape.m, *shape.n)
+        extents, targets = ([mode[place] for mode in modes] for place in (0, 1))
         axes = list(zip(extents, row_major(extents), targets, strict=True))
         calls.append(bind_copy(c, result, make_copy(axes), 0, 0, None, stream))
     run = call_in_turn(calls)
@@ -130,11 +133,11 @@ def bind_split(
 
 
 def _bind_thin(
-    operands: tuple[Array, Array], terms: Array, sizes: tuple[int, int, int, int], k_first: tuple[bool, bool],
-    stream: Any,
+    operands: tuple[Array, Array], terms: Array, sizes: tuple[int, int, int, int], parts: int,
+    k_first: tuple[bool, bool], stream: Any,
 ) -> Call:  # fmt: skip
-    """The parts by long_sums.cu; sizes are m, n, k and how many parts."""
-    (a, b), (m, n, k, parts) = operands, sizes
+    """So many parts by long_sums.cu; sizes are those of batch, m, n and k."""
+    (a, b), (n_batch, m, n, k) = operands, sizes
     block = result_block(m, n, terms.itemsize)
     length, most = k // parts, LOAD_BYTES // terms.itemsize
     is_aligned = (a.data.ptr | b.data.ptr) % LOAD_BYTES == 0
@@ -150,7 +153,7 @@ def _bind_thin(
         *(np.uint64(array.data.ptr) for array in (a, b, terms)), np.int64(k), np.uint32(length),
         np.int32(m), np.int32(n),
     ]  # fmt: skip
-    return BoundKernel(kernel, parts, threads, arguments, 0, stream)
+    return BoundKernel(kernel, n_batch * parts, threads, arguments, 0, stream)
 
 
 def long_sums_defines(

@@ -286,19 +286,31 @@ def test_few_results_of_a_long_sum_stored_with_k_first(runner, dtype, order, k_f
     check_long_sum(runner, shape, order, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k_first", ["", "b"])
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "order"),
+    [((4,), (1,), (1,), (0, 1, 2)), ((3, 2), (2,), (5,), (0, 1, 3, 2)), ((300,), (1,), (4,), (1, 0, 2))],
+)
+@runners
+def test_few_results_of_each_long_sum_of_a_batch(runner, batch, m, n, order, k_first, dtype):
+    shape = replace(shape_of(batch, m, n, 1 << 13, order), k_first=k_first)
+    check_long_sum(runner, shape, order, dtype)
+
+
 def check_long_sum(runner, shape, order, dtype):
     """Errors as for a sum of the terms of one part: far below those of one sum over all of k."""
-    rng, (_, m, n, k) = np.random.default_rng(11), shape.sizes
-    extents = [extent for extent, _ in (*shape.m, *shape.n)]
-    a, b = random_values(rng, (1, m, k), dtype), random_values(rng, (1, n, k), dtype)
+    rng, (n_batch, m, n, k) = np.random.default_rng(11), shape.sizes
+    extents = [extent for extent, _ in (*shape.batch, *shape.m, *shape.n)]
+    a, b = random_values(rng, (n_batch, m, k), dtype), random_values(rng, (n_batch, n, k), dtype)
     precision = "fp64" if dtype in ("float64", "complex128") else "fp32"
     stored = [
         np.ascontiguousarray(one.swapaxes(1, 2)) if name in shape.k_first else one
         for name, one in (("a", a), ("b", b))
     ]
     c = contract_on(runner, shape, *stored, 64, precision)
-    truth = np.einsum("bmk,bnk->mn", a.astype(np.complex128), b).reshape(extents).transpose(order).ravel()
-    scale = np.einsum("bmk,bnk->mn", np.abs(a), np.abs(b)).reshape(extents).transpose(order).ravel()
+    truth = np.einsum("bmk,bnk->bmn", a.astype(np.complex128), b).reshape(extents).transpose(order).ravel()
+    scale = np.einsum("bmk,bnk->bmn", np.abs(a), np.abs(b)).reshape(extents).transpose(order).ravel()
     assert np.all(np.abs(c - truth) <= expected_error(precision, 1024) * scale)
 
 
@@ -312,7 +324,10 @@ def test_parts_of_a_long_sum():
         (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
     ):  # fmt: skip
         assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
+    for batch, m, k, parts in ((4, 1, 1 << 26, 1 << 11), (1 << 20, 1, 1 << 13, 2), (4, 64, 1 << 20, 1)):
+        assert count_parts(shape_of((batch,), (m,), (m,), k, (0, 1, 2)), complex64) == parts
     assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 32 * 32 * 8
+    assert split_bytes(shape_of((2,), (8,), (4,), 1 << 13, (0, 1, 2)), complex64) == 2 * 32 * 32 * 8
 
 
 def test_products_too_long_for_32_bits_go_to_cublas():

@@ -49,12 +49,14 @@ def address(array: np.ndarray) -> ctypes.c_void_p:
 @needs_compiler
 @sizes_and_storage
 @pytest.mark.parametrize("dtype", ROUNDING)
-def test_parts_of_long_sums(dtype: str, m: int, n: int, k_first: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("n_batch", [1, 3])
+def test_parts_of_long_sums(dtype: str, n_batch: int, m: int, n: int, k_first: tuple[bool, bool]) -> None:
     split_k: Any = pytest.importorskip("tnplan.executor.device.cuda.contract.split_k")
     k, parts = 1024, 4
-    a, b = values((m, k), dtype, 0), values((n, k), dtype, 1)
+    a, b = values((n_batch, m, k), dtype, 0), values((n_batch, n, k), dtype, 1)
     stored = [
-        np.ascontiguousarray(one.T) if first else one for one, first in zip((a, b), k_first, strict=True)
+        np.ascontiguousarray(one.swapaxes(1, 2)) if first else one
+        for one, first in zip((a, b), k_first, strict=True)
     ]
     block = split_k.result_block(m, n, a.itemsize)
     threads = 32 * split_k.count_blocks(m, n, block)
@@ -63,12 +65,13 @@ def test_parts_of_long_sums(dtype: str, m: int, n: int, k_first: tuple[bool, boo
         for first, extent, rows in zip(k_first, (m, n), block, strict=True)
     ]
     defines = split_k.long_sums_defines(dtype, block, 1, threads, k_first, tuple(reads))
-    found = np.zeros((parts, m, n), dtype)
+    found = np.zeros((n_batch, parts, m, n), dtype)
     library = compiled(source(KERNELS / "long_sums.cu") + LONG_SUMS, defines)
     library.call(
-        parts, *map(address, (*stored, found)), ctypes.c_longlong(k), ctypes.c_uint(k // parts), m, n
-    )
-    wanted = np.einsum("ipq,jpq->pij", *(one.reshape(len(one), parts, -1) for one in (a, b)))
+        n_batch * parts, *map(address, (*stored, found)), ctypes.c_longlong(k), ctypes.c_uint(k // parts),
+        m, n,
+    )  # fmt: skip
+    wanted = np.einsum("gipq,gjpq->gpij", *(one.reshape(n_batch, -1, parts, k // parts) for one in (a, b)))
     np.testing.assert_allclose(found, wanted, atol=100 * ROUNDING[dtype])
 
 

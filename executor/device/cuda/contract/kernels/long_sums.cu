@@ -1,10 +1,10 @@
-// parts[p, i, j] = the sum over the q of part p of a[i, q] b[j, q]: few results of a long sum, at the speed of
-// memory. a [m | k], b [n | k] row-major, or [k | m], [k | n] where K_FIRST; part p has the `length` terms from
-// p * length on; parts [p | m | n].
+// parts[g, p, i, j] = the sum over the q of part p of a[g, i, q] b[g, j, q]: few results of a long sum, at the speed
+// of memory. a [batch | m | k], b [batch | n | k] row-major, or [batch | k | m], [batch | k | n] where K_FIRST; part p
+// has the `length` terms from p * length on; parts [batch | p | m | n].
 //
 // Injected: REAL (float, double), COMPLEX (0, 1); ROWS, COLUMNS: of the results that a thread sums; THREADS: of a block;
 // VECTOR: terms that a thread reads of a row at once, 1 for K_FIRST; A_K_FIRST, B_K_FIRST (0, 1); A_READ, B_READ: rows
-// that it reads of a term at once, 1 but for K_FIRST. NumPy twin: einsum "ipq,jpq->pij".
+// that it reads of a term at once, 1 but for K_FIRST. NumPy twin: einsum "gipq,gjpq->gpij".
 //
 // A warp has one block of results of one part, a block of threads all results of it, so that rows that several
 // warps need come from the L1 cache. Every lane sums its own terms in rising q, then lanes are added in a fixed
@@ -39,7 +39,10 @@ sum_parts(const Value *__restrict__ a, const Value *__restrict__ b,
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int across = (n + COLUMNS - 1) / COLUMNS;
     const int first_row = warp / across * ROWS, first_column = warp % across * COLUMNS;
-    const long long start = (long long)blockIdx.x * length;
+    const unsigned n_parts = k / length, batch = blockIdx.x / n_parts;
+    const long long start = (long long)(blockIdx.x % n_parts) * length;
+    a += batch * m * k;
+    b += batch * n * k;
     const long long a_step = A_K_FIRST ? m : 1, b_step = B_K_FIRST ? n : 1;
     const Value *row[ROWS], *column[COLUMNS];
 #pragma unroll
