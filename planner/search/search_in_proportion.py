@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from math import inf, log2, prod
 
+from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
@@ -18,6 +19,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_cache import CachedPath, PathCache, path_cache_folder
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import Report, search_path
+from tnplan.planner.search.orders.uncompiled import KERNELS, are_compiled
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import JOINT, SearchOptions
 
@@ -53,7 +55,10 @@ def search_in_proportion(
         other = replace(path, ssa_path=_random_greedy(network, seed))
         path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
     if not is_large and (predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements)):
-        path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
+        if are_compiled():
+            path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
+        else:  # a search that follows need not wait for the kernels of orders
+            compile_soon(KERNELS)
     if _fits(path, max_elements) and predicted_s(path, profile) < ANNEALING_FROM_S:
         return path
     cache = PathCache(path_cache_folder())

@@ -29,6 +29,7 @@ def unhurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of earlier searches, and the first orders are tried however slow the machine is."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(first_trees, "FIRST_ORDERS_S", 300.0)
+    monkeypatch.setattr(proportion, "are_compiled", lambda: True)
 
 
 def independent_sets(side: int) -> Network:
@@ -42,6 +43,20 @@ def test_no_annealing_where_an_order_is_good() -> None:
     path = proportion.search_in_proportion(network, "float64", profile)
     assert path_cost(path).log10_mnk_all_slices < 9
     assert proportion.worthwhile_s(network, "float64", profile) == proportion.SHORTEST_SEARCH_S
+
+
+def test_no_order_is_waited_for_while_its_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    network = independent_sets(6)
+    greedy = ContractionPath(network, proportion.greedy_path(network), (), "float64")
+    monkeypatch.setattr(proportion, "are_compiled", lambda: False)
+    monkeypatch.setattr(proportion, "compile_soon", begun.extend)
+    monkeypatch.setattr(proportion, "_of_orders", lambda *_: pytest.fail("orders need kernels"))
+    monkeypatch.setattr(proportion, "search_path", lambda network, dtype, options: greedy)
+    monkeypatch.setattr(proportion, "predicted_s", lambda path, _: 5.0)
+    path = proportion.search_in_proportion(network, "float64", load_profile("cpu"))
+    assert begun == list(proportion.KERNELS)
+    assert path_cost(path).log10_mnk_all_slices <= path_cost(greedy).log10_mnk_all_slices
 
 
 def test_paths_are_told_before_the_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,14 @@ def memory_bytes(options: ContractionOptions, device: str) -> float:
     return USABLE_SHARE * (free_gpu_bytes(options.gpu or 0) if device == "gpu" else host_memory()[1])
 
 
+def steady_memory(options: ContractionOptions) -> float:
+    """The limit that was stated, or what is free now, on a GPU too where one may be taken."""
+    if options.memory is None and options.device == "auto" and options.gpu is None and sees_gpu():
+        return min(memory_bytes(options, device) for device in ("cpu", "gpu"))
+    is_gpu = options.device == "gpu" or options.gpu is not None
+    return memory_bytes(options, "gpu" if is_gpu else "cpu")
+
+
 _kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
 """Each with the bytes of its arena; that of gradients, which has an arena of its own, is not counted."""
 _kept_lock = threading.Lock()

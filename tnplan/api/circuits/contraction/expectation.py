@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
-from tnplan.api.circuits.contraction.networks import contract_batch
+from tnplan.api.circuits.contraction.networks import Run, plan_batch
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.planning import steady_memory
 from tnplan.api.progress import Progress
+from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -51,11 +55,12 @@ def expectations(
     options = options or ContractionOptions()
     cones = LightCones(circuit, sums)
     found = []
-    for number in range(len(cones)):
-        found.append(cones.values(number, options))
-        if options.progress is not None:
-            done = number + 1
-            options.progress(Progress(done, len(cones), f"light cone {done} of {len(cones)}"))
+    with PlannedAhead(cones, options, cores() - (options.threads or 1)) as planned:
+        for number in range(len(cones)):
+            found.append(planned.values(number))
+            if options.progress is not None:
+                done = number + 1
+                options.progress(Progress(done, len(cones), f"light cone {done} of {len(cones)}"))
     return cones.expectations(found)
 
 
@@ -92,13 +97,13 @@ class LightCones:
         """How many words each cone has."""
         return [len(words) for _, words in self._groups]
 
-    def values(self, number: int, options: ContractionOptions) -> Array:
-        """The values of the words of a cone, complex128."""
+    def plan(self, number: int, options: ContractionOptions) -> Run:
+        """What contracts a cone: the values of its words, complex128."""
         support, words = self._groups[number]
         if not support.qubits and self._keeps_trace:
-            return np.ones(len(words), np.complex128)
-        opened = sandwich(self._steps, support)
-        return contract_batch(opened, leaves(words, support), options).astype(np.complex128)
+            return lambda: np.ones(len(words), np.complex128)
+        run = plan_batch(sandwich(self._steps, support), leaves(words, support), options)
+        return lambda: run().astype(np.complex128)
 
     def expectations(self, found: Sequence[Array]) -> Array:
         """The values of the observables, complex128, from those of all cones."""
@@ -108,3 +113,46 @@ class LightCones:
         return np.array(
             [sum(value * values[x, z] for x, z, value in one.masks()) for one in self._sums], np.complex128
         )
+
+
+class PlannedAhead:
+    """Light cones that are contracted in turn, while threads plan the next ones on cores that are free.
+
+    Parameters
+    ----------
+    cones : LightCones
+        All of them.
+    options : ContractionOptions
+        How they are contracted.
+    n_ahead : int
+        How many are planned meanwhile, at most.
+    step : int
+        From a cone to the next one that is contracted here; ranks share them.
+    """
+
+    def __init__(
+        self, cones: LightCones, options: ContractionOptions, n_ahead: int, step: int = 1
+    ) -> None:  # fmt: skip
+        self._cones, self._step = cones, step
+        self._n_ahead = min(n_ahead, (len(cones) - 1) // step)
+        self._waiting: dict[int, Future[Run]] = {}
+        if self._n_ahead > 0:  # what is free changes while cones before are contracted
+            options = replace(options, memory=steady_memory(options))
+            self._pool = ThreadPoolExecutor(self._n_ahead, "tnplan plans")
+        self._options = options
+
+    def __enter__(self) -> PlannedAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._n_ahead > 0:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def values(self, number: int) -> Array:
+        """The values of the words of a cone, complex128."""
+        if self._n_ahead <= 0:
+            return self._cones.plan(number, self._options)()
+        for later in range(number, len(self._cones), self._step)[: 1 + self._n_ahead]:
+            if later not in self._waiting:
+                self._waiting[later] = self._pool.submit(self._cones.plan, later, self._options)
+        return self._waiting.pop(number).result()()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,15 +26,28 @@ def dtype_of(options: ContractionOptions) -> str:
     return "complex128" if options.precision in (None, "fp64") else "complex64"
 
 
+Run = Callable[[], Array]
+"""A contraction that is planned; called, it gives the result."""
+
+
 def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
     """The whole network, simplified first; axes are its open indices."""
+    return plan_network(network, arrays, options)()
+
+
+def plan_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Run:
+    """The same, planned now and contracted later."""
     network, values = simplify(network, arrays)
     dtype = dtype_of(options)
     if len(values) == 1:
-        return _ordered(values[0], network).astype(dtype)
-    request = _request(network, values)
-    with compiled(find_schedule(request, dtype, options), options) as contraction:
-        return np.asarray(contraction(*(array.astype(dtype) for array in values)))
+        return lambda: _ordered(values[0], network).astype(dtype)
+    planned = find_schedule(_request(network, values), dtype, options)
+
+    def run() -> Array:
+        with compiled(planned, options) as contraction:
+            return np.asarray(contraction(*(array.astype(dtype) for array in values)))
+
+    return run
 
 
 def value_and_gradients(
@@ -65,20 +78,29 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
 
     What does not depend on them is contracted once.
     """
+    return plan_batch(opened, leaves, options)()
+
+
+def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Run:
+    """The same, planned now and contracted later."""
     network, values = simplify(opened.network, opened.arrays)
     count = len(leaves[0]) if leaves else 1
-    if count == 1:
-        closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
-        return contract_network(closed, arrays, options)[None]
     closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
+    if count == 1:
+        run_one = plan_network(closed, arrays, options)
+        return lambda: run_one()[None]
     dtype = dtype_of(options)
     numbers = tuple(range(len(values), len(arrays)))
     options = replace(options, calls=count, changing=numbers)
     planned = find_batched(_request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers)
     constants = {number: array.astype(dtype) for number, array in enumerate(values)}
     options = replace(options, device=planned.device)
-    with CompiledContraction(planned.schedule, options, constants, numbers) as contraction:
-        return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+
+    def run() -> Array:
+        with CompiledContraction(planned.schedule, options, constants, numbers) as contraction:
+            return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+
+    return run
 
 
 def _closed(

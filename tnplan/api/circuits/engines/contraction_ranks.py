@@ -13,7 +13,7 @@ from math import floor, log2
 import numpy as np
 
 from tnplan.api.circuits.contraction.amplitudes import amplitudes
-from tnplan.api.circuits.contraction.expectation import LightCones
+from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead
 from tnplan.api.circuits.contraction.sample import SampleOptions, sample
 from tnplan.api.circuits.contraction.samples import ContractionSamples
 from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, shared_tasks
@@ -22,6 +22,7 @@ from tnplan.api.circuits.questions import Amplitudes, AskedCircuit, ExpectationV
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.jobs.job import Job, Rank, Request, Result, run_job
 from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.program import CircuitProgram
@@ -37,11 +38,14 @@ def shared_expectations(
     cones = LightCones(asked.program if asked.gates is None else asked.gates, question.sums)
 
     def work(rank: Rank, done: Rows) -> Array:
-        here = options_of_rank(rank, use)
-        rows = shared_tasks(
-            rank, len(cones), lambda number: cones.values(number, here).view(np.float64), done, kept,
-            "light cone",
-        )  # fmt: skip
+        here, n_ranks = options_of_rank(rank, use), rank.world.size
+        busy = cores() if here.device == "cpu" else 1
+        n_ahead = cores() - (use.threads or 1) if n_ranks == 1 else rank.threads - busy
+        with PlannedAhead(cones, here, n_ahead, n_ranks) as planned:
+            rows = shared_tasks(
+                rank, len(cones), lambda number: planned.values(number).view(np.float64), done, kept,
+                "light cone",
+            )  # fmt: skip
         return cones.expectations([row.view(np.complex128) for row in rows])
 
     return _run(options, work, lambda: {} if kept is None else kept.read([2 * n for n in cones.n_words]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import reduce
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 from tests.support.circuits import random_circuit, state_vector, unitary
 from tnplan.api.circuits.contraction.density import probabilities, reduced_density_matrix
-from tnplan.api.circuits.contraction.expectation import expectations
+from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead, expectations
+from tnplan.api.circuits.contraction.networks import Run
 from tnplan.api.circuits.contraction.overlap import overlap, trace
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
@@ -167,6 +169,38 @@ def test_gates_that_are_not_unitary_never_cancel() -> None:
     np.testing.assert_allclose(found, [0.625, 0.625], rtol=0, atol=1e-12)
     with pytest.raises(InputError, match=r"gate 1 .squeeze.: is not unitary"):
         trace(circuit, parse("Z0", 2), parse("Z0", 2))
+
+
+@pytest.mark.parametrize(("n_ahead", "step"), [(-1, 1), (1, 1), (3, 1), (2, 3), (100, 2)])
+def test_values_are_the_same_however_many_cones_are_planned_ahead(n_ahead: int, step: int) -> None:
+    cones = LightCones(gates_for(6, 6), [random_sum(6, seed) for seed in range(4)])
+    planned_by: set[int] = set()
+
+    class Watched(LightCones):
+        def plan(self, number: int, options: ContractionOptions) -> Run:
+            planned_by.add(threading.get_ident())
+            return super().plan(number, options)
+
+    watched = Watched(gates_for(6, 6), [random_sum(6, seed) for seed in range(4)])
+    with PlannedAhead(watched, options("fp64"), n_ahead, step) as planned:
+        for number in [*range(0, len(cones), step), 1]:  # and one that comes as a surprise
+            assert np.array_equal(planned.values(number), cones.plan(number, options("fp64"))())
+    assert (threading.get_ident() in planned_by) == (n_ahead < 1)
+
+
+def test_an_error_of_a_plan_ends_the_job_where_its_cone_is_due() -> None:
+    class Failing(LightCones):
+        def plan(self, number: int, options: ContractionOptions) -> Run:
+            if number == 2:
+                raise InputError("memory", "is too small", "give more")
+            return super().plan(number, options)
+
+    cones = Failing(gates_for(5, 5), [random_sum(5, seed) for seed in range(3)])
+    with PlannedAhead(cones, options("fp64"), 3) as planned:
+        planned.values(0)
+        planned.values(1)
+        with pytest.raises(InputError, match="is too small"):
+            planned.values(2)
 
 
 def test_other_sizes_and_bits_that_decide_are_refused() -> None:
