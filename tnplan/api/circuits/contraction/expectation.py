@@ -22,6 +22,9 @@ from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, lea
 from tnplan.planner.networks.circuits.questions.sandwich import sandwich
 from tnplan.planner.networks.circuits.questions.steps import keeps_trace, steps_of
 
+MOST_AHEAD = 4
+"""Light cones that are planned at once: Python runs one of them, and the contraction, at a time."""
+
 
 def expectations(
     circuit: GateSequence | CircuitProgram,
@@ -134,7 +137,7 @@ class PlannedAhead:
         self, cones: LightCones, options: ContractionOptions, n_ahead: int, step: int = 1
     ) -> None:  # fmt: skip
         self._cones, self._step = cones, step
-        self._n_ahead = min(n_ahead, (len(cones) - 1) // step)
+        self._n_ahead = min(n_ahead, MOST_AHEAD, (len(cones) - 1) // step)
         self._waiting: dict[int, Future[Run]] = {}
         if self._n_ahead > 0:  # what is free changes while cones before are contracted
             options = replace(options, memory=steady_memory(options))
