@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tnplan.cli.options.questions import (
     state_options,
     truncation_options,
 )
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 from tnplan.planner.common.units import plural
 
 SAY_EVERY_S = 1.0
@@ -99,7 +98,7 @@ def command(
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     show = _show_estimate if "estimate" in report else _show_value
     show(report)

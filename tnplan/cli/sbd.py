@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 from tnplan.planner.common.units import plural
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _remedy(output: Path | None, checkpoint: bool) -> str:
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     measured = report["measured"]
     columns = (report[name] for name in ("energies_hartree", "residuals", "spin_square", "symmetry"))

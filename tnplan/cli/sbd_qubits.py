@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 from tnplan.planner.common.units import plural
 
 
@@ -81,7 +80,7 @@ def command(
 
 def _show(report: dict[str, Any], observables: tuple[str, ...], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     measured = report["measured"]
     say(f"{'root':>4}{'energy':>20}{'residual':>12}")

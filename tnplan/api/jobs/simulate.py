@@ -9,7 +9,6 @@ Changelog of `tnplan.statevector`, the JSON of a result:
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,7 +47,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.files import check_writable, write_json
 from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
@@ -262,7 +261,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
         "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
     }  # fmt: skip
     if output is not None and rank.is_first:
-        write_text(output, json.dumps(report, indent=1) + "\n")
+        write_json(output, report)
     end_state(rank, state)
     return Simulation(given, simulator, report)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from tnplan.cli.options.common import set_parameters
 from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from tnplan.api.circuits.answer import CircuitAnswer
@@ -186,7 +185,7 @@ def answer_question(
     if not is_first:
         return
     if as_json:
-        say(json.dumps(answer.document, indent=1))
+        say_json(answer.document)
         return
     show(answer)
     for number, estimate in enumerate(answer.details.get("estimates", ())):
