@@ -288,6 +288,11 @@ def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
             place, "measures, resets, branches or is noisy on its way",
             "use gates alone and measure at the end, or simulate it: tnplan.simulate",
         )  # fmt: skip
+    return gates_of(program)
+
+
+def gates_of(program: CircuitProgram) -> GateSequence:
+    """The gates of a program, without whatever else it does."""
     return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
 
 

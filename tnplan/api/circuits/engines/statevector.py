@@ -51,7 +51,12 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
+from tnplan.planner.networks.circuits.program import (
+    CircuitProgram,
+    circuit_program,
+    final_measurements,
+    gates_of,
+)
 
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
@@ -156,8 +161,7 @@ def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
 
 def _run(simulator: Simulator, program: CircuitProgram) -> None:
     """The gates of a program, without its final measurements."""
-    gates = [one for one in program.operations if isinstance(one, Gate)]
-    simulator.run(prepare_program(gates), NO_BITS)
+    simulator.run(prepare_program(gates_of(program).gates), NO_BITS)
 
 
 def _observed(

@@ -164,7 +164,7 @@ def _project(
 def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     """The networks that are contracted, and how often each."""
     question, n = asked.question, asked.n_qubits
-    circuit: Any = asked.program if asked.gates is None else asked.gates
+    circuit: Any = asked.circuit
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
     if isinstance(question, Amplitudes | OpenAmplitudes):
         opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
