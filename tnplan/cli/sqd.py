@@ -9,7 +9,7 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say, say_json
+from tnplan.cli.terminal import say, say_json, say_written
 
 
 @click.command()
@@ -75,8 +75,7 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     ended = "converged after" if report["converged"] else "not converged in"
     say(f"energy {report['energy_hartree']:.10f} Ha among {alpha} x {beta} determinants")
     say(f"{ended} {len(iterations)} iterations, {measured['time_s']:.3g} s")
-    for path in written:
-        say(f"written: {path}")
+    say_written(written)
 
 
 def _open_end(report: dict[str, Any], is_kept: bool) -> str:

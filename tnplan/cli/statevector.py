@@ -8,11 +8,9 @@ from typing import Any
 import click
 
 from tnplan.cli.options.common import FILE, QUBITS, set_parameters
-from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
+from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job_options
 from tnplan.cli.terminal import say, say_json
 
-SAY_EVERY_S = 1.0
-"""Seconds between lines of progress."""
 SHOWN = 16
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +21,12 @@ def say(text: str, err: bool = False) -> None:
 def say_json(document: Any) -> None:
     """Print a document for programs, indented."""
     say(json.dumps(document, indent=1))
+
+
+def say_written(paths: Iterable[Path]) -> None:
+    """Print the names of the files that were written."""
+    for path in paths:
+        say(f"written: {path}")
 
 
 def allow_any_encoding() -> None:
