@@ -46,14 +46,22 @@ def until_freed(
 
 
 def in_one_arena(
-    buffers: Iterable[Buffer], lived: Mapping[int, Lifetime]
+    buffers: Sequence[Buffer], lived: Mapping[int, Lifetime]
 ) -> tuple[tuple[Buffer, ...], Arena]:
     """The buffers with their offsets in an arena; those that do not live are where they were."""
-    placed, used = list(buffers), sorted(lived)
+    used = sorted(lived)
     arena = assign([lived[number] for number in used])
-    for number, offset_bytes in zip(used, arena.offsets, strict=True):
-        placed[number] = replace(placed[number], offset_bytes=offset_bytes)
-    return tuple(placed), arena
+    offsets = dict(zip(used, arena.offsets, strict=True))
+    placed = at_offsets(buffers, (offsets.get(number) for number in range(len(buffers))))
+    return placed, arena
+
+
+def at_offsets(buffers: Iterable[Buffer], offsets: Iterable[int | None]) -> tuple[Buffer, ...]:
+    """The buffers where an arena has them; one without an offset is where it was."""
+    return tuple(
+        buffer if offset is None else replace(buffer, offset_bytes=offset)
+        for buffer, offset in zip(buffers, offsets, strict=True)
+    )
 
 
 def _first_and_last(

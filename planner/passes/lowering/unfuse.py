@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
+from tnplan.planner.passes.fusion.chunk_exchanges import with_first
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
 from tnplan.planner.passes.lowering.liveness import in_one_arena
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
@@ -118,8 +119,7 @@ def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -
 
 def _first(modes: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The modes with those of a layout first."""
-    leading = tuple(mode for mode in layout if mode is not None)
-    return (*leading, *(mode for mode in modes if mode not in leading))
+    return with_first(tuple(mode for mode in layout if mode is not None), modes)
 
 
 def _lifetimes(
