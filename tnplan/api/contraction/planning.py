@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -96,17 +96,21 @@ def find_batched(
     """
     if request.schedule is not None:
         raise InputError("batch", "is given with a schedule", "give the network or its path")
-    call = request.call
-    inputs = tuple((BATCH, *term) if number in batched else term for number, term in enumerate(call.inputs))
     path = find_path(request, dtype, options)
     while True:
-        network = Network(inputs, (BATCH, *call.output), {BATCH: batch, **call.size_dict})
+        network = batched_network(request.call.network, batch, batched)
         try:
             return _plan(replace(path, network=network), options)
         except InputError:
             if batch == 1:
                 raise
             batch = -(-batch // 2)
+
+
+def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
+    """The network with the index of a batch on some tensors, and first on the result."""
+    inputs = ((BATCH, *term) if number in batched else term for number, term in enumerate(network.inputs))
+    return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
 
 
 def find_path(request: ContractionRequest, dtype: str, options: ContractionOptions) -> ContractionPath:

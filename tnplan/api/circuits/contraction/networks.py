@@ -67,10 +67,9 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
     """
     network, values = simplify(opened.network, opened.arrays)
     count = len(leaves[0]) if leaves else 1
+    closed, arrays = closed_by_leaves(network, opened), [*values, *(leaf[0] for leaf in leaves)]
     if count == 1:
-        closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
         return contract_network(closed, arrays, options)[None]
-    closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
     dtype = dtype_of(options)
     numbers = tuple(range(len(values), len(arrays)))
     options = replace(options, calls=count, changing=numbers)
@@ -81,13 +80,10 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
         return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
 
 
-def _closed(
-    network: Network, values: Sequence[Array], opened: OpenNetwork, leaves: Sequence[Array]
-) -> tuple[Network, list[Array]]:
-    """The network with its further tensors."""
+def closed_by_leaves(network: Network, opened: OpenNetwork) -> Network:
+    """The simplified network of `opened` with its further tensors."""
     sizes = {**opened.network.size_dict, **network.size_dict}
-    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
-    return closed, [*values, *leaves]
+    return Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
 
 
 def _request(network: Network, arrays: Sequence[Array]) -> ContractionRequest:
