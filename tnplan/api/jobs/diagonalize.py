@@ -54,7 +54,7 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.planner.common.checks import check_choice, check_count
+from tnplan.planner.common.checks import check_choice, check_count, check_kind
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.units import size_text
@@ -199,7 +199,10 @@ def diagonalize(
     check_choice("--precision", precision, PRECISIONS)
     if symmetry is not None:
         check_count("--symmetry", symmetry, 0)
-    _check_values(criteria, penalty, carry, grow)
+    check_kind("criteria", criteria, Criteria)
+    check_kind("penalty", penalty, SpinPenalty)
+    check_kind("carry", carry, CarryOver)
+    check_kind("grow", grow, Growth)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
         precision == "mixed", symmetry, spin_orbitals, rotation,
@@ -354,15 +357,6 @@ def _hand_over(
     if options.output is not None:
         write_result(options, options.output, result)
     return result
-
-
-def _check_values(
-    criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None, grow: Growth | None
-) -> None:
-    named = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
-    for name, value, kind in (*named, ("grow", grow, Growth)):
-        if value is not None and not isinstance(value, kind):
-            raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
 
 
 def _check_growth(asked: _Solve) -> None:

@@ -137,6 +137,7 @@ COUNT = CountType()
 QUBITS = QubitsType()
 THRESHOLDS = ThresholdsType()
 
+
 def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Add options to a command, which lists them in this order."""
 

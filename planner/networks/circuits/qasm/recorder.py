@@ -17,6 +17,7 @@ from tnplan.planner.networks.circuits.program import (
     Measurement,
     Operation,
     WhileLoop,
+    with_inner,
 )
 from tnplan.planner.networks.circuits.qasm.values import (
     Measured,
@@ -417,12 +418,6 @@ def _renumbered(operation: Operation, n: int) -> Operation:
         return replace(operation, bit=number(operation.bit))
     if isinstance(operation, BitAssignment):
         return replace(operation, bit=number(operation.bit), bits=tuple(map(number, operation.bits)))
-    if isinstance(operation, Conditional):
-        body, otherwise = (
-            tuple(_renumbered(item, n) for item in part) for part in (operation.body, operation.otherwise)
-        )
-        return Conditional(tuple(map(number, operation.bits)), operation.value, body, otherwise)
-    if isinstance(operation, WhileLoop):
-        body = tuple(_renumbered(item, n) for item in operation.body)
-        return WhileLoop(tuple(map(number, operation.bits)), operation.value, body)
-    return operation
+    if isinstance(operation, Conditional | WhileLoop):
+        operation = replace(operation, bits=tuple(map(number, operation.bits)))
+    return with_inner(operation, lambda inside: tuple(_renumbered(item, n) for item in inside))

@@ -7,6 +7,7 @@ e^(i (phi + lambda)) cos]] of theta / 2, also under controls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import cos, pi, sin, sqrt
 
 import numpy as np
@@ -33,10 +34,9 @@ def controlled(matrix: Matrix, n_controls: int = 1, value: int = 1) -> Matrix:
     return result
 
 
-def _rotation(first: Matrix, second: Matrix) -> Callable[[float], Matrix]:
-    """exp(-i angle first second / 2) on two qubits."""
-    word = np.kron(first, second)
-    return lambda angle: cos(angle / 2) * np.eye(4) - 1j * sin(angle / 2) * word
+def turned(axis: Matrix, angle: float) -> Matrix:
+    """exp(-i angle axis / 2) for an axis whose square is one."""
+    return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
 
 
 def _rzz(angle: float) -> Matrix:
@@ -87,11 +87,11 @@ INCLUDED: dict[str, Kind] = {
     "cu": Kind(2, 4, lambda theta, phi, lam, gamma: controlled(np.exp(1j * gamma) * u(theta, phi, lam))),
     "cu3": Kind(2, 3, lambda theta, phi, lam: controlled(u(theta, phi, lam))),
     "cu1": Kind(2, 1, lambda a: controlled(phase(a))), "cphase": Kind(2, 1, lambda a: controlled(phase(a))),
-    "swap": Kind(2, 0, lambda: SWAP), "rxx": Kind(2, 1, _rotation(X, X)), "rzz": Kind(2, 1, _rzz),
-    "ccx": Kind(3, 0, lambda: controlled(X, 2)), "cswap": Kind(3, 0, lambda: controlled(SWAP)),
-    "ccz": Kind(3, 0, lambda: controlled(Z, 2)), "rccx": Kind(3, 0, _rccx), "rc3x": Kind(4, 0, _rc3x),
-    "c3x": Kind(4, 0, lambda: controlled(X, 3)), "c3sqrtx": Kind(4, 0, lambda: controlled(SX, 3)),
-    "c4x": Kind(5, 0, lambda: controlled(X, 4)),
+    "swap": Kind(2, 0, lambda: SWAP), "rxx": Kind(2, 1, partial(turned, np.kron(X, X))),
+    "rzz": Kind(2, 1, _rzz), "ccx": Kind(3, 0, lambda: controlled(X, 2)),
+    "cswap": Kind(3, 0, lambda: controlled(SWAP)), "ccz": Kind(3, 0, lambda: controlled(Z, 2)),
+    "rccx": Kind(3, 0, _rccx), "rc3x": Kind(4, 0, _rc3x), "c3x": Kind(4, 0, lambda: controlled(X, 3)),
+    "c3sqrtx": Kind(4, 0, lambda: controlled(SX, 3)), "c4x": Kind(5, 0, lambda: controlled(X, 4)),
 }  # fmt: skip
 """What `include "qelib1.inc"` or `include "stdgates.inc"` adds, under the names of both."""
 

@@ -38,7 +38,7 @@ from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
-from tnplan.planner.common.checks import check_choice
+from tnplan.planner.common.checks import check_choice, check_kind
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable
 from tnplan.planner.common.units import plural, size_text
@@ -180,8 +180,7 @@ def diagonalize_qubits(
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     check_choice("--first-qubit", first_qubit, SIDES)
-    if criteria is not None and not isinstance(criteria, Criteria):
-        raise InputError("criteria", f"is {criteria!r}", "give a Criteria")
+    check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
     )

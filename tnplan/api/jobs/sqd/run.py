@@ -41,7 +41,7 @@ from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_sam
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.checks import check_kind
 from tnplan.planner.common.files import (
     check_suffix,
     check_writable,
@@ -204,8 +204,7 @@ def run(
         samples_per_batch, num_batches, energy_tol, occupancies_tol, max_iterations, symmetrize_spin, max_dim,
         carryover_threshold, spin_sq, seed,
     )  # fmt: skip
-    if criteria is not None and not isinstance(criteria, Criteria):
-        raise InputError("criteria", f"is {criteria!r}", "give a Criteria")
+    check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
     )
