@@ -282,6 +282,11 @@ def greedy_s(n_tensors: int, width: float) -> float:
     return n_tensors * (GREEDY_S_PER_TENSOR + GREEDY_S_PER_PAIR * width**2)
 
 
+def between(draw: random.Random, low: float, high: float) -> float:
+    """A number drawn from the range, its logarithm evenly."""
+    return float(low * (high / low) ** draw.random())
+
+
 def random_greedy(task: Task, number: int) -> Found:
     """A tree without slices of cotengra's greedy method, its parameters drawn for this number.
 

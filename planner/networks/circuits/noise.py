@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
-from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
+from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, kronecker
 from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Operation, with_inner
 
 LARGEST_NOISY = 2
@@ -30,7 +30,7 @@ def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
 @lru_cache
 def _operators(n_qubits: int, probability: float) -> tuple[np.ndarray, ...]:
     """The Pauli words times square roots of their probabilities: one tuple for all channels of them."""
-    words = [reduce(np.kron, letters) for letters in product((I2, X, Y, Z), repeat=n_qubits)]
+    words = [kronecker(letters) for letters in product((I2, X, Y, Z), repeat=n_qubits)]
     each = probability / (len(words) - 1)
     weights = [1 - probability] + [each] * (len(words) - 1)
     return tuple(np.sqrt(weight) * word for weight, word in zip(weights, words, strict=True))
