@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.format.bit_tiling import TILE
+from tnplan.compress.format.bit_tiling import TILE, whole_log2
 from tnplan.compress.format.stream import damaged_unless
 
 LONGEST_SEGMENT_LOG2 = 6
@@ -226,22 +226,11 @@ def normalized(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def cost_units(counts: NDArray[np.int64], frequencies: NDArray[np.int64]) -> int:
     """What tokens of these counts take, in units of 2^-COST_LOG2 bits."""
-    used = counts > 0
-    return int((counts[used] * unit_costs(frequencies[used])).sum())
-
-
-def unit_costs(frequencies: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Twelve less the binary logarithm of each frequency, rounded up, by squaring whole numbers."""
     from tnplan.compress.cpu.rans_kernel import TOTAL_LOG2
 
-    logarithm = np.frexp(frequencies.astype(float))[1].astype(np.int64) - 1
-    power = frequencies.astype(np.uint64) << (31 - logarithm).astype(np.uint64)
-    for _ in range(COST_LOG2):
-        power = power * power >> np.uint64(31)
-        bit = power >> np.uint64(32)
-        logarithm = 2 * logarithm + bit.astype(np.int64)
-        power >>= bit
-    return (TOTAL_LOG2 << COST_LOG2) - logarithm
+    used = counts > 0
+    units = (TOTAL_LOG2 << COST_LOG2) - whole_log2(frequencies[used], COST_LOG2)
+    return int((counts[used] * units).sum())
 
 
 def cumulative(frequencies: NDArray[np.int64]) -> NDArray[np.int64]:

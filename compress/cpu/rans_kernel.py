@@ -95,12 +95,6 @@ def push(states: Any, lane: Any, start: Any, frequency: Any, words: Any, top: An
 
 
 @inline
-def parts_of(bits: Any) -> Any:
-    """How many parts of at most 12 raw bits there are; the first and highest one may be shorter."""
-    return (bits + RAW_LOG2 - 1) // RAW_LOG2
-
-
-@inline
 def fill_contexts(magnitudes: Any, r: Any, work: Any, floats: Any, lanes: Any) -> None:
     """The context tables of round r, as their first slots, from the magnitudes (129 * 32) of earlier rounds
     and a row of zeros; `floats` is `work` as float32."""

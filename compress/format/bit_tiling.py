@@ -65,17 +65,22 @@ def sampled(n_elements: int) -> NDArray[np.uint64]:
 
 
 def times_log2(most: int) -> NDArray[np.int64]:
-    """n log2 n in units of 2^-LOG2_BITS, of whole numbers from 0 to `most`, below 2^31: squares of a number
+    """n log2 n in units of 2^-LOG2_BITS, of whole numbers from 0 to `most`, below 2^31."""
+    numbers = np.arange(most + 1)
+    return numbers * whole_log2(np.maximum(numbers, 1), LOG2_BITS)
+
+
+def whole_log2(numbers: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    """Logarithms in units of 2^-bits, rounded down, of whole numbers from 1, below 2^31: squares of a number
     from 1 to 2 give the bits of its logarithm."""
-    numbers = np.arange(most + 1, dtype=np.uint64)
-    log2 = np.frexp(np.maximum(numbers, 1).astype(np.float64))[1].astype(np.uint64) - np.uint64(1)
-    power = np.maximum(numbers, 1) << (np.uint64(31) - log2)
-    for _ in range(LOG2_BITS):
+    log2 = np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
+    power = numbers.astype(np.uint64) << (31 - log2).astype(np.uint64)
+    for _ in range(bits):
         power = power * power >> np.uint64(31)
         bit = power >> np.uint64(32)
-        log2 = 2 * log2 + bit
+        log2 = 2 * log2 + bit.astype(np.int64)
         power >>= bit
-    return (numbers * log2).astype(np.int64)
+    return log2
 
 
 LOGS = times_log2(SAMPLE)

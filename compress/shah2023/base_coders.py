@@ -96,11 +96,3 @@ def decode_blocks(data: bytes, bound: float, size: int) -> Values:
     if not szx_kernel.decode(np.frombuffer(body, np.uint8), bits[::2] | bits[1::2] << 1, block, values):
         raise ValueError("the bytes are no blocks of this size")
     return values
-
-
-def block_states(data: bytes, size: int) -> NDArray[np.int64]:
-    """How many blocks are all zero, constant, non-constant grouped and non-constant (Fig. 10)."""
-    packed, block_bytes, _ = split(data, 3)
-    n_blocks = -(-size // struct.unpack("<I", block_bytes)[0])
-    bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=2 * n_blocks, bitorder="little")
-    return np.bincount(bits[::2] | bits[1::2] << 1, minlength=4)

@@ -30,6 +30,12 @@ def check_choice(place: str, value: Any, choices: Iterable[str]) -> None:
         raise InputError(place, f"{value!r} is unknown", f"choose from {', '.join(known)}")
 
 
+def check_kind(place: str, value: Any, kind: type) -> None:
+    """Refuse a value that is there and of another kind."""
+    if value is not None and not isinstance(value, kind):
+        raise InputError(place, f"is {value!r}", f"give a {kind.__name__}")
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, NaN and infinity among them, but no boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)

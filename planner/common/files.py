@@ -161,6 +161,11 @@ def write_text(path: str | Path, text: str) -> None:
     write_file(path, lambda stream: stream.write(text.encode()))
 
 
+def write_json(path: str | Path, document: Any) -> None:
+    """Write a document for people to read too: indented, and ended by a line break."""
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
 def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it there; nothing is left half-written."""
     with Staged() as files:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, log, log2
 from types import SimpleNamespace
 from typing import Any
+
+from tnplan.planner.networks.network import Network
 
 # Labels would else start processes of its own for its last few tensors.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -57,6 +60,27 @@ class Effort:
     time_s: float = 60.0
     max_trials: int = 64
     max_rounds: int = 10_000
+
+
+def in_symbols(network: Network) -> tuple[dict[str, str], tuple[tuple[str, ...], ...]]:
+    """cotengra's symbol of each index, and the tensors in symbols.
+
+    Repeats on one tensor, and indices that one tensor alone has and that are summed, change no path and are
+    dropped.
+    """
+    from cotengra import get_symbol
+
+    count = Counter(index for term in network.inputs for index in set(term))
+    count.update(network.output)
+    symbols: dict[str, str] = {}
+    for term in network.inputs:
+        for index in term:
+            if count[index] > 1:
+                symbols.setdefault(index, get_symbol(len(symbols)))
+    terms = (
+        tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
+    )
+    return symbols, tuple(terms)
 
 
 @dataclass(frozen=True)
@@ -256,6 +280,11 @@ def greedy_s(n_tensors: int, width: float) -> float:
     A step scores the neighbours of a tensor, which may be as many as its modes, and reads the modes of each.
     """
     return n_tensors * (GREEDY_S_PER_TENSOR + GREEDY_S_PER_PAIR * width**2)
+
+
+def between(draw: random.Random, low: float, high: float) -> float:
+    """A number drawn from the range, its logarithm evenly."""
+    return float(low * (high / low) ** draw.random())
 
 
 def random_greedy(task: Task, number: int) -> Found:

@@ -7,7 +7,6 @@ and rounds of its annealing. Slicing is part of both.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -20,7 +19,7 @@ import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Found, Task, search_tree
+from tnplan.planner.search.annealing import Effort, Found, Task, in_symbols, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.orders.starts import core_for
@@ -105,6 +104,15 @@ def search_path(
     return replace(path, meta={**figures, **path.meta})
 
 
+def search_jointly(
+    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int,
+    report: Report | None = None,
+) -> ContractionPath:  # fmt: skip
+    """A path of the joint search in this process, under a limit on a tensor's elements."""
+    options = SearchOptions(max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,))
+    return search_path(network, dtype, options, report)
+
+
 def _forced_slices(network: Network, limit: int | None) -> set[str]:
     """Indices to slice because an input alone is over the limit: the largest ones of that input."""
     forced: set[str] = set()
@@ -123,21 +131,9 @@ def _with_network(
 ) -> tuple[Task, dict[str, str]]:
     """What is asked, of this network in cotengra's terms, and the index name of each symbol.
 
-    Repeats on one tensor, and indices that one tensor alone has and that are summed, change no path and are
-    dropped; forced slices have extent 1.
+    Forced slices have extent 1.
     """
-    from cotengra import get_symbol
-
-    count = Counter(index for term in network.inputs for index in set(term))
-    count.update(network.output)
-    symbols: dict[str, str] = {}
-    for term in network.inputs:
-        for index in term:
-            if count[index] > 1:
-                symbols.setdefault(index, get_symbol(len(symbols)))
-    inputs = tuple(
-        tuple(symbols[index] for index in dict.fromkeys(term) if index in symbols) for term in network.inputs
-    )
+    symbols, inputs = in_symbols(network)
     sizes = {symbol: 1 if index in forced else network.size_dict[index] for index, symbol in symbols.items()}
     starts = tuple(
         (_pairs(path), tuple(symbols[i] for i in path.sliced_inds if i in symbols and i not in forced))

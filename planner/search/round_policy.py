@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from tnplan.planner.search.annealer.anneal_state import Heat
-from tnplan.planner.search.annealing import Found
+from tnplan.planner.search.annealing import Found, between
 
 HOT_SHARE, HOT_ODDS = 0.6, 0.7
 """In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
@@ -104,7 +104,7 @@ class ElitePool:
         return chosen
 
     def _anneal(self, number: int, draw: random.Random, planned: float, greedy: bool) -> Round:
-        length = _between(draw, SHORTEST_LENGTH, 1.0)
+        length = between(draw, SHORTEST_LENGTH, 1.0)
         if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
             kind = self._hot_kind(draw, greedy) if number else "first"
             if number == 1 and self.limited:
@@ -124,7 +124,7 @@ class ElitePool:
             if source.score not in self.asked:
                 self.asked.append(source.score)
                 return Round(number, "rank", source, _mild_heat(draw), 0.0)
-        factor = _between(draw, 0.7, 2.0)
+        factor = between(draw, 0.7, 2.0)
         return Round(number, "near", self.best, _mild_heat(draw), NEAR_LENGTH, factor)
 
     def take(self, given: Round, found: Found | None) -> bool:
@@ -230,17 +230,13 @@ def warm_heat(seed: int, number: int) -> Heat:
 
 def _heat(draw: random.Random, weights: tuple[float, float], hots: tuple[float, float]) -> Heat:
     """Temperatures drawn for a round: no single choice is best for all networks."""
-    local = _between(draw, *weights)
-    hot = _between(draw, *hots)
-    cold = min(_between(draw, 0.014, 0.028), hot / 2)
-    return Heat(local, hot, cold, _between(draw, 0.7, 3.0))
+    local = between(draw, *weights)
+    hot = between(draw, *hots)
+    cold = min(between(draw, 0.014, 0.028), hot / 2)
+    return Heat(local, hot, cold, between(draw, 0.7, 3.0))
 
 
 def _mild_heat(draw: random.Random) -> Heat:
     """Heat that changes a good tree a little; a larger `local` takes it far away."""
-    hot = _between(draw, 0.001, 0.02)
-    return Heat(_between(draw, 0.3, 6.0), hot, hot / 10, 3.0)
-
-
-def _between(draw: random.Random, low: float, high: float) -> float:
-    return float(low * (high / low) ** draw.random())
+    hot = between(draw, 0.001, 0.02)
+    return Heat(between(draw, 0.3, 6.0), hot, hot / 10, 3.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -11,7 +10,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.batch_plan import BatchPlan
-from tnplan.planner.search.annealing import Effort, Start, Task
+from tnplan.planner.search.annealing import Effort, Start, Task, in_symbols
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.search_in_proportion import greedy_path
 from tnplan.planner.sparse_state.plan_batch import batch_plan
@@ -75,21 +74,13 @@ def search_batch(
     They are taken to differ on few indices as much as they can: as all values of some qubits do, and about as
     random strings do.
     """
-    from cotengra import get_symbol
-
     max_elements = options.max_elements
     if max_elements is not None and max_elements < n_strings:
         raise InputError(
             "memory", f"holds tensors of {max_elements} elements, and there are {n_strings} strings",
             "allow more, or ask for fewer strings at once",
         )  # fmt: skip
-    count = Counter(index for term in network.inputs for index in set(term))
-    count.update(network.output)
-    symbols: dict[str, str] = {}
-    for term in network.inputs:
-        for index in term:
-            if count[index] > 1:
-                symbols.setdefault(index, get_symbol(len(symbols)))
+    symbols, inputs = in_symbols(network)
     names = {symbol: index for index, symbol in symbols.items()}
     extent = min(n_strings ** (1 / len(network.output)), MOST_EXTENT) if n_strings > 1 else 1.0
     sizes: dict[str, float] = {symbol: network.size_dict[index] for symbol, index in names.items()}
@@ -98,8 +89,7 @@ def search_batch(
     if start is not None:
         starts = ((start.ssa_path, tuple(symbols[index] for index in start.sliced_inds)),)
     task = Task(
-        tuple(tuple(symbols[i] for i in dict.fromkeys(term) if i in symbols) for term in network.inputs),
-        tuple(symbols[index] for index in network.output), sizes, max_elements, "flops", ("greedy",),
+        inputs, tuple(symbols[index] for index in network.output), sizes, max_elements, "flops", ("greedy",),
         options.seed, Effort(time_s=options.time_s or 0.0), starts, options.element_weight,
         row_counts=most_rows(n_strings, len(network.output)) if n_strings > 1 else (),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.program import (
     BitAssignment,
     CircuitProgram,
@@ -21,6 +21,8 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     WhileLoop,
 )
+from tnplan.planner.networks.circuits.qasm.read import circuit_of
+from tnplan.planner.networks.circuits.qasm.source import parse_source
 
 N_DATA, N_BITS = 3, 3
 HEAD = f"""OPENQASM 3.0;
@@ -30,6 +32,11 @@ bit[{N_BITS}] c; bit d = 1; bool b; int[8] i = 3; uint[6] u = 5; float f = 0.5; 
 def toss(qubit t) -> bit {{ bit m; h t; m = measure t; reset t; return m; }}
 def add(int[8] a, qubit t) -> int[8] {{ if (a > 3) {{ x t; }} a += 2; return a; }}
 """
+
+
+def parse_qasm(text: str, place: str) -> GateSequence:
+    """A text as a circuit, as a file of it is read; `place` names it in errors."""
+    return circuit_of(parse_source(text, place), {})
 
 
 def signed(value: int) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 
 MODES = ("range", "absolute", "pointwise")
 SETTINGS = ("auto", "fast", "small")
@@ -63,7 +62,7 @@ def command(
 def show(report: dict[str, Any], as_json: bool) -> None:
     """Print what was done."""
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     kind = report["coder"] + ("" if report["mirror"] == "none" else ", half of a mirrored array")
     limit = "lossless" if report["mode"] == "lossless" else f"{report['mode']} bound {report['bound']:g}"
@@ -91,7 +90,7 @@ def _compare(array: Path, bound: float, threshold: float | None, plot: Path | No
 
         write_text(plot, svg_of(codec_plot(rows)))
     if as_json:
-        say(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=1))
+        say_json([{**asdict(row), "ratio": row.ratio} for row in rows])
         return
     cut = bound if threshold is None else threshold
     title = f"{array}: bound {bound:g}, threshold {cut:g} of the range"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import ProgressLines, job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json
 
 SHOWN_VALUES = 4
 
@@ -62,7 +61,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if report["not_finite"]:
         say(f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True)
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     from tnplan.planner.common.units import count_text, size_text
 

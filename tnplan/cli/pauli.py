@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from tnplan.cli.options.common import FILE, set_parameters
-from tnplan.cli.options.jobs import ProgressLines, job_options
+from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines, job_options
 from tnplan.cli.options.questions import (
     monte_carlo_of,
     repetition_options,
@@ -18,11 +17,8 @@ from tnplan.cli.options.questions import (
     state_options,
     truncation_options,
 )
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json, say_written
 from tnplan.planner.common.units import plural
-
-SAY_EVERY_S = 1.0
-"""Seconds between lines of progress."""
 
 
 @click.command()
@@ -99,7 +95,7 @@ def command(
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     show = _show_estimate if "estimate" in report else _show_value
     show(report)
@@ -110,8 +106,7 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     for entry in report.get("gradient", ()):
         where = f"gate {entry['gate']}, {entry['rotation']}, angle {entry['angle']:.6g}"
         say(f"derivative at {where}: {entry['derivative']!r}")
-    for path in written:
-        say(f"written: {path}")
+    say_written(written)
 
 
 def _show_value(report: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType
+from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType, TextType
 from tnplan.cli.terminal import say
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
 
@@ -19,21 +19,16 @@ if TYPE_CHECKING:
     from tnplan.reporting.published import Published
 
 
-class DeviceCounts(click.ParamType):
+class DeviceCounts(TextType):
     """Numbers of devices: `1,2,6`; `1,2,4,...,1024` and `1,...,1024` go on by doubling."""
 
     name = "P,P,..."
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    def read(self, text: str) -> tuple[int, ...]:
         """The numbers, in rising order."""
-        if isinstance(value, tuple):
-            return value
         counts: list[int] = []
         doubling = False
-        for word in str(value).split(","):
-            word = word.strip()
+        for word in map(str.strip, text.split(",")):
             if word == "..." and counts and not doubling:
                 doubling = True
             elif re.fullmatch(r"[1-9][0-9]{0,8}", word):
@@ -43,13 +38,9 @@ class DeviceCounts(click.ParamType):
                 doubling = False
                 counts.append(last)
             else:
-                self.fail(
-                    f"{word!r} in {value!r} is no number of devices; write 1,2,4 or 1,2,4,...,1024",
-                    param,
-                    ctx,
-                )
+                self.fail(f"{word!r} in {text!r} is no number of devices; write 1,2,4 or 1,2,4,...,1024")
         if doubling:
-            self.fail(f"{value!r} ends in dots; say up to which number, as in 1,2,4,...,1024", param, ctx)
+            self.fail(f"{text!r} ends in dots; say up to which number, as in 1,2,4,...,1024")
         return tuple(sorted(set(counts)))
 
 

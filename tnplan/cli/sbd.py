@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json, say_written
 from tnplan.planner.common.units import plural
 
 if TYPE_CHECKING:
@@ -102,7 +101,8 @@ def command(
     from tnplan.executor.sbd.solver.davidson import Criteria
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
-    _check(residual, carryover, carryover_ratio, carryover_missing)
+    check_residual(residual)
+    _check_carryover(carryover, carryover_ratio, carryover_missing)
     penalty = SpinPenalty(spin or 0.0, spin_weight)
     growth = _growth(grow or grow_to is not None, grow_to, epsilon, epsilon_pt2, pt2)
     carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
@@ -129,11 +129,17 @@ def command(
     return 0
 
 
-def _check(residual: float, carryover: Path | None, ratio: float | None, missing: float | None) -> None:
+def check_residual(residual: float) -> None:
+    """Refuse a residual that no solve reaches, or every one."""
     from tnplan.planner.common.errors import InputError
 
     if not 1e-12 <= residual < 1:
         raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")
+
+
+def _check_carryover(carryover: Path | None, ratio: float | None, missing: float | None) -> None:
+    from tnplan.planner.common.errors import InputError
+
     if carryover is None and (ratio is not None or missing is not None):
         raise InputError("--carryover", "is missing", "name the prefix of the files of strings")
 
@@ -166,7 +172,7 @@ def _remedy(output: Path | None, checkpoint: bool) -> str:
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     measured = report["measured"]
     columns = (report[name] for name in ("energies_hartree", "residuals", "spin_square", "symmetry"))
@@ -179,13 +185,17 @@ def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
         say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}{shown:>10}{irrep or '':>7}".rstrip())
     if "growth" in report:
         _show_growth(report["growth"])
+    show_work(measured, written)
+
+
+def show_work(measured: dict[str, Any], written: list[Path]) -> None:
+    """What a solve took, and the files that it wrote."""
     say(
         f"{plural(measured['steps'], 'step', 'steps')}, "
         f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
-    for path in written:
-        say(f"written: {path}")
+    say_written(written)
 
 
 def _show_growth(growth: dict[str, Any]) -> None:

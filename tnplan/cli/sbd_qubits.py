@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say
-from tnplan.planner.common.units import plural
+from tnplan.cli.sbd import check_residual, show_work
+from tnplan.cli.terminal import say, say_json
 
 
 @click.command()
@@ -60,10 +59,8 @@ def command(
     from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
-    from tnplan.planner.common.errors import InputError
 
-    if not 1e-12 <= residual < 1:
-        raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")
+    check_residual(residual)
     result = diagonalize_qubits(
         Path(hamiltonian) if Path(hamiltonian).exists() else hamiltonian, strings,
         criteria=Criteria(residual=residual, steps=steps, vectors=vectors), observables=list(observables),
@@ -81,18 +78,11 @@ def command(
 
 def _show(report: dict[str, Any], observables: tuple[str, ...], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
-    measured = report["measured"]
     say(f"{'root':>4}{'energy':>20}{'residual':>12}")
     for number, (energy, residual) in enumerate(zip(report["energies"], report["residuals"], strict=True)):
         say(f"{number:>4}{energy:>20.10f}{residual:>12.1e}")
     for text, values in zip(observables, report["expectations"], strict=True):
         say(f"{text}: {' '.join(f'{value:.10f}' for value in values)}")
-    say(
-        f"{plural(measured['steps'], 'step', 'steps')}, "
-        f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
-        f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
-    )
-    for path in written:
-        say(f"written: {path}")
+    show_work(report["measured"], written)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.terminal import say, say_json, say_written
 
 
 @click.command()
@@ -69,15 +68,14 @@ def command(
 
 def _show(report: dict[str, Any], written: list[Path], as_json: bool) -> None:
     if as_json:
-        say(json.dumps(report, indent=1))
+        say_json(report)
         return
     alpha, beta = report["dimensions"]
     iterations, measured = report["iterations"], report["measured"]
     ended = "converged after" if report["converged"] else "not converged in"
     say(f"energy {report['energy_hartree']:.10f} Ha among {alpha} x {beta} determinants")
     say(f"{ended} {len(iterations)} iterations, {measured['time_s']:.3g} s")
-    for path in written:
-        say(f"written: {path}")
+    say_written(written)
 
 
 def _open_end(report: dict[str, Any], is_kept: bool) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE, QUBITS, set_parameters
-from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job_options
+from tnplan.cli.terminal import say, say_json
 
-SAY_EVERY_S = 1.0
-"""Seconds between lines of progress."""
 SHOWN = 16
 
 
@@ -59,7 +56,7 @@ def command(
     if launched_rank() > 0:
         return
     if as_json:
-        say(json.dumps(done.report, indent=1))
+        say_json(done.report)
         return
     _show(done.report)
     if output is not None:

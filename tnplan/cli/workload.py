@@ -13,7 +13,7 @@ import click
 
 from tnplan.api import workload
 from tnplan.api.planning.tensor_network import TensorNetwork
-from tnplan.cli.options.common import FILE
+from tnplan.cli.options.common import FILE, added
 from tnplan.cli.terminal import say
 
 COUNT, SIDE, NATURAL = click.IntRange(1), click.IntRange(2), click.IntRange(0)
@@ -54,11 +54,9 @@ def add(make: Callable[..., TensorNetwork], *options: Option) -> None:
         if given.get("qsim") is not None:
             say(f"wrote {given['qsim']}")
 
-    for decorate in (OUTPUT, *reversed(options)):
-        called = decorate(called)
     text = (getdoc(make) or "").partition("\n\nParameters\n")[0]
     listed = re.split("[:;,.]", text)[0].replace("\n", " ")
-    command.command(make.__name__, help=text, short_help=f"{listed}.")(called)
+    command.command(make.__name__, help=text, short_help=f"{listed}.")(added(*options, OUTPUT)(called))
 
 
 add(

@@ -116,9 +116,7 @@ def _projection(projection: Projection, published: Published | None) -> str:
 
 def _evaluation(projection: Projection, published: Published | None) -> list[str]:
     """Slices and plateaus, published values beside ours, and what memory alone buys."""
-    parts = [
-        _explained("Slices", evaluation.SLICES_LEGEND, _table(evaluation.slice_table(projection)))
-    ]
+    parts = [_explained("Slices", evaluation.SLICES_LEGEND, _table(evaluation.slice_table(projection)))]
     notes = _paragraphs(evaluation.evaluation_notes(projection, published))
     compared = evaluation.published_table(projection, published)
     if compared is not None:

@@ -8,8 +8,9 @@ eigenvalues 1 and i; fs(theta, phi) turns |01> into cos(theta) |01> - i sin(thet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import cos, pi, sin, sqrt
 
 import numpy as np
@@ -25,8 +26,13 @@ SWAP = np.eye(4, dtype=np.complex128)[[0, 2, 1, 3]]
 
 
 def turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    """exp(-i angle axis / 2) for a 2 x 2 `axis` whose square is one."""
-    return cos(angle / 2) * I2 - 1j * sin(angle / 2) * axis
+    """exp(-i angle axis / 2) for an `axis` whose square is one."""
+    return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
+
+
+def kronecker(factors: Iterable[np.ndarray]) -> np.ndarray:
+    """The Kronecker product of matrices, 1 for none."""
+    return reduce(np.kron, factors, np.eye(1, dtype=np.complex128))
 
 
 def rz(angle: float) -> np.ndarray:
@@ -49,10 +55,12 @@ def rxy(theta: float, phi: float) -> np.ndarray:
     return turn(cos(theta) * X + sin(theta) * Y, phi)
 
 
-def controlled(matrix: np.ndarray) -> np.ndarray:
-    """`matrix` on the second qubit where the first is 1."""
-    result = np.eye(4, dtype=np.complex128)
-    result[2:, 2:] = matrix
+def controlled(matrix: np.ndarray, n_controls: int = 1, value: int = 1) -> np.ndarray:
+    """`matrix` on the last qubits where each of `n_controls` qubits before them is `value`."""
+    side = len(matrix)
+    result = np.eye(side << n_controls, dtype=np.complex128)
+    part = slice(len(result) - side, None) if value else slice(0, side)
+    result[part, part] = matrix
     return result
 
 

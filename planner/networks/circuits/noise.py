@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
-from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
-from tnplan.planner.networks.circuits.program import (
-    Channel,
-    CircuitProgram,
-    Conditional,
-    Operation,
-    WhileLoop,
-)
+from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, kronecker
+from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Operation, with_inner
 
 LARGEST_NOISY = 2
 """Qubits of a gate after which noise may stand."""
@@ -36,14 +30,10 @@ def depolarizing(qubits: tuple[int, ...], probability: float) -> Channel:
 @lru_cache
 def _operators(n_qubits: int, probability: float) -> tuple[np.ndarray, ...]:
     """The Pauli words times square roots of their probabilities: one tuple for all channels of them."""
-    words = [reduce(_kron, letters) for letters in product((I2, X, Y, Z), repeat=n_qubits)]
+    words = [kronecker(letters) for letters in product((I2, X, Y, Z), repeat=n_qubits)]
     each = probability / (len(words) - 1)
     weights = [1 - probability] + [each] * (len(words) - 1)
     return tuple(np.sqrt(weight) * word for weight, word in zip(weights, words, strict=True))
-
-
-def _kron(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.kron(a, b)
 
 
 def depolarized(program: CircuitProgram, probability: float) -> CircuitProgram:
@@ -62,21 +52,8 @@ def _check_probability(probability: float) -> None:
 def _noisy(operations: tuple[Operation, ...], probability: float, place: str) -> tuple[Operation, ...]:
     result: list[Operation] = []
     for number, operation in enumerate(operations):
-        if isinstance(operation, Conditional):
-            inner = f"{place}operation {number}, inner "
-            result.append(
-                replace(
-                    operation,
-                    body=_noisy(operation.body, probability, inner),
-                    otherwise=_noisy(operation.otherwise, probability, inner),
-                )
-            )
-            continue
-        if isinstance(operation, WhileLoop):
-            inner = f"{place}operation {number}, inner "
-            result.append(replace(operation, body=_noisy(operation.body, probability, inner)))
-            continue
-        result.append(operation)
+        inner = f"{place}operation {number}, inner "
+        result.append(with_inner(operation, partial(_noisy, probability=probability, place=inner)))
         if isinstance(operation, Gate) and not isinstance(operation, GlobalPhase):
             if len(operation.qubits) > LARGEST_NOISY:
                 raise InputError(

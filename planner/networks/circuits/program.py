@@ -6,8 +6,8 @@ results, character k is bit k.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -221,10 +221,8 @@ def largest_operator(operations: Iterable[Operation]) -> int:
     for operation in operations:
         if isinstance(operation, Gate | Channel):
             most = max(most, len(operation.qubits))
-        elif isinstance(operation, Conditional):
-            most = max(most, largest_operator((*operation.body, *operation.otherwise)))
-        elif isinstance(operation, WhileLoop):
-            most = max(most, largest_operator(operation.body))
+        else:
+            most = max(most, largest_operator(inner_operations(operation)))
     return most
 
 
@@ -288,6 +286,11 @@ def as_circuit(program: CircuitProgram, place: str) -> GateSequence:
             place, "measures, resets, branches or is noisy on its way",
             "use gates alone and measure at the end, or simulate it: tnplan.simulate",
         )  # fmt: skip
+    return gates_of(program)
+
+
+def gates_of(program: CircuitProgram) -> GateSequence:
+    """The gates of a program, without whatever else it does."""
     return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
 
 
@@ -296,6 +299,15 @@ def inner_operations(operation: Operation) -> tuple[Operation, ...]:
     if isinstance(operation, Conditional):
         return (*operation.body, *operation.otherwise)
     return operation.body if isinstance(operation, WhileLoop) else ()
+
+
+def with_inner(
+    operation: Operation, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]
+) -> Operation:
+    """A condition or a loop with what is inside changed, each way for itself; all else as it is."""
+    if isinstance(operation, Conditional):
+        return replace(operation, body=change(operation.body), otherwise=change(operation.otherwise))
+    return replace(operation, body=change(operation.body)) if isinstance(operation, WhileLoop) else operation
 
 
 def without_final_measurements(

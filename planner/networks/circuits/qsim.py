@@ -13,18 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_text, write_text
+from tnplan.planner.common.files import write_text
 from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT, Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 ALIASES = {"fsim": "fs", "swap": "sw", "id_1": "id1", "id_2": "id2", "id": "id1", "cx": "cnot", "iswap": "is"}
 MEASUREMENT = "m"
 LONGEST_COUNT = 18
-
-
-def load_qsim(path: str | Path) -> GateSequence:
-    """Read a qsim file; errors name the file, the line and the gate."""
-    return parse_qsim(read_text(path, "a qsim file"), str(path))
 
 
 def parse_qsim(text: str, place: str) -> GateSequence:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
 
 Kind = TypeVar("Kind")
 
@@ -36,6 +37,17 @@ def index_names(labels: Iterable[Any], place: str) -> dict[Any, str]:
             )
         names[label], taken[name] = name, label
     return names
+
+
+def relabelled(
+    inputs: Iterable[Iterable[Any]], output: Iterable[Any], sizes: Mapping[Any, Any], names: Mapping[Any, str]
+) -> Network:
+    """The network of tensors with labels, with a name for each label."""
+    return Network(
+        tuple(tuple(names[label] for label in term) for term in inputs),
+        tuple(names[label] for label in output),
+        {name: int(sizes[label]) for label, name in names.items()},
+    )
 
 
 def integer_steps(path: Sequence[Any], place: str) -> tuple[tuple[int, ...], ...]:

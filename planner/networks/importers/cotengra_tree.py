@@ -6,8 +6,7 @@ from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.importers.checks import index_names, integer_steps
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.importers.checks import index_names, integer_steps, relabelled
 
 PLACE = "cotengra tree"
 
@@ -56,10 +55,6 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
                 PLACE, f"index {label!r} is open and sliced",
                 "search with slicing_opts={'allow_outer': False}",
             )  # fmt: skip
-    network = Network(
-        tuple(tuple(names[label] for label in term) for term in tree.inputs),
-        tuple(names[label] for label in tree.output),
-        {name: int(tree.size_dict[label]) for label, name in names.items()},
-    )
+    network = relabelled(tree.inputs, tree.output, tree.size_dict, names)
     sliced = tuple(names[label] for label in tree.sliced_inds)
     return ContractionPath(network, integer_steps(tree.get_ssa_path(), PLACE), sliced, dtype, name)

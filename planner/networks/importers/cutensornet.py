@@ -7,8 +7,7 @@ from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
-from tnplan.planner.networks.importers.checks import index_names, integer_steps
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.importers.checks import index_names, integer_steps, relabelled
 
 
 def from_cutensornet(
@@ -74,10 +73,6 @@ def from_cutensornet(
                 "slice modes to extent 1",
             )
         sliced.append(names[mode])
-    network = Network(
-        tuple(tuple(names[mode] for mode in term) for term in inputs),
-        tuple(names[mode] for mode in output),
-        {text: int(extents[mode]) for mode, text in names.items()},
-    )
+    network = relabelled(inputs, output, extents, names)
     steps = ssa_from_linear(integer_steps(path, "path"), len(network.inputs))
     return ContractionPath(network, steps, tuple(sliced), dtype, name)

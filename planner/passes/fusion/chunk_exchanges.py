@@ -244,12 +244,12 @@ class _Chooser:
         leaving = [mode for mode in self.orders[node] if mode in old and mode not in new]
         coming = [mode for mode in self.orders[node] if mode in new and mode not in old]
         orders = {
-            node: _first((*cut, *coming, *leaving), self.orders[node]),
-            -1: _first((*cut, *leaving, *coming), self.orders[node]),
+            node: with_first((*cut, *coming, *leaving), self.orders[node]),
+            -1: with_first((*cut, *leaving, *coming), self.orders[node]),
         }
         ends = [*(chain.stem for chain in timed.before), *(chain.end for chain in timed.after)]
         for end in ends:
-            orders[end] = _first(cut, self.orders[end]) if self._movable(end) else self.orders[end]
+            orders[end] = with_first(cut, self.orders[end]) if self._movable(end) else self.orders[end]
         return orders
 
     def _slower_s(
@@ -309,5 +309,6 @@ class _Chooser:
         )
 
 
-def _first(leading: Modes, modes: Modes) -> Modes:
+def with_first(leading: Modes, modes: Modes) -> Modes:
+    """The modes with some in front."""
     return (*leading, *(mode for mode in modes if mode not in leading))

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import inf, prod
+from math import inf
 
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES, fused_tile
 from tnplan.planner.hardware.process_grid import Layout
-from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, moved_in_place
+from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, elements, moved_in_place
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.sharding.states import StateSpace
@@ -158,7 +158,7 @@ class _Finder:
         if any(modes is None for modes in tensors):
             return None
         left, right, out = (modes or () for modes in tensors)
-        sizes = [_elements(modes) for modes in (left, right)]
+        sizes = [elements(modes) for modes in (left, right)]
         # Of equal operands the stem is the one that was computed, so that a run can go on.
         turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
         stem, branch = (right, left) if turned else (left, right)
@@ -169,7 +169,7 @@ class _Finder:
         contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
         adds = step.node == self.tree.loop_nest.waist
         if adds:
-            permute_s += self.space.model.add_s(_elements(out) * self.space.model.item_bytes)
+            permute_s += self.space.model.add_s(elements(out) * self.space.model.item_bytes)
         return _Link(
             node=step.node,
             stem=step.right if turned else step.left,
@@ -179,7 +179,7 @@ class _Finder:
             out_modes=out,
             stem_elements=max(sizes),
             branch_elements=min(sizes),
-            out_elements=_elements(out),
+            out_elements=elements(out),
             flops=step.products * self.space.share(choice.layout) * self.space.model.flops_per_product,
             unfused_s=contract_s + permute_s,
             adds=adds,
@@ -319,8 +319,4 @@ def _tile(
     tile = fused_tile(operand, branches, out, capacity)
     if tile is None:
         return 0, (1, 1)
-    return _elements(tuple(item for item in operand if item[0] in tile.modes)), tile.runs
-
-
-def _elements(modes: Modes) -> int:
-    return prod(extent for _, extent in modes)
+    return elements(tuple(item for item in operand if item[0] in tile.modes)), tile.runs

@@ -82,16 +82,16 @@ def _best_orders(
 
     Of the orders in which a result may be, those of the `WIDTH` best ways there go on, and its own.
     """
-    least = max(_elements(move.operand_modes) for move in run) / SLIDING_SHARE if resizing else inf
+    least = max(elements(move.operand_modes) for move in run) / SLIDING_SHARE if resizing else inf
     states = [_State(0, 0, run[0].operand_modes)]
     for move in run[:-1]:
         found: dict[Modes, _State] = {}
         for state in states:
-            for moved, cut, result in _choices(move, state.order, last_uses, _elements(state.order) >= least):
+            for moved, cut, result in _choices(move, state.order, last_uses, elements(state.order) >= least):
                 if not move.fits(_without(state.order, cut), _without(result, cut)):
                     continue
                 most = max(state.most, _live_elements(state.order, result, moved))
-                separate = state.separate + (_elements(result) if moved is None or not moved.parts else 0)
+                separate = state.separate + (elements(result) if moved is None or not moved.parts else 0)
                 if result not in found or (most, separate) < (found[result].most, found[result].separate):
                     found[result] = _State(most, separate, result, (moved, state))
         states = sorted(
@@ -118,7 +118,7 @@ def _named(run: Sequence[Move], state: _State) -> Iterator[tuple[int, InPlaceRes
 
 def _live_elements(operand: Modes, result: Modes, moved: InPlaceResult | None) -> float:
     """The elements that live while a chain works."""
-    sizes = _elements(operand), _elements(result)
+    sizes = elements(operand), elements(result)
     if moved is None or moved.parts == 0:
         return sum(sizes)
     return max(sizes) + (min(sizes) / moved.parts if moved.parts > 1 else 0)
@@ -194,7 +194,8 @@ def _slid(operand: Modes, move: Move) -> tuple[frozenset[int], Modes | None]:
     return cut, (*first, *_without(move.result_modes, cut))
 
 
-def _elements(modes: Modes) -> int:
+def elements(modes: Modes) -> int:
+    """The elements of a tensor on a rank."""
     return prod(extent for _, extent in modes)
 
 

@@ -46,7 +46,7 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
     in which they do: they begin where it does, or with several a part of the smaller one or more beside it.
     """
     sizes, in_place = [_aligned(item.size_bytes) for item in lifetimes], in_place or {}
-    live_bytes = _most_alive(_one_by_one(lifetimes, in_place))
+    _, live_bytes = most_alive(_one_by_one(lifetimes, in_place))
     best: Arena | None = None
     for groups in _orders(sizes, in_place):
         large = [
@@ -191,13 +191,15 @@ def _release(gaps: list[list[int]], start: int, end: int) -> None:
     gaps[:] = merged
 
 
-def _most_alive(lifetimes: Sequence[Lifetime]) -> int:
+def most_alive(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:
+    """The first instruction at which most bytes live, and how many they are."""
     changes: dict[int, int] = {}
     for item in lifetimes:
         changes[item.first] = changes.get(item.first, 0) + item.size_bytes
         changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size_bytes
-    alive = most = 0
+    alive, most = 0, (0, 0)
     for moment in sorted(changes):
         alive += changes[moment]
-        most = max(most, alive)
+        if alive > most[1]:
+            most = moment, alive
     return most

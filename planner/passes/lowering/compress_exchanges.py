@@ -14,11 +14,12 @@ from tnplan.planner.hardware.compression_options import PLACE, Compression, Loss
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.passes.lowering.annotate import predict
+from tnplan.planner.passes.sharding.states import messages_by_tier
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.file import with_identity
 from tnplan.planner.schedule.schedule import Instruction, Redistribute, Schedule, with_parts
 
-Sizes = tuple[list[float], list[int], float]
+Sizes = tuple[list[float], tuple[int, ...], float]
 """Bytes and messages that a rank receives, by tier, and the bytes of its shard afterwards."""
 
 
@@ -113,8 +114,4 @@ def exchange_sizes(schedule: Schedule, item: Redistribute) -> Sizes:
             peers_by_tier[tier] *= radix
         bytes_by_tier[tier] += missing * (1 - kept_share)
         missing *= kept_share
-    messages, faster = [], 1
-    for peers in peers_by_tier:
-        messages.append((peers - 1) * faster)
-        faster *= peers
-    return bytes_by_tier, messages, shard_bytes
+    return bytes_by_tier, messages_by_tier(peers_by_tier), shard_bytes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from tnplan.planner.hardware.process_grid import grid_size
 from tnplan.planner.networks.path_file import path_identity
 from tnplan.planner.passes.lowering.annotate import predict
+from tnplan.planner.passes.lowering.liveness import at_offsets
 from tnplan.planner.passes.lowering.plan_context import PlanContext
 from tnplan.planner.schedule.file import with_identity
 from tnplan.planner.schedule.schedule import LoopLevel, Schedule
@@ -18,10 +18,7 @@ def emit_schedule(context: PlanContext, policy: str) -> Schedule:
     path, model, limits = context.path, context.model, context.limits
     tree, loop_nest, grid = context.sharded.tree, context.loop_nest, context.sharded.grid
     program, arena = context.program, context.arena
-    buffers = tuple(
-        replace(buffer, offset_bytes=offset)
-        for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
-    )
+    buffers = at_offsets(program.buffers, arena.offsets)
     once, *others = program.segments
     body = others.pop() if others else ()
     return with_identity(

@@ -6,12 +6,12 @@ the arena anew. Values and the order of instructions are the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from math import inf
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
+from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.schedule.data_flow import DataFlow, reads, writes
 from tnplan.planner.schedule.file import with_identity
 from tnplan.planner.schedule.schedule import Free, Fused, Instruction, Schedule, with_parts
@@ -89,31 +89,8 @@ def _keeping(schedule: Schedule, kept: set[int]) -> Schedule:
     """The schedule without the `Free` of some buffers of its first part, in an arena of their size."""
     once = [item for item in schedule.once if not (isinstance(item, Free) and item.buffer in kept)]
     parts = [once, *(part.instructions for part in schedule.parts[1:])]
-    lifetimes = _lifetimes(schedule, parts, kept)
-    used = sorted(lifetimes)
-    arena = assign([lifetimes[number] for number in used])
-    buffers = list(schedule.buffers)
-    for number, offset_bytes in zip(used, arena.offsets, strict=True):
-        buffers[number] = replace(buffers[number], offset_bytes=offset_bytes)
+    result = {schedule.result: len(once)} if len(parts) > 1 else {}
+    lived = until_freed(parts, schedule.buffers, {**result, **dict.fromkeys(kept, 0)})
+    buffers, arena = in_one_arena(schedule.buffers, lived)
     predicted = replace(schedule.predicted, peak_bytes=arena.size_bytes, live_bytes=arena.live_bytes)
-    return replace(with_parts(schedule, parts), buffers=tuple(buffers), predicted=predicted)
-
-
-def _lifetimes(
-    schedule: Schedule, parts: Sequence[Sequence[Instruction]], kept: set[int]
-) -> Mapping[int, Lifetime]:
-    """From the first write of a buffer to its `Free`, or to the end; what is kept is there all the time."""
-    items = [item for part in parts for item in part]
-    first: dict[int, int] = {schedule.result: len(parts[0])} if len(parts) > 1 else {}
-    last: dict[int, int] = {}
-    for now, item in enumerate(items):
-        for buffer in writes(item):
-            first.setdefault(buffer, now)
-        if isinstance(item, Free):
-            last[item.buffer] = now
-    return {
-        buffer: Lifetime(
-            schedule.buffers[buffer].size_bytes, 0 if buffer in kept else start, last.get(buffer, len(items))
-        )
-        for buffer, start in first.items()
-    }
+    return replace(with_parts(schedule, parts), buffers=buffers, predicted=predicted)

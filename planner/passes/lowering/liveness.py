@@ -1,11 +1,12 @@
-"""How long buffers live."""
+"""How long buffers live, and where they lie in an arena that is planned for a finished schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 
-from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, Lifetime, assign
 from tnplan.planner.schedule.data_flow import writes
 from tnplan.planner.schedule.schedule import Buffer, Free, Instruction
 
@@ -18,13 +19,8 @@ def lifetimes(
     starts = [0, *accumulate(map(len, segments))]
     end = starts[-1]
     inside = range(starts[early_sum.start], starts[early_sum.stop])
-    first: dict[int, int] = {result: len(segments[0])} if len(segments) > 1 else {}
-    last: dict[int, int] = {}
-    for now, instruction in enumerate(chain.from_iterable(segments)):
-        for number in writes(instruction):
-            first.setdefault(number, now)
-        if isinstance(instruction, Free):
-            last[instruction.buffer] = now
+    given = {result: len(segments[0])} if len(segments) > 1 else {}
+    first, last = _first_and_last(chain.from_iterable(segments), given)
     return tuple(
         Lifetime(
             buffer.size_bytes,
@@ -35,3 +31,47 @@ def lifetimes(
         else Lifetime(0, 0, 0)
         for number, buffer in enumerate(buffers)
     )
+
+
+def until_freed(
+    segments: Iterable[Sequence[Instruction]], buffers: Sequence[Buffer], given: Mapping[int, int]
+) -> dict[int, Lifetime]:
+    """From the first write of a buffer, or when it is `given` to begin, to its `Free`, or to the end."""
+    items = list(chain.from_iterable(segments))
+    first, last = _first_and_last(items, given)
+    return {
+        number: Lifetime(buffers[number].size_bytes, start, last.get(number, len(items)))
+        for number, start in first.items()
+    }
+
+
+def in_one_arena(
+    buffers: Sequence[Buffer], lived: Mapping[int, Lifetime]
+) -> tuple[tuple[Buffer, ...], Arena]:
+    """The buffers with their offsets in an arena; those that do not live are where they were."""
+    used = sorted(lived)
+    arena = assign([lived[number] for number in used])
+    offsets = dict(zip(used, arena.offsets, strict=True))
+    placed = at_offsets(buffers, (offsets.get(number) for number in range(len(buffers))))
+    return placed, arena
+
+
+def at_offsets(buffers: Iterable[Buffer], offsets: Iterable[int | None]) -> tuple[Buffer, ...]:
+    """The buffers where an arena has them; one without an offset is where it was."""
+    return tuple(
+        buffer if offset is None else replace(buffer, offset_bytes=offset)
+        for buffer, offset in zip(buffers, offsets, strict=True)
+    )
+
+
+def _first_and_last(
+    instructions: Iterable[Instruction], given: Mapping[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """When each buffer is written first, unless it is given, and when it is freed."""
+    first, last = dict(given), {}
+    for now, instruction in enumerate(instructions):
+        for number in writes(instruction):
+            first.setdefault(number, now)
+        if isinstance(instruction, Free):
+            last[instruction.buffer] = now
+    return first, last

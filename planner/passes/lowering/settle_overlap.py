@@ -13,6 +13,7 @@ from itertools import product
 from tnplan.planner.hardware.chunked_overlap import hazards
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchange
 from tnplan.planner.passes.lowering.buffer_assignment import Arena
+from tnplan.planner.passes.lowering.liveness import at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.overlap_rows import Rows, exchange_spans, rows
@@ -21,10 +22,7 @@ from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute
 
 def settle_overlap(program: LoweredProgram, arena: Arena) -> LoweredProgram:
     """The program with its exchanges settled, and with what they hide taken off their steps' seconds."""
-    buffers = [
-        replace(buffer, offset_bytes=offset)
-        for buffer, offset in zip(program.buffers, arena.offsets, strict=True)
-    ]
+    buffers = at_offsets(program.buffers, arena.offsets)
     steps = list(program.steps)
     segments = tuple(_settle(segment, buffers, program.chunked, steps) for segment in program.segments)
     return replace(program, segments=segments, steps=tuple(steps))

@@ -14,7 +14,7 @@ from itertools import accumulate
 from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
-from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign
+from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign, most_alive
 from tnplan.planner.passes.lowering.liveness import lifetimes
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.data_flow import reads, writes
@@ -38,26 +38,17 @@ def spill(
 ) -> tuple[LoweredProgram, Arena] | None:
     """The program with its arena of at most `limit_bytes`; None where compressing is not enough."""
     while True:
-        crowded = _most_crowded(program)
-        if crowded is None or crowded[1] <= limit_bytes:
+        moment, live_bytes = most_alive([
+            replace(item, size_bytes=round_up(item.size_bytes, ALIGNMENT_BYTES)) for item in program.lifetimes
+        ])  # fmt: skip
+        if live_bytes <= limit_bytes:
             arena = assign(program.lifetimes)
             if arena.size_bytes <= limit_bytes:
                 return program, arena
-        chosen = None if crowded is None else _largest_idle(program, crowded[0])
+        chosen = _largest_idle(program, moment)
         if chosen is None:
             return None
         program = _spilled(program, model, *chosen)
-
-
-def _most_crowded(program: LoweredProgram) -> tuple[int, int] | None:
-    """The instruction at which most bytes live, and how many they are."""
-    changes = [0] * (sum(map(len, program.segments)) + 2)
-    for item in program.lifetimes:
-        size = round_up(item.size_bytes, ALIGNMENT_BYTES)
-        changes[item.first] += size
-        changes[item.last + 1] -= size
-    alive = list(accumulate(changes))
-    return max(enumerate(alive), key=lambda entry: entry[1], default=None)
 
 
 def _largest_idle(program: LoweredProgram, moment: int) -> tuple[int, int, int] | None:

@@ -14,7 +14,9 @@ from dataclasses import replace
 
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
-from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
+from tnplan.planner.passes.fusion.chunk_exchanges import with_first
+from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
+from tnplan.planner.passes.lowering.liveness import in_one_arena
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
 from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.overlap_rows import others
@@ -42,15 +44,12 @@ def unfuse(schedule: Schedule) -> Schedule:
     parts = [_unfused(schedule, segment.instructions, buffers) for segment in schedule.parts]
     for segment in parts:
         _order_for_exchange(segment, buffers)
-    lifetimes = _lifetimes(schedule, parts, buffers)
-    used = sorted(lifetimes)
-    arena = assign([lifetimes[number] for number in used])
-    for number, offset_bytes in zip(used, arena.offsets, strict=True):
-        buffers[number] = replace(buffers[number], offset_bytes=offset_bytes)
-    for number in set(range(len(buffers))) - set(used):
+    lived = _lifetimes(schedule, parts, buffers)
+    for number in set(range(len(buffers))) - set(lived):
         buffers[number] = replace(buffers[number], offset_bytes=0, size_bytes=0)
+    placed, arena = in_one_arena(buffers, lived)
     predicted = replace(schedule.predicted, peak_bytes=arena.size_bytes, live_bytes=arena.live_bytes)
-    return replace(with_parts(schedule, parts), buffers=tuple(buffers), predicted=predicted)
+    return replace(with_parts(schedule, parts), buffers=placed, predicted=predicted)
 
 
 def _unfused(schedule: Schedule, segment: Sequence[Instruction], buffers: list[Buffer]) -> list[Instruction]:
@@ -120,8 +119,7 @@ def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -
 
 def _first(modes: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """The modes with those of a layout first."""
-    leading = tuple(mode for mode in layout if mode is not None)
-    return (*leading, *(mode for mode in modes if mode not in leading))
+    return with_first(tuple(mode for mode in layout if mode is not None), modes)
 
 
 def _lifetimes(

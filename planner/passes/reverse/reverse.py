@@ -15,13 +15,12 @@ from tnplan.planner.common.errors import OverLimitError
 from tnplan.planner.common.files import identity_of
 from tnplan.planner.common.units import size_text
 from tnplan.planner.passes.lowering.annotate import predict
-from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
+from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow
 from tnplan.planner.passes.reverse.adjoint_program import AdjointProgram, adjoint_program
 from tnplan.planner.passes.reverse.keep_values import by_saving
-from tnplan.planner.schedule.data_flow import writes
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import Free, LoopLevel, Schedule
+from tnplan.planner.schedule.schedule import LoopLevel, Schedule
 
 
 def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -> GradientSchedule:
@@ -87,12 +86,9 @@ def _within(
 
 def _assigned(schedule: Schedule, program: AdjointProgram) -> GradientSchedule:
     """The program with its buffers in one arena."""
-    lifetimes = _lifetimes(schedule, program)
-    used = sorted(lifetimes)
-    arena = assign([lifetimes[number] for number in used])
-    buffers = [replace(buffer, offset_bytes=0) for buffer in program.buffers]
-    for number, offset_bytes in zip(used, arena.offsets, strict=True):
-        buffers[number] = replace(buffers[number], offset_bytes=offset_bytes)
+    result = {schedule.result: len(program.forward[0])} if schedule.body else {}
+    lived = until_freed((*program.forward, *program.backward), program.buffers, result)
+    buffers, arena = in_one_arena([replace(buffer, offset_bytes=0) for buffer in program.buffers], lived)
     once, *others = program.forward
     body = others.pop() if schedule.body else ()
     depths = [part.depth for part in schedule.parts[-2::-1]]
@@ -101,7 +97,7 @@ def _assigned(schedule: Schedule, program: AdjointProgram) -> GradientSchedule:
         **stated
         | {
             "leaves": (*schedule.leaves, schedule.output),
-            "buffers": tuple(buffers),
+            "buffers": buffers,
             "once": once,
             "outer": tuple(
                 replace(part, instructions=new) for part, new in zip(schedule.outer, others, strict=True)
@@ -113,19 +109,3 @@ def _assigned(schedule: Schedule, program: AdjointProgram) -> GradientSchedule:
             "gradients": program.gradients,
         }
     )
-
-
-def _lifetimes(schedule: Schedule, program: AdjointProgram) -> dict[int, Lifetime]:
-    """From the first write of a buffer to its `Free`, or to the end."""
-    items = [item for part in (*program.forward, *program.backward) for item in part]
-    first: dict[int, int] = {schedule.result: len(program.forward[0])} if schedule.body else {}
-    last: dict[int, int] = {}
-    for now, item in enumerate(items):
-        for buffer in writes(item):
-            first.setdefault(buffer, now)
-        if isinstance(item, Free):
-            last[item.buffer] = now
-    return {
-        buffer: Lifetime(program.buffers[buffer].size_bytes, start, last.get(buffer, len(items)))
-        for buffer, start in first.items()
-    }

@@ -194,7 +194,7 @@ class StateSpace:
             missing_from_here *= kept_share
             peers_by_tier[item.tier] *= item.radix ** removed.bit_count()
         return ExchangeTraffic(
-            tuple(size_by_tier), self._messages(peers_by_tier), self.shard_bytes(node, source), target_bytes
+            tuple(size_by_tier), messages_by_tier(peers_by_tier), self.shard_bytes(node, source), target_bytes
         )
 
     def exchange_buffers(self, exchange: ExchangeTraffic) -> float:
@@ -244,7 +244,7 @@ class StateSpace:
         peers_by_tier = [1] * self.n_tiers
         for position, item in enumerate(self.classes):
             peers_by_tier[item.tier] *= item.radix ** partial[position].bit_count()
-        messages = self._messages(peers_by_tier)
+        messages = messages_by_tier(peers_by_tier)
         return ExchangeTraffic(
             tuple(count * target_bytes for count in messages),
             messages,
@@ -253,12 +253,12 @@ class StateSpace:
             summed=True,
         )
 
-    @staticmethod
-    def _messages(peers_by_tier: list[int]) -> tuple[int, ...]:
-        """Peers of a rank by tier: those that differ in a digit of the tier, and in none of a slower one."""
-        messages = []
-        faster = 1
-        for peers in peers_by_tier:
-            messages.append((peers - 1) * faster)
-            faster *= peers
-        return tuple(messages)
+
+def messages_by_tier(peers_by_tier: Iterable[int]) -> tuple[int, ...]:
+    """Peers of a rank by tier: those that differ in a digit of the tier, and in none of a slower one."""
+    messages = []
+    faster = 1
+    for peers in peers_by_tier:
+        messages.append((peers - 1) * faster)
+        faster *= peers
+    return tuple(messages)

@@ -13,7 +13,7 @@ from math import inf, log2
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
-from tnplan.planner.search.annealing import Effort, Found, Task
+from tnplan.planner.search.annealing import Effort, Found, Task, between
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
@@ -138,7 +138,7 @@ class OrderStarts:
             stages = dissect(self.graph, Cuts(*cuts), seed)
         rule = Rule(
             draw.choice((DEGREE, FILL, GROWTH, GROWTH)), draw.uniform(*GROWTH_WEIGHT),
-            _between(draw, *KEY_NOISE),
+            between(draw, *KEY_NOISE),
         )  # fmt: skip
         pairs = eliminate(self.graph, stages, rule, seed)
         return pairs
@@ -224,7 +224,3 @@ def closed_indices(task: Task) -> np.ndarray:
     """Which indices of the arrays may be sliced: those that are summed."""
     opened = set(task.output)
     return np.array([name not in opened for name in index_names(task.inputs, task.output, task.sizes)])
-
-
-def _between(draw: random.Random, low: float, high: float) -> float:
-    return float(low * (high / low) ** draw.random())

@@ -17,7 +17,7 @@ import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
-from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.annealing import Found, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
 from tnplan.planner.search.orders.trees import path_of
@@ -122,7 +122,7 @@ class LargeTree:
         taken = np.zeros(self.left.size, bool)
         regions: list[Region] = []
         for _ in range(REGIONS_AT_ONCE):
-            v, most = self._top(near, draw), round(_between(draw, *REGIONS))
+            v, most = self._top(near, draw), round(between(draw, *REGIONS))
             tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
             k, opened = region_below(nodes.span, self.left, self.right, v, most, tops, inner)
             if not taken[inner[:opened]].any():
@@ -174,7 +174,3 @@ class LargeTree:
         products = nodes[len(region.tops) :]
         self.left[products], self.right[products] = children.T
         self.parent[children.T] = products
-
-
-def _between(draw: random.Random, low: float, high: float) -> float:
-    return float(low * (high / low) ** draw.random())

@@ -11,7 +11,8 @@ import pytest
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.qsim import load_qsim, save_qsim
+from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.planner.networks.circuits.qsim import save_qsim
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
@@ -56,7 +57,7 @@ def test_couplers_of_the_published_circuit(shared: Any, cycles: int) -> None:
 
 
 def test_circuit_has_the_layers_of_the_published_one(shared: Any) -> None:
-    published = load_qsim(shared / "circuits/sycamore_n53_m10.qsim")
+    published = load_circuit(shared / "circuits/sycamore_n53_m10.qsim")
     ours = sycamore_circuit(10, 0)
     single = {"x_1_2", "y_1_2", "hz_1_2"}
 

@@ -13,7 +13,7 @@ from tnplan.cli.main import cli
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.qsim import load_qsim
+from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
@@ -51,7 +51,7 @@ def test_couplers_of_the_chips(n_qubits: int) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_layers_are_those_of_the_published_circuit(shared: Any, name: str) -> None:
     n_qubits, cycles = PUBLISHED[name]
-    published = load_qsim(shared / f"circuits/{name}.qsim")
+    published = load_circuit(shared / f"circuits/{name}.qsim")
     layers = two_qubit_layers(published)
     assert layers == [couplers(n_qubits, ORDER[cycle % 8]) for cycle in range(cycles)]
     ours = zuchongzhi_circuit(n_qubits, cycles, 0)
@@ -118,7 +118,7 @@ def test_command_writes_network_tensors_and_circuit(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     network, dtype, tensors = load_network(target)
     assert (dtype, tensors) == ("complex64", "net.npz")
-    expected, arrays = simplify(*circuit_network(load_qsim(tmp_path / "c.qsim")))
+    expected, arrays = simplify(*circuit_network(load_circuit(tmp_path / "c.qsim")))
     assert network == expected
     stored = load_tensors(tmp_path / "net.npz", network, "complex128")
     assert all(np.allclose(x, y, rtol=0, atol=1e-12) for x, y in zip(stored, arrays, strict=True))

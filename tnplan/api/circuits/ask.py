@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -19,7 +18,7 @@ from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
-from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.files import check_writable, write_json
 
 ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
     "contraction": answer_by_contraction,
@@ -51,7 +50,7 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
         perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
     )  # fmt: skip
     if options.output is not None and launched_rank() == 0:
-        write_text(options.output, json.dumps(answer.document, indent=1) + "\n")
+        write_json(options.output, answer.document)
         if kept is not None:
             kept.remove()
     return answer

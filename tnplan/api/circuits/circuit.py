@@ -28,13 +28,13 @@ from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.table import html_table
 from tnplan.planner.hardware.profile import Profile
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
 from tnplan.planner.networks.circuits.derivatives.varied_program import varied_program
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit
-from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
+from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements, gates_of
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class Circuit(ParametricCircuit):
         if final_measurements(program) is None:
             gates = None
         else:
-            gates = self._gates if not names else _gates_of(program)
+            gates = self._gates if not names else gates_of(program)
         start = read_state(options.state, program.n_qubits)
         asked = AskedCircuit(program, gates, read(program.n_qubits), start)
         return asked if start is None else prepared(asked, start)
@@ -350,15 +350,9 @@ class Circuit(ParametricCircuit):
     @cached_property
     def _gates(self) -> GateSequence:
         """The gates alone, each on so few qubits that every engine takes it."""
-        gates = [one for one in self._bound.operations if isinstance(one, Gate)]
-        if all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates):
-            return GateSequence(self._bound.n_qubits, tuple(gates))
-        return self.gate_sequence()
-
-
-def _gates_of(program: CircuitProgram) -> GateSequence:
-    """The gates of a program that has nothing else before its final measurements."""
-    return GateSequence(program.n_qubits, tuple(one for one in program.operations if isinstance(one, Gate)))
+        gates = gates_of(self._bound)
+        is_small = all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates.gates)
+        return gates if is_small else self.gate_sequence()
 
 
 def _file_of(source: Any) -> Path | None:

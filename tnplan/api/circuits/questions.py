@@ -118,6 +118,11 @@ class AskedCircuit:
         return self.program.n_qubits
 
     @property
+    def circuit(self) -> GateSequence | CircuitProgram:
+        """The gates, or where there is more the program."""
+        return self.program if self.gates is None else self.gates
+
+    @property
     def has_gradient(self) -> bool:
         """Whether derivatives are asked for."""
         return isinstance(self.question, ExpectationValues) and bool(self.question.names)

@@ -9,15 +9,14 @@ from typing import Any
 from cotengra import ContractionTree
 from cotengra.oe import PathOptimizer
 
+from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
-from tnplan.planner.networks.importers.checks import index_names
-from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.importers.checks import index_names, relabelled
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.cotengra_search import search_jointly
 from tnplan.planner.search.search_in_proportion import search_in_proportion
-from tnplan.planner.search.search_options import JOINT, SearchOptions
 
 
 class Optimizer(PathOptimizer):
@@ -60,7 +59,7 @@ class Optimizer(PathOptimizer):
         if dtype not in DTYPES:
             raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
         self.time, self.max_tensor, self.dtype, self.seed = time, max_tensor, dtype, seed
-        self.hardware = hardware if isinstance(hardware, Profile) else load_profile(hardware)
+        self.hardware = known_profile(hardware)
 
     def __repr__(self) -> str:
         limit = "" if self.max_tensor is None else f", max_tensor={self.max_tensor}"
@@ -101,22 +100,12 @@ class Optimizer(PathOptimizer):
     ) -> tuple[ContractionPath, dict[Any, str]]:
         """The path, and the name of each label in it."""
         names = index_names((label for term in inputs for label in term), "optimize")
-        network = Network(
-            tuple(tuple(names[label] for label in term) for term in inputs),
-            tuple(names[label] for label in output),
-            {name: int(size_dict[label]) for label, name in names.items()},
-        )
+        network = relabelled(inputs, output, size_dict, names)
         if self.time == "auto":
             limit = inf if self.max_tensor is None else self.max_tensor
             path = search_in_proportion(
                 network, self.dtype, self.hardware, max_elements=limit, seed=self.seed
             )
             return path, names
-        options = SearchOptions(
-            max_tensor_elements=self.max_tensor,
-            effort=Effort(time_s=float(self.time)),
-            seed=self.seed,
-            methods=(JOINT,),
-        )
-        found = search_path(network, self.dtype, options)
-        return found, names
+        effort = Effort(time_s=float(self.time))
+        return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed), names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.gradients import GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
+from tnplan.api.planning.load import known_profile
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
@@ -29,10 +30,10 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.passes import pipeline
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.cotengra_search import search_path
+from tnplan.planner.search.cotengra_search import search_jointly
 from tnplan.planner.search.repeated_calls import search_for_calls
 from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
-from tnplan.planner.search.search_options import JOINT, TENSORS_AT_ONCE, SearchOptions
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
 CACHED_SCHEDULES = 256
 """Schedules that are kept, the least recently used one given up first."""
@@ -95,17 +96,21 @@ def find_batched(
     """
     if request.schedule is not None:
         raise InputError("batch", "is given with a schedule", "give the network or its path")
-    call = request.call
-    inputs = tuple((BATCH, *term) if number in batched else term for number, term in enumerate(call.inputs))
     path = find_path(request, dtype, options)
     while True:
-        network = Network(inputs, (BATCH, *call.output), {BATCH: batch, **call.size_dict})
+        network = batched_network(request.call.network, batch, batched)
         try:
             return _plan(replace(path, network=network), options)
         except InputError:
             if batch == 1:
                 raise
             batch = -(-batch // 2)
+
+
+def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
+    """The network with the index of a batch on some tensors, and first on the result."""
+    inputs = ((BATCH, *term) if number in batched else term for number, term in enumerate(network.inputs))
+    return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
 
 
 def find_path(request: ContractionRequest, dtype: str, options: ContractionOptions) -> ContractionPath:
@@ -126,7 +131,7 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
         limit = 2 ** int(log2(elements))
         profile = _profile(options, device)
         if options.search_s is not None:
-            return _search_for(network, dtype, options, limit)
+            return search_jointly(network, dtype, Effort(time_s=options.search_s), limit, options.seed)
         if options.calls == 1:
             return search_in_proportion(network, dtype, profile, max_elements=limit, seed=options.seed)
         changing = range(len(network.inputs)) if options.changing is None else options.changing
@@ -144,16 +149,6 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
             raise InputError("optimize", problem, remedy) from None
     steps = integer_steps(path, "optimize")
     return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype)
-
-
-def _search_for(network: Network, dtype: str, options: ContractionOptions, limit: int) -> ContractionPath:
-    """A path of the joint search in the time that was stated."""
-    assert options.search_s is not None
-    effort = Effort(time_s=options.search_s)
-    return search_path(
-        network, dtype,
-        SearchOptions(max_tensor_elements=limit, effort=effort, seed=options.seed, methods=(JOINT,)),
-    )  # fmt: skip
 
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
@@ -188,9 +183,7 @@ def _device(path: ContractionPath, options: ContractionOptions) -> str:
 
 def _profile(options: ContractionOptions, device: str) -> Profile:
     """The profile that was stated, or the shipped one of the device."""
-    if isinstance(options.hardware, Profile):
-        return options.hardware
-    return load_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
+    return known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
 
 
 def memory_bytes(options: ContractionOptions, device: str) -> float:

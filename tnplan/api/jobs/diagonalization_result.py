@@ -6,7 +6,6 @@ Changelog of `tnplan.sbd`, the JSON beside a result:
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -17,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.job import JobOptions
+from tnplan.api.jobs.job import JobOptions, Rank
+from tnplan.api.jobs.outputs.array_result import write_arrays
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
@@ -35,7 +36,7 @@ from tnplan.executor.sbd.properties.measure import (
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
-from tnplan.executor.sbd.solver.setup import SolveSetup
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
 from tnplan.planner.common.array_file import open_archive, read_array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import file_path, write_file, write_text
@@ -90,7 +91,24 @@ class CarryOver:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diagonalization:
+class Solved:
+    """The states that a solve has found, and their energies."""
+
+    solution: Solution
+
+    @property
+    def energies(self) -> Array:
+        """The energies of the states, rising, in the unit of the Hamiltonian."""
+        return self.solution.energies
+
+    @property
+    def states(self) -> list[Array]:
+        """The normalized states."""
+        return self.solution.states
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagonalization(Solved):
     """What `diagonalize` gives.
 
     Parameters
@@ -114,7 +132,6 @@ class Diagonalization:
     Diagonalization(converged: -2.000000 Ha)
     """
 
-    solution: Solution
     order: Array | None
     densities: tuple[Densities, ...]
     report: dict[str, Any]
@@ -122,16 +139,6 @@ class Diagonalization:
 
     def __repr__(self) -> str:
         return f"Diagonalization({solution_text(self.solution)} Ha)"
-
-    @property
-    def energies(self) -> Array:
-        """The energies of the states, in Hartree, rising."""
-        return self.solution.energies
-
-    @property
-    def states(self) -> list[Array]:
-        """The normalized states."""
-        return self.solution.states
 
 
 def solution_text(solution: Solution) -> str:
@@ -173,10 +180,10 @@ def solve_report(
     }  # fmt: skip
 
 
-def checkpoint_of(options: JobOptions) -> Path | None:
-    """The file of the checkpoint of a solve, where one is kept."""
-    target = options.output
-    return target.with_name(f"{target.name}.ckpt") if target is not None and options.checkpoint else None
+def solver_device(rank: Rank, ranks: Communicator) -> ChosenDevice:
+    """The device of a rank as solves take it; `ranks` are connected for its arrays."""
+    free_bytes = int(rank.memory_bytes) if rank.device.name == "gpu" else None
+    return ChosenDevice(rank.chosen.line, ranks, free_bytes, rank.on_stream, rank.chosen.close)
 
 
 def step_text(step: DavidsonStep, unit: str) -> str:
@@ -251,7 +258,7 @@ def determinants_file(target: Path) -> Path:
     return target.with_suffix(".determinants.txt")
 
 
-def write_result(target: Path, result: Diagonalization) -> None:
+def write_result(options: JobOptions, target: Path, result: Diagonalization) -> None:
     """Write energies, states and density matrices, and the report beside them."""
     content: dict[str, Array] = {"energies": result.energies, "states": np.array(result.states)}
     if result.order is not None:
@@ -262,7 +269,6 @@ def write_result(target: Path, result: Diagonalization) -> None:
     for name in names if result.densities else ():
         field = "two_alpha_beta" if name == "mixed" else name
         content[f"rdm_{name}"] = np.array([getattr(density, field) for density in result.densities])
-    write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
     if result.determinants is not None:
         write_text(determinants_file(target), result.determinants.lines())
-    write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")
+    write_arrays(options, content, result.report)

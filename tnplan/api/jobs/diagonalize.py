@@ -6,7 +6,6 @@ Reads inputs, chooses the space, solves, measures and writes; the arithmetic is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from tnplan.api.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
-    checkpoint_of,
     consistent_densities,
     determinants_file,
     natural_files,
     read_rotation,
     solve_report,
+    solver_device,
     step_text,
     write_carry_over,
     write_natural,
@@ -34,7 +33,6 @@ from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -56,7 +54,7 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.planner.common.checks import check_choice, check_count
+from tnplan.planner.common.checks import check_choice, check_count, check_kind
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.units import size_text
@@ -201,7 +199,10 @@ def diagonalize(
     check_choice("--precision", precision, PRECISIONS)
     if symmetry is not None:
         check_count("--symmetry", symmetry, 0)
-    _check_values(criteria, penalty, carry, grow)
+    check_kind("criteria", criteria, Criteria)
+    check_kind("penalty", penalty, SpinPenalty)
+    check_kind("carry", carry, CarryOver)
+    check_kind("grow", grow, Growth)
     asked = _Solve(
         integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
         precision == "mixed", symmetry, spin_orbitals, rotation,
@@ -213,7 +214,7 @@ def diagonalize(
         work=lambda rank, request: _work(rank, request, asked, options),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request.integrals)),
     )
-    with listening() if options.output is not None and options.checkpoint else nullcontext():
+    with options.heeding_signals():
         return run_job(job, options)
 
 
@@ -258,11 +259,7 @@ def _fp64_only(integrals: Integrals, space: Space, asked: _Solve) -> str:
 
 def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
     """What one rank does, from the checked input to the written result."""
-    is_gpu = rank.device.name == "gpu"
-    free_bytes = int(rank.memory_bytes) if is_gpu else None
-    chosen = ChosenDevice(
-        rank.chosen.line, rank.connected() or rank.world, free_bytes, rank.on_stream, rank.chosen.close
-    )
+    chosen = solver_device(rank, rank.connected() or rank.world)
     growth = None
     with rank.on_stream():
         if asked.grow is not None:
@@ -313,7 +310,7 @@ def _solved(
     return solve(
         setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
         penalty=asked.penalty, start=request.start if rank.is_first else [],
-        checkpoint=checkpoint_of(options), resume=options.resume, progress=heard, backend=setup.backend,
+        checkpoint=options.checkpoint_file, resume=options.resume, progress=heard, backend=setup.backend,
         mixed_precision=asked.is_mixed,
     )  # fmt: skip
 
@@ -333,7 +330,7 @@ def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, cho
     growing = GrowingList(
         problem, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
     )
-    path = checkpoint_of(options)
+    path = options.checkpoint_file
     store = None if path is None else GrowthCheckpoint(path, problem.identity)
     return growing.grow(store, options.resume)
 
@@ -358,20 +355,8 @@ def _hand_over(
     if asked.carry is not None:
         write_carry_over(asked.carry, hamiltonian, states)
     if options.output is not None:
-        write_result(options.output, result)
-        checkpoint = checkpoint_of(options)
-        if checkpoint is not None and solution.converged:
-            checkpoint.unlink(missing_ok=True)
+        write_result(options, options.output, result)
     return result
-
-
-def _check_values(
-    criteria: Criteria | None, penalty: SpinPenalty | None, carry: CarryOver | None, grow: Growth | None
-) -> None:
-    named = ("criteria", criteria, Criteria), ("penalty", penalty, SpinPenalty), ("carry", carry, CarryOver)
-    for name, value, kind in (*named, ("grow", grow, Growth)):
-        if value is not None and not isinstance(value, kind):
-            raise InputError(name, f"is {value!r}", f"give a {kind.__name__}")
 
 
 def _check_growth(asked: _Solve) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -43,7 +42,6 @@ from tnplan.executor.contraction.run.slice_partition import parse_slices, share_
 from tnplan.executor.device.comm.launcher import launched_place
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
-from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import check_writable, file_path, load_json
@@ -200,7 +198,7 @@ def execute(
         writes=lambda request, n: _writes(request, options.output, n),
     )
     try:
-        with listening() if options.output is not None and checkpoint else nullcontext():
+        with options.heeding_signals():
             return run_job(job, options)
     except _AgreedWriteError as error:
         raise WriteError(error.line) from None
@@ -253,8 +251,7 @@ def _prepare(
         _check_outputs(target, result == "sharded", plan, given, source)
     elif result == "sharded":
         raise InputError("--result", "needs an output file", "name it with --output")
-    keeps = target is not None and plan.body and options.checkpoint and engine == "native"
-    kept = target.with_name(target.name + ".ckpt") if target is not None and keeps else None
+    kept = options.checkpoint_file if plan.body and engine == "native" else None
     arrays = _tensors(plan, source)
     values = "" if kept is None else values_identity(arrays)
     if wanted.checkpoints and kept is None:

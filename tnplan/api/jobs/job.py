@@ -30,6 +30,7 @@ from tnplan.executor.device.protocols.communicator import (
     ending_together,
 )
 from tnplan.executor.device.protocols.device import Device
+from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.device.selection.select import Chosen, check_device, expect_gpu, open_device
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
@@ -101,6 +102,17 @@ class JobOptions:
                 "--resume", "has no checkpoint",
                 "give the --output of the interrupted job, and let it keep a checkpoint",
             )  # fmt: skip
+
+    @property
+    def checkpoint_file(self) -> Path | None:
+        """The file of the checkpoint, beside the output; None where none is kept."""
+        if self.output is None or not self.checkpoint:
+            return None
+        return self.output.parent / f"{self.output.name}.ckpt"
+
+    def heeding_signals(self) -> AbstractContextManager[Any]:
+        """Inside, signals ask a job that keeps a checkpoint to stop, rather than end it."""
+        return nullcontext() if self.checkpoint_file is None else listening()
 
     @classmethod
     def given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_text
+from tnplan.planner.common.files import write_json
 from tnplan.planner.common.units import size_text
 
 NOTHING = Dropped(0.0, 0.0, 0)
@@ -226,10 +225,9 @@ def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: in
 
 def _checkpoint(problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Checkpoint | None:
     """The checkpoint of repetitions, where one is kept."""
-    target = options.output
-    if asked.monte_carlo is None or target is None or not options.checkpoint:
+    path = options.checkpoint_file
+    if asked.monte_carlo is None or path is None:
         return None
-    path = target.with_name(f"{target.name}.ckpt")
     return Checkpoint(path, identity(problem, asked), options.resume)
 
 
@@ -242,7 +240,7 @@ def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOp
         expectation = _propagate(rank, problem, asked, few_on_cpu=options.device == "auto")
     if rank.is_first:
         if options.output is not None:
-            write_text(options.output, json.dumps(expectation.report, indent=1) + "\n")
+            write_json(options.output, expectation.report)
         if asked.record is not None and expectation.propagation is not None:
             write_record(expectation.propagation.record, asked.record)
         if kept is not None:

@@ -9,7 +9,6 @@ Changelog of `tnplan.statevector`, the JSON of a result:
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,10 +20,9 @@ import numpy as np
 
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.outputs.output_checks import Writes
-from tnplan.api.jobs.state import DTYPES, end_state, open_state, state_needs
+from tnplan.api.jobs.state import DTYPES, end_state, free_beside, open_state, state_needs
 from tnplan.api.progress import Listener
-from tnplan.executor.device.cpu.host_facts import host_facts, ranks_here
-from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.statevector.cpu.kernel_samples import COVERS
@@ -48,7 +46,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, write_text
+from tnplan.planner.common.files import check_writable, write_json
 from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
@@ -236,9 +234,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, request.program.n_qubits, request.question
     needed = _needs(request, asked, world.size, rank.threads).cpu_bytes
-    free = host_memory()[1] / ranks_here(world)
-    if rank.device.name == "cpu":
-        free = rank.memory_bytes - needed
+    free = free_beside(rank, needed)
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
@@ -262,7 +258,7 @@ def _work(rank: Rank, request: _Request, asked: _Simulation, output: Path | None
         "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
     }  # fmt: skip
     if output is not None and rank.is_first:
-        write_text(output, json.dumps(report, indent=1) + "\n")
+        write_json(output, report)
     end_state(rank, state)
     return Simulation(given, simulator, report)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tnplan.api.jobs.job import Needs, Rank
+from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
@@ -22,6 +24,12 @@ def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: i
     size_bytes = predicted_bytes(n_qubits, dtype, TILES[dtype], threads, n_ranks, states)
     other = "" if dtype == DTYPES["fp32"] else "--precision fp32, "
     return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+
+
+def free_beside(rank: Rank, state_bytes: int) -> float:
+    """The bytes that the host has for a rank's answers: on a CPU beside its state. Collective."""
+    free = host_memory()[1] / ranks_here(rank.world)
+    return rank.memory_bytes - state_bytes if rank.device.name == "cpu" else free
 
 
 def open_state(

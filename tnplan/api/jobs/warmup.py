@@ -239,11 +239,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         ):
             parts[f"{label}, {precision}"] = partial(_compile, Samples(module, function, (dtype,)))
         parts[f"contraction, {number}"] = partial(_contract, number, "cpu")
-    for precision in ("fp64", "mixed"):
-        parts[f"diagonalization, {precision}"] = partial(_diagonalize, precision, "cpu")
-    parts["lists of determinants"] = partial(_diagonalize, "fp64", "cpu", True)
-    parts["selection of determinants"] = _grow
-    parts["qubit Hamiltonians"] = partial(_diagonalize_qubits, "cpu")
+    parts |= {**_solves("cpu", ""), "selection of determinants": _grow}
     for label, module, function in (
         ("annealing of paths", MOVES, "of_moves"),
         ("dissection of networks", ORDERS, "of_divisions"),
@@ -262,11 +258,17 @@ def _gpu_parts() -> dict[str, Callable[[], None]]:
             parts[f"{label} on the GPU, {precision}"] = partial(job, precision, "gpu")
         parts[f"passes of state vectors on the GPU, {precision}"] = partial(_gpu_passes, number)
         parts[f"contraction on the GPU, {number}"] = partial(_contract, number, "gpu")
-    for precision in ("fp64", "mixed"):
-        parts[f"diagonalization on the GPU, {precision}"] = partial(_diagonalize, precision, "gpu")
-    parts["lists of determinants on the GPU"] = partial(_diagonalize, "fp64", "gpu", True)
-    parts["qubit Hamiltonians on the GPU"] = partial(_diagonalize_qubits, "gpu")
-    return parts
+    return {**parts, **_solves("gpu", " on the GPU")}
+
+
+def _solves(device: str, where: str) -> dict[str, Callable[[], None]]:
+    """The diagonalizations, which both kinds of devices do."""
+    return {
+        f"diagonalization{where}, fp64": partial(_diagonalize, "fp64", device),
+        f"diagonalization{where}, mixed": partial(_diagonalize, "mixed", device),
+        f"lists of determinants{where}": partial(_diagonalize, "fp64", device, True),
+        f"qubit Hamiltonians{where}": partial(_diagonalize_qubits, device),
+    }
 
 
 CPU_PARTS, GPU_PARTS = _cpu_parts(), _gpu_parts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,26 @@ class SecondsType(click.FloatRange):
         return value if value == "auto" else super().convert(value, param, ctx)
 
 
-class CountType(click.ParamType):
+class TextType(click.ParamType):
+    """What is read from text; a value of another kind, such as a default, is one already."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value."""
+        return self.read(value) if isinstance(value, str) else value
+
+    def read(self, text: str) -> Any:
+        """The value that a text stands for."""
+        raise NotImplementedError
+
+
+class CountType(TextType):
     """A positive integer: `4194304`, or a power such as `2^32`."""
 
     name = "COUNT"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def read(self, text: str) -> int:
         """The number."""
-        if isinstance(value, int):
-            return value
-        text = str(value).strip()
+        text = text.strip()
         match = re.fullmatch(r"([0-9]{1,30})(?:(?:\^|\*\*)([0-9]{1,2}))?", text)
         if match is not None:
             count = int(match[1]) ** int(match[2] or 1)
@@ -68,54 +79,42 @@ class CountType(click.ParamType):
         self.fail(f"{text!r} is no count; write a positive integer or a power such as 2^32")
 
 
-class QubitsType(click.ParamType):
+class QubitsType(TextType):
     """Qubits, separated by commas: `0,3,5`."""
 
     name = "Q,Q,..."
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    def read(self, text: str) -> tuple[int, ...]:
         """The numbers of the qubits, in the order given."""
-        if isinstance(value, tuple):
-            return value
-        if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", str(value)) is None:
-            self.fail(f"{value!r} names no qubits; write their numbers with commas, such as 0,3,5")
-        return tuple(map(int, str(value).split(",")))
+        if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text) is None:
+            self.fail(f"{text!r} names no qubits; write their numbers with commas, such as 0,3,5")
+        return tuple(map(int, text.split(",")))
 
 
-class ThresholdsType(click.ParamType):
+class ThresholdsType(TextType):
     """Numbers, separated by commas: `1e-3,5e-4`."""
 
     name = "E,E,..."
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
+    def read(self, text: str) -> tuple[float, ...]:
         """The numbers, in the order given."""
-        if isinstance(value, tuple):
-            return value
         try:
-            return tuple(map(float, str(value).split(",")))
+            return tuple(map(float, text.split(",")))
         except ValueError:
-            self.fail(f"{value!r} holds no numbers; write them with commas, such as 1e-3,5e-4")
+            self.fail(f"{text!r} holds no numbers; write them with commas, such as 1e-3,5e-4")
 
 
-class SettingType(click.ParamType):
+class SettingType(TextType):
     """The value of a parameter: `theta=0.3` or `theta=pi/4`."""
 
     name = "NAME=VALUE"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
+    def read(self, text: str) -> tuple[str, str]:
         """The name and the text of the value."""
-        if isinstance(value, tuple):
-            return value
-        name, sign, text = str(value).partition("=")
-        if not (sign and name.strip() and text.strip()):
-            self.fail(f"{value!r} sets nothing; write a name and a value, such as theta=0.3")
-        return name.strip(), text.strip()
+        name, sign, value = text.partition("=")
+        if not (sign and name.strip() and value.strip()):
+            self.fail(f"{text!r} sets nothing; write a name and a value, such as theta=0.3")
+        return name.strip(), value.strip()
 
 
 def _settings(
@@ -137,6 +136,19 @@ SECONDS = SecondsType(0, 1e9)
 COUNT = CountType()
 QUBITS = QubitsType()
 THRESHOLDS = ThresholdsType()
+
+
+def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Add options to a command, which lists them in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 set_parameters = click.option(
     "--set", "parameters", type=SettingType(), multiple=True, callback=_settings,
     help="The value of an input of an OpenQASM 3 file, such as theta=0.3 or theta=pi/4."

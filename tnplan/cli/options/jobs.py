@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options.common import FILE, SIZE
+from tnplan.cli.options.common import FILE, SIZE, added
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOG_EVERY_S = 10.0
 """Seconds between lines of progress in a log."""
+SAY_EVERY_S = 1.0
+"""The same where a job is expected to be short."""
 SHOW_EVERY_S = 1.0
 """Seconds between lines of progress on a terminal, where each replaces the one before."""
 
@@ -61,14 +63,7 @@ def job_options(output: str, *, without: tuple[str, ...] = ()) -> Callable[[Any]
     `output` says what `--output` writes; `without` names the options that an engine has not.
     """
     options = [option for name, option in OPTIONS.items() if name not in without]
-    options.append(click.option("-o", "--output", type=FILE, help=output))
-
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return added(*options, click.option("-o", "--output", type=FILE, help=output))
 
 
 class ProgressLines:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options.common import set_parameters
-from tnplan.cli.options.jobs import CHECKPOINTS, ProgressLines, job_options
-from tnplan.cli.terminal import say
+from tnplan.cli.options.common import added, set_parameters
+from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job_options
+from tnplan.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from tnplan.api.circuits.answer import CircuitAnswer
     from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 
-SAY_EVERY_S = 1.0
-"""Seconds between lines of progress."""
 SHOWN = 16
 """Values that are shown; --output and --json have all."""
 
@@ -36,15 +33,6 @@ TRUNCATIONS = (
     click.option("--every", type=int, default=1, help="Steps between truncations."),
 )
 """Which terms Pauli propagation drops."""
-
-
-def _added(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 REPETITIONS = (
@@ -80,16 +68,16 @@ SAMPLING = (
 )  # fmt: skip
 """How a contraction draws samples."""
 
-truncation_options = _added(TRUNCATIONS)
+truncation_options = added(*TRUNCATIONS)
 """Add the options of a truncation to a command."""
 
-repetition_options = _added(REPETITIONS)
+repetition_options = added(*REPETITIONS)
 """Add the options of Monte Carlo to a command that has a `--seed`."""
 
-sampling_options = _added(SAMPLING)
+sampling_options = added(*SAMPLING)
 """Add how a contraction draws samples to a command."""
 
-state_options = _added(STATES)
+state_options = added(*STATES)
 """Add the options of an input state to a command."""
 
 _COMMON = (
@@ -112,10 +100,10 @@ _COMMON = (
 _ANSWER = "Write the answer as JSON."
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
-question_options = _added((*_COMMON, job_options(_ANSWER, without=CHECKPOINTS), _AS_JSON))
+question_options = added(*_COMMON, job_options(_ANSWER, without=CHECKPOINTS), _AS_JSON)
 """Add the options of every question to a command."""
 
-resumable_question_options = _added((*_COMMON, job_options(_ANSWER), _AS_JSON))
+resumable_question_options = added(*_COMMON, job_options(_ANSWER), _AS_JSON)
 """The same for a question that keeps a checkpoint."""
 
 
@@ -186,7 +174,7 @@ def answer_question(
     if not is_first:
         return
     if as_json:
-        say(json.dumps(answer.document, indent=1))
+        say_json(answer.document)
         return
     show(answer)
     for number, estimate in enumerate(answer.details.get("estimates", ())):

@@ -8,7 +8,7 @@ Eq. 26), exact up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import cos, pi, sin
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
-from tnplan.planner.networks.circuits.gates import I2, KINDS, Kind, X, Y, Z
+from tnplan.planner.networks.circuits.gates import I2, KINDS, Kind, X, Y, Z, kronecker, turn
 from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED
 
 ORDER = 3
@@ -71,13 +71,7 @@ def _kinds(gate: Gate, of_qsim: bool) -> list[Kind]:
 @cache
 def _turn_about(letters: str) -> Kind:
     """exp(-i angle P / 2) for the word P of some letters."""
-    word = _product([LETTERS[letter] for letter in letters])
-    return Kind(len(letters), 1, lambda angle: _turned(word, angle))
-
-
-def _turned(axis: np.ndarray, angle: float) -> np.ndarray:
-    """exp(-i angle axis / 2) for an axis whose square is one."""
-    return np.asarray(cos(angle / 2) * np.eye(len(axis)) - 1j * sin(angle / 2) * axis)
+    return Kind(len(letters), 1, partial(turn, kronecker(LETTERS[letter] for letter in letters)))
 
 
 def _is_of(kind: Kind, gate: Gate) -> bool:
@@ -171,12 +165,4 @@ def _pauli_words(content: bytes, side: int) -> tuple[tuple[int, int, complex], .
 def word_matrix(x: int, z: int, n_qubits: int) -> np.ndarray:
     """The Pauli word of masks x and z on qubits, bit j for qubit j, the first most significant in a row."""
     letters = [I2, X, Z, Y]
-    return _product([letters[(x >> j & 1) + 2 * (z >> j & 1)] for j in range(n_qubits)])
-
-
-def _product(factors: Sequence[np.ndarray]) -> np.ndarray:
-    """The Kronecker product of matrices."""
-    result = np.eye(1, dtype=np.complex128)
-    for factor in factors:
-        result = np.kron(result, factor)
-    return result
+    return kronecker(letters[(x >> j & 1) + 2 * (z >> j & 1)] for j in range(n_qubits))

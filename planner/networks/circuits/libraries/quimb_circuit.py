@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.networks.circuits.gates import controlled
 from tnplan.planner.networks.circuits.libraries import check_parameters
 from tnplan.planner.networks.circuits.libraries.builder import Builder
 from tnplan.planner.networks.circuits.program import CircuitProgram
-from tnplan.planner.networks.circuits.qasm.standard_gates import controlled
 
 PLACE = "quimb circuit"
 

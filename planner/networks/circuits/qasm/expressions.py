@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from tnplan.planner.networks.circuits.circuit import LARGEST_CIRCUIT
@@ -97,7 +98,7 @@ class Evaluator:
             "Cast": lambda node: converted(self.value(node.argument), self.type(node.type)),
             "SizeOf": self._size,
             "Concatenation": self._concatenation,
-            "QuantumMeasurement": self._measurement,
+            "QuantumMeasurement": lambda node: self.measured(self.qubits(node.qubit)),
         }
 
     def value(self, node: Any) -> Any:
@@ -141,10 +142,7 @@ class Evaluator:
     def size(self, node: Any) -> int:
         """The number in the brackets of a type."""
         width = self.whole(node)
-        if width > LARGEST_WIDTH:
-            raise Mistake(
-                f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
-            )
+        _check_count(width, LARGEST_WIDTH)
         if width < 1:
             raise Mistake(f"has the size {width}", "give a positive one")
         return width
@@ -167,7 +165,7 @@ class Evaluator:
             raise Mistake("declares qubits beside physical ones", "use qubits of one kind")
         first = self.n_qubits
         self.n_qubits += 1 if size is None else size
-        self._check_qubits()
+        _check_count(self.n_qubits, LARGEST_CIRCUIT)
         return Qubits(tuple(range(first, self.n_qubits)), size is None)
 
     def part(self, found: Any, index: Any, name: str) -> Any:
@@ -206,9 +204,7 @@ class Evaluator:
         """The numbers of a range, both ends included."""
         if node.start is None or node.end is None:
             raise Mistake("has a range without its ends", "write [first:last]")
-        step = 1 if node.step is None else self.whole(node.step)
-        if step == 0:
-            raise Mistake("has a range of step 0", "give another step")
+        step = self._step(node)
         return range(self.whole(node.start), self.whole(node.end) + (1 if step > 0 else -1), step)
 
     def bits_value(self, bits: Bits) -> Any:
@@ -222,14 +218,8 @@ class Evaluator:
         self._physical = True
         qubit = int(name[1:][:18])
         self.n_qubits = max(self.n_qubits, qubit + 1)
-        self._check_qubits()
+        _check_count(self.n_qubits, LARGEST_CIRCUIT)
         return Qubits((qubit,), True)
-
-    def _check_qubits(self) -> None:
-        if self.n_qubits > LARGEST_CIRCUIT:
-            raise Mistake(
-                f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
-            )
 
     def _content(self, name: str, found: Any) -> Any:
         """The value of what a name or an index stands for."""
@@ -262,16 +252,17 @@ class Evaluator:
         return items[chosen] if isinstance(chosen, int) else bit_string(tuple(items[k] for k in chosen))
 
     def _array_part(self, array: Array, elements: Iterable[Any]) -> Any:
-        found = _chosen(array.slots, [self._array_index(element) for element in elements])
+        found = _chosen(array.slots, [partial(self.indices, element) for element in elements])
         return Array(array.base, found) if isinstance(found, list) else found
 
-    def _array_index(self, element: Any) -> Callable[[int], int | Sequence[int]]:
-        return lambda size: self.indices(element, size)
-
-    def _range(self, node: Any, size: int) -> Sequence[int]:
+    def _step(self, node: Any) -> int:
         step = 1 if node.step is None else self.whole(node.step)
         if step == 0:
             raise Mistake("has a range of step 0", "give another step")
+        return step
+
+    def _range(self, node: Any, size: int) -> Sequence[int]:
+        step = self._step(node)
         first, last = (0, size - 1) if step > 0 else (size - 1, 0)
         first = first if node.start is None else _inside(self.whole(node.start), size)
         last = last if node.end is None else _inside(self.whole(node.end), size)
@@ -339,8 +330,8 @@ class Evaluator:
                 raise Mistake("puts together what are no registers of bits", "use registers")
         return bit_string(tuple(items))
 
-    def _measurement(self, node: Any) -> Any:
-        qubits = self.qubits(node.qubit)
+    def measured(self, qubits: Qubits) -> Any:
+        """What a measurement of qubits gives."""
         slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
         return self.bits_value(Bits(slots, qubits.is_single))
 
@@ -349,6 +340,13 @@ def is_constant(found: Named) -> bool:
     """Whether what a name stands for keeps its value: constants, inputs and subroutines."""
     slots = found.slots if isinstance(found, Bits) else (found,)
     return isinstance(found, Subroutine) or all(isinstance(one, Slot) and one.is_constant for one in slots)
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise Mistake(
+            f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
+        )
 
 
 def _width(value: Any) -> int:

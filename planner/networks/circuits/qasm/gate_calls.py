@@ -15,9 +15,9 @@ import numpy as np
 
 from tnplan.planner.networks.circuits.circuit import Gate, global_phase
 from tnplan.planner.networks.circuits.derivatives.dual_number import has_slopes
-from tnplan.planner.networks.circuits.gates import Kind, X
+from tnplan.planner.networks.circuits.gates import Kind, X, controlled
 from tnplan.planner.networks.circuits.qasm.multi_control import multi_controlled
-from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS, controlled
+from tnplan.planner.networks.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS
 from tnplan.planner.networks.circuits.qasm.values import Mistake
 
 LARGEST_FUSED = 3

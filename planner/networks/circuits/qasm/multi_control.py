@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import X
-from tnplan.planner.networks.circuits.qasm.standard_gates import controlled
+from tnplan.planner.networks.circuits.gates import X, controlled
 
 
 def multi_controlled(controls: Sequence[int], target: int, matrix: np.ndarray) -> Iterator[Gate]:

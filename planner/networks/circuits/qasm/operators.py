@@ -197,17 +197,13 @@ def _popcount(value: Any) -> int:
     raise Mistake("counts the bits of what has no width", "give bit[n] or uint[n]")
 
 
-def _pow(a: Any, b: Any) -> Any:
-    return BINARY["**"](a, b)
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": _function(math.sin, cmath.sin), "cos": _function(math.cos, cmath.cos),
     "tan": _function(math.tan, cmath.tan), "exp": _function(math.exp, cmath.exp),
     "arcsin": _function(math.asin, None), "arccos": _function(math.acos, None),
     "arctan": _function(math.atan, None), "log": _function(math.log, cmath.log),
     "sqrt": _function(math.sqrt, cmath.sqrt), "floor": _function(math.floor, None),
-    "ceiling": _function(math.ceil, None), "mod": lambda a, b: BINARY["%"](a, b), "pow": _pow,
+    "ceiling": _function(math.ceil, None), "mod": BINARY["%"], "pow": BINARY["**"],
     "real": lambda value: complex(number(value)).real, "imag": lambda value: complex(number(value)).imag,
     "popcount": _popcount, "rotl": _rotated(1), "rotr": _rotated(-1),
 }  # fmt: skip

@@ -121,13 +121,11 @@ class QuantumStatements:
         self.outside_definition()
         qubits = self.evaluator.qubits(operand)
         if target is None:
-            for qubit in qubits.numbers:
-                self.recorder.measured_bit(qubit)
+            self.evaluator.measured(qubits)
             return
         found = self.declarations.target(target)
         if not isinstance(found, Bits):
-            slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
-            self.declarations.set(target, self.evaluator.bits_value(Bits(slots, qubits.is_single)))
+            self.declarations.set(target, self.evaluator.measured(qubits))
             return
         self.declarations.measure(qubits, found)
 

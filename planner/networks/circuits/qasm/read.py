@@ -16,15 +16,6 @@ from tnplan.planner.networks.path_file import placed
 NO_PARAMETERS: Mapping[str, Any] = {}
 
 
-def parse_qasm(text: str, place: str, parameters: Mapping[str, Any] = NO_PARAMETERS) -> GateSequence:
-    """Parse an OpenQASM circuit; `place` names it in errors, and included files are looked for beside it.
-
-    Measurements that nothing follows on their qubit are left out. Resets, and what measured bits decide, are
-    refused with their line: `parse_qasm_program` reads them.
-    """
-    return circuit_of(parse_source(text, place), parameters)
-
-
 def parse_qasm_program(
     text: str, place: str, parameters: Mapping[str, Any] = NO_PARAMETERS
 ) -> CircuitProgram:

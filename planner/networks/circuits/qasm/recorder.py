@@ -17,6 +17,7 @@ from tnplan.planner.networks.circuits.program import (
     Measurement,
     Operation,
     WhileLoop,
+    with_inner,
 )
 from tnplan.planner.networks.circuits.qasm.values import (
     Measured,
@@ -25,6 +26,7 @@ from tnplan.planner.networks.circuits.qasm.values import (
     applied,
     bit_value,
     measured,
+    same,
 )
 
 COPY = (False, True)
@@ -302,7 +304,7 @@ class Recorder:
             self._forget([slot for slot in changing if slot.is_bit])
             changed = self._way(body, {}).changed
             for slot in before:
-                is_new = slot in changed and not _same(changed[slot], slot.value)
+                is_new = slot in changed and not same(changed[slot], slot.value)
                 if slot not in changing and (is_new or slot.memory in changed):
                     missed.append(slot)
 
@@ -343,7 +345,7 @@ class Recorder:
             values = [way.changed.get(slot, slot.value) for way in done]
             if slot in needed:
                 self.write(slot, _chosen(chooser, values))
-            elif all(_same(values[0], value) for value in values):
+            elif all(same(values[0], value) for value in values):
                 self.write(slot, values[0])
             else:
                 assert slot.memory is not None
@@ -355,7 +357,7 @@ class Recorder:
         needed = set()
         for slot in slots:
             values = [way.changed.get(slot, slot.value) for way in done]
-            if all(_same(values[0], value) for value in values):
+            if all(same(values[0], value) for value in values):
                 continue
             memory = slot.memory
             own = None if memory is None else bit_value(memory.number)
@@ -380,10 +382,6 @@ class Recorder:
             if slot is not owner
             for value in (slot.value, *(way.changed.get(slot) for way in done))
         )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
 
 
 def _chosen(chooser: Measured, values: Sequence[Any]) -> Any:
@@ -420,12 +418,6 @@ def _renumbered(operation: Operation, n: int) -> Operation:
         return replace(operation, bit=number(operation.bit))
     if isinstance(operation, BitAssignment):
         return replace(operation, bit=number(operation.bit), bits=tuple(map(number, operation.bits)))
-    if isinstance(operation, Conditional):
-        body, otherwise = (
-            tuple(_renumbered(item, n) for item in part) for part in (operation.body, operation.otherwise)
-        )
-        return Conditional(tuple(map(number, operation.bits)), operation.value, body, otherwise)
-    if isinstance(operation, WhileLoop):
-        body = tuple(_renumbered(item, n) for item in operation.body)
-        return WhileLoop(tuple(map(number, operation.bits)), operation.value, body)
-    return operation
+    if isinstance(operation, Conditional | WhileLoop):
+        operation = replace(operation, bits=tuple(map(number, operation.bits)))
+    return with_inner(operation, lambda inside: tuple(_renumbered(item, n) for item in inside))

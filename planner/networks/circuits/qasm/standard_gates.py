@@ -7,11 +7,12 @@ e^(i (phi + lambda)) cos]] of theta / 2, also under controls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import cos, pi, sin, sqrt
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.gates import I2, SWAP, Kind, X, Y, Z, phase, rz, turn
+from tnplan.planner.networks.circuits.gates import I2, SWAP, Kind, X, Y, Z, controlled, phase, rz, turn
 
 Matrix = np.ndarray
 
@@ -22,21 +23,6 @@ def u(theta: float, phi: float, lam: float) -> Matrix:
     return np.array(
         [[c, -np.exp(1j * lam) * s], [np.exp(1j * phi) * s, np.exp(1j * (phi + lam)) * c]], np.complex128
     )
-
-
-def controlled(matrix: Matrix, n_controls: int = 1, value: int = 1) -> Matrix:
-    """`matrix` on the last qubits where each of `n_controls` qubits before them is `value`."""
-    side = len(matrix)
-    result = np.eye(side << n_controls, dtype=np.complex128)
-    part = slice(len(result) - side, None) if value else slice(0, side)
-    result[part, part] = matrix
-    return result
-
-
-def _rotation(first: Matrix, second: Matrix) -> Callable[[float], Matrix]:
-    """exp(-i angle first second / 2) on two qubits."""
-    word = np.kron(first, second)
-    return lambda angle: cos(angle / 2) * np.eye(4) - 1j * sin(angle / 2) * word
 
 
 def _rzz(angle: float) -> Matrix:
@@ -87,11 +73,11 @@ INCLUDED: dict[str, Kind] = {
     "cu": Kind(2, 4, lambda theta, phi, lam, gamma: controlled(np.exp(1j * gamma) * u(theta, phi, lam))),
     "cu3": Kind(2, 3, lambda theta, phi, lam: controlled(u(theta, phi, lam))),
     "cu1": Kind(2, 1, lambda a: controlled(phase(a))), "cphase": Kind(2, 1, lambda a: controlled(phase(a))),
-    "swap": Kind(2, 0, lambda: SWAP), "rxx": Kind(2, 1, _rotation(X, X)), "rzz": Kind(2, 1, _rzz),
-    "ccx": Kind(3, 0, lambda: controlled(X, 2)), "cswap": Kind(3, 0, lambda: controlled(SWAP)),
-    "ccz": Kind(3, 0, lambda: controlled(Z, 2)), "rccx": Kind(3, 0, _rccx), "rc3x": Kind(4, 0, _rc3x),
-    "c3x": Kind(4, 0, lambda: controlled(X, 3)), "c3sqrtx": Kind(4, 0, lambda: controlled(SX, 3)),
-    "c4x": Kind(5, 0, lambda: controlled(X, 4)),
+    "swap": Kind(2, 0, lambda: SWAP), "rxx": Kind(2, 1, partial(turn, np.kron(X, X))),
+    "rzz": Kind(2, 1, _rzz), "ccx": Kind(3, 0, lambda: controlled(X, 2)),
+    "cswap": Kind(3, 0, lambda: controlled(SWAP)), "ccz": Kind(3, 0, lambda: controlled(Z, 2)),
+    "rccx": Kind(3, 0, _rccx), "rc3x": Kind(4, 0, _rc3x), "c3x": Kind(4, 0, lambda: controlled(X, 3)),
+    "c3sqrtx": Kind(4, 0, lambda: controlled(SX, 3)), "c4x": Kind(5, 0, lambda: controlled(X, 4)),
 }  # fmt: skip
 """What `include "qelib1.inc"` or `include "stdgates.inc"` adds, under the names of both."""
 

@@ -95,14 +95,15 @@ def measured(bits: tuple[int, ...], table: tuple[Any, ...]) -> Any:
         step = 1 << k
         low = [value for row, value in enumerate(table) if not row & step]
         high = [value for row, value in enumerate(table) if row & step]
-        if all(_same(a, b) for a, b in zip(low, high, strict=True)):
+        if all(same(a, b) for a, b in zip(low, high, strict=True)):
             bits, table = bits[:k] + bits[k + 1 :], tuple(low)
         else:
             k += 1
     return Measured(bits, table) if bits else table[0]
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Whether values are of one type and equal."""
     return type(a) is type(b) and bool(a == b)
 
 

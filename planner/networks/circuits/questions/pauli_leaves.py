@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,14 @@ def support_of(x: int, z: int) -> Support:
     both = x | z
     qubits = tuple(qubit for qubit in range(both.bit_length()) if both >> qubit & 1)
     return Support(qubits, tuple(qubit for qubit in qubits if not x >> qubit & 1))
+
+
+def by_support(words: Iterable[tuple[int, int, complex]]) -> dict[Support, dict[tuple[int, int], complex]]:
+    """The coefficients of words (x, z, coefficient) by their support, and there by their masks."""
+    groups: dict[Support, dict[tuple[int, int], complex]] = {}
+    for x, z, coefficient in words:
+        groups.setdefault(support_of(x, z), {})[x, z] = coefficient
+    return groups
 
 
 def leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarray]:

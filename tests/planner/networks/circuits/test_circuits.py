@@ -21,7 +21,7 @@ from tnplan.planner.networks.circuits.program import (
     WhileLoop,
     largest_operator,
 )
-from tnplan.planner.networks.circuits.qsim import load_qsim, parse_qsim, save_qsim
+from tnplan.planner.networks.circuits.qsim import parse_qsim, save_qsim
 from tnplan.planner.networks.simplify import simplify
 
 
@@ -189,7 +189,7 @@ def test_real_circuits(
     shared: Any, name: str, n_qubits: int, n_gates: int, n_tensors: int, n_indices: int
 ) -> None:
     """The counts of n53 m20 and n60 m24 are those of the reference networks of these circuits."""
-    circuit = load_qsim(shared / f"circuits/{name}.qsim")
+    circuit = load_circuit(shared / f"circuits/{name}.qsim")
     assert (circuit.n_qubits, len(circuit.gates)) == (n_qubits, n_gates)
     network, arrays = simplify(*circuit_network(circuit))
     assert (len(network.inputs), len(network.size_dict)) == (n_tensors, n_indices)
@@ -197,7 +197,7 @@ def test_real_circuits(
 
 
 def test_sycamore_n12_against_the_state_vector(shared: Any) -> None:
-    circuit = load_qsim(shared / "circuits/sycamore_n12_m14.qsim")
+    circuit = load_circuit(shared / "circuits/sycamore_n12_m14.qsim")
     state = state_vector(circuit)
     network, arrays = simplify(*circuit_network(circuit, "0110.0100.11"))
     assert np.allclose(contract(network, arrays), state[0, 1, 1, 0, :, 0, 1, 0, 0, :, 1, 1], atol=1e-14)

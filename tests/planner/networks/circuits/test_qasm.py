@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.qasm_programs import parse_qasm
 from tnplan.cli.main import run
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GlobalPhase
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import Channel, CircuitProgram, Conditional
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tnplan
-from tests.support.qasm_programs import HEAD, Machine, NoCoinError, Writer, executed
+from tests.support.qasm_programs import HEAD, Machine, NoCoinError, Writer, executed, parse_qasm
 from tests.support.slow import slow_after
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -22,7 +22,7 @@ from tnplan.planner.networks.circuits.program import (
     WhileLoop,
     final_measurements,
 )
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
 

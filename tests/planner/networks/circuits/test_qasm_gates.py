@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import unitary
+from tests.support.qasm_programs import parse_qasm
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.gates import controlled
 from tnplan.planner.networks.circuits.qasm.gate_calls import power
 from tnplan.planner.networks.circuits.qasm.multi_control import multi_controlled
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
-from tnplan.planner.networks.circuits.qasm.standard_gates import DEFINITIONS, INCLUDED, controlled
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.standard_gates import DEFINITIONS, INCLUDED
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import unitary
+from tests.support.qasm_programs import parse_qasm
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.load import load_circuit, load_program
 from tnplan.planner.networks.circuits.program import Conditional
-from tnplan.planner.networks.circuits.qasm.read import parse_qasm, parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")
 

@@ -18,7 +18,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.program import CircuitProgram
-from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves, support_of
+from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, leaves
 from tnplan.planner.networks.circuits.questions.sandwich import sandwich
 from tnplan.planner.networks.circuits.questions.steps import keeps_trace, steps_of
 
@@ -87,9 +87,7 @@ class LightCones:
                 )  # fmt: skip
         self._sums, self._steps = sums, steps_of(circuit, "circuit")
         self._keeps_trace = all(keeps_trace(step) for step in self._steps)
-        groups: dict[Support, dict[tuple[int, int], None]] = {}
-        for x, z, _ in (word for one in sums for word in one.masks()):
-            groups.setdefault(support_of(x, z), {})[x, z] = None
+        groups = by_support(word for one in sums for word in one.masks())
         self._groups = [(support, list(words)) for support, words in groups.items()]
 
     def __len__(self) -> int:

@@ -85,7 +85,7 @@ def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contractio
     """The same, planned now and contracted later."""
     network, values = simplify(opened.network, opened.arrays)
     count = len(leaves[0]) if leaves else 1
-    closed, arrays = _closed(network, values, opened, [leaf[0] for leaf in leaves])
+    closed, arrays = closed_by_leaves(network, opened), [*values, *(leaf[0] for leaf in leaves)]
     if count == 1:
         run_one = plan_network(closed, arrays, options)
         return lambda: run_one()[None]
@@ -103,13 +103,10 @@ def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contractio
     return run
 
 
-def _closed(
-    network: Network, values: Sequence[Array], opened: OpenNetwork, leaves: Sequence[Array]
-) -> tuple[Network, list[Array]]:
-    """The network with its further tensors."""
+def closed_by_leaves(network: Network, opened: OpenNetwork) -> Network:
+    """The simplified network of `opened` with its further tensors."""
     sizes = {**opened.network.size_dict, **network.size_dict}
-    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
-    return closed, [*values, *leaves]
+    return Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
 
 
 def _request(network: Network, arrays: Sequence[Array]) -> ContractionRequest:

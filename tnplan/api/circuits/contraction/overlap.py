@@ -14,10 +14,8 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import pauli_word_gates
 from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
-from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves, support_of
+from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, leaves
 from tnplan.planner.networks.circuits.questions.steps import is_unitary
-
-Words = dict[tuple[int, int], complex]
 
 
 def overlap(circuit: GateSequence, other: GateSequence, options: ContractionOptions | None = None) -> complex:
@@ -85,7 +83,9 @@ def trace(
         if not is_unitary(gate):
             raise InputError(f"gate {number} ({gate.name})", "is not unitary", "use unitary gates in a trace")
     total = 0j
-    for (left, words), (right, others) in product(_groups(a).items(), _groups(b).items()):
+    for (left, words), (right, others) in product(
+        by_support(a.masks()).items(), by_support(b.masks()).items()
+    ):
         opened, n_qubits = trace_network(circuit.gates, left, right)
         pairs = list(product(words, others))
         tensors = [
@@ -112,11 +112,3 @@ def pairs_of_trace(
         ket = GateSequence(n, (*start.gates, *circuit.gates, *pauli_word_gates(u, v)))
         bra = GateSequence(n, (*start.gates, *pauli_word_gates(x, z), *circuit.gates))
         yield one * other, ket, bra
-
-
-def _groups(operator: PauliSum) -> dict[Support, Words]:
-    """The words of a sum by their support."""
-    groups: dict[Support, Words] = {}
-    for x, z, value in operator.masks():
-        groups.setdefault(support_of(x, z), {})[x, z] = value
-    return groups

@@ -9,6 +9,7 @@ from tnplan.api.circuits.contraction.networks import dtype_of
 from tnplan.api.circuits.contraction.string_calls import varied_ends
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import memory_bytes
+from tnplan.api.planning.load import known_profile
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_facts import cores
@@ -17,7 +18,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
-from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, load_profile
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.simplify import simplify
@@ -55,7 +56,7 @@ class SparseState:
         varied, ends = varied_ends(bitstrings)
         self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
-        profile = _profile(options)
+        profile = known_profile(options.hardware or "cpu")
         self.products_per_s = rate = products_per_s(profile, self.dtype)
         self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
         limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
@@ -122,9 +123,3 @@ def _check(options: ContractionOptions) -> None:
 def products_per_s(profile: Profile, dtype: str) -> float:
     """Multiply-adds of a device."""
     return profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
-
-
-def _profile(options: ContractionOptions) -> Profile:
-    if isinstance(options.hardware, Profile):
-        return options.hardware
-    return load_profile(options.hardware or "cpu")

@@ -54,8 +54,7 @@ def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, A
 
     question = asked.question
     assert isinstance(question, ExpectationValues)
-    circuit = asked.program if asked.gates is None else asked.gates
-    values, gradients = expectation_gradients(circuit, question.sums, question.names, use)
+    values, gradients = expectation_gradients(asked.circuit, question.sums, question.names, use)
     return values[0].item() if question.is_single else values, gradients
 
 
@@ -64,7 +63,6 @@ def _value(
 ) -> Any:
     """The value of every question but samples; the engine's files are imported when they are needed."""
     question, gates = asked.question, asked.gates
-    circuit = asked.program if gates is None else gates
     if isinstance(question, ExpectationValues):
         from tnplan.api.circuits.engines.contraction_ranks import shared_expectations
 
@@ -77,7 +75,7 @@ def _value(
 
         is_table = isinstance(question, Probabilities)
         find = density.probabilities if is_table else density.reduced_density_matrix
-        return find(circuit, question.qubits, use)
+        return find(asked.circuit, question.qubits, use)
     assert gates is not None
     if isinstance(question, OpenAmplitudes):
         from tnplan.api.circuits.contraction.amplitudes import open_amplitudes
@@ -107,8 +105,7 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
     question = asked.question
     assert isinstance(question, Sample)
     how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
-    circuit = asked.program if asked.gates is None else asked.gates
-    drawn, seed = shared_samples(circuit, question.shots, how, options, use)
+    drawn, seed = shared_samples(asked.circuit, question.shots, how, options, use)
     rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
     texts = ["".join(map(str, row)) for row in rows.tolist()]
     counts: Counter[str] = Counter()

@@ -35,7 +35,7 @@ def shared_expectations(
     """Expectation values, complex128; ranks share the light cones. Collective under mpirun."""
     question = asked.question
     assert isinstance(question, ExpectationValues)
-    cones = LightCones(asked.program if asked.gates is None else asked.gates, question.sums)
+    cones = LightCones(asked.circuit, question.sums)
 
     def work(rank: Rank, done: Rows) -> Array:
         here, n_ranks = options_of_rank(rank, use), rank.world.size

@@ -31,7 +31,7 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
-from tnplan.api.jobs.state import end_state, open_state, state_needs
+from tnplan.api.jobs.state import end_state, free_beside, open_state, state_needs
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.communicator import agree
@@ -51,7 +51,12 @@ from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, circuit_program, final_measurements
+from tnplan.planner.networks.circuits.program import (
+    CircuitProgram,
+    circuit_program,
+    final_measurements,
+    gates_of,
+)
 
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
@@ -134,10 +139,8 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
     """Refuse values for which the host has no room: on a CPU beside the state, which has been counted."""
     n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
-    free = host_memory()[1] / n_here
-    if rank.device.name == "cpu":
-        needed = state_needs(planned.n_qubits, dtype, rank.world.size, rank.threads)
-        free = rank.memory_bytes - needed.cpu_bytes
+    needed = state_needs(planned.n_qubits, dtype, rank.world.size, rank.threads)
+    free = free_beside(rank, needed.cpu_bytes)
     agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, free - copies))
     if rank.device.name == "gpu":
         agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
@@ -156,8 +159,7 @@ def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
 
 def _run(simulator: Simulator, program: CircuitProgram) -> None:
     """The gates of a program, without its final measurements."""
-    gates = [one for one in program.operations if isinstance(one, Gate)]
-    simulator.run(prepare_program(gates), NO_BITS)
+    simulator.run(prepare_program(gates_of(program).gates), NO_BITS)
 
 
 def _observed(
@@ -195,10 +197,8 @@ def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) 
     """Counts of outcomes."""
     assert isinstance(asked.question, Sample)
     shots = asked.question.shots
-    free = host_memory()[1] / ranks_here(rank.world)
-    if rank.device.name == "cpu":
-        needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads)
-        free = rank.memory_bytes - needed.cpu_bytes
+    needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads)
+    free = free_beside(rank, needed.cpu_bytes)
     agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
     given = answer(
         simulator, asked.program, SampleQuestion(shots),

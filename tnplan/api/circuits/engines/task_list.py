@@ -9,11 +9,9 @@ Changelog of `tnplan.answer.checkpoint`:
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -22,13 +20,12 @@ import numpy as np
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Rank
+from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, read_json, write_text
+from tnplan.planner.common.files import check_writable
 
-FORMAT = "tnplan.answer.checkpoint"
-VERSION = 1
 MEETING_S = 2.0
 """Seconds after which ranks meet, tell what they have done, and share what is left anew."""
 
@@ -36,52 +33,32 @@ Rows = dict[int, Array]
 """The numbers of each task that is done, float64."""
 
 
-class TaskCheckpoint:
+class TaskCheckpoint(JsonCheckpoint):
     """The tasks that are done, in a file beside the output. Rank 0 alone reads and writes it."""
 
-    def __init__(self, path: Path, identity: str, resume: bool) -> None:
-        self._path, self._identity, self._resume = path, identity, resume
+    FORMAT, VERSION = "tnplan.answer.checkpoint", 1
+    IS_OF = "circuit, question or method"
 
     def read(self, widths: Sequence[int]) -> Rows:
         """Those of an interrupted job; none where there is no file. Refuses the file of another job.
 
         `widths` says how many numbers each task gives.
         """
-        check_writable(self._path)
-        if not self._path.exists():
+        check_writable(self.path)
+        document = self.document()
+        if document is None:
             return {}
-        if not self._resume:
-            raise InputError(
-                str(self._path), "is the checkpoint of an interrupted job",
-                "continue it with --resume, or delete the file to start again",
-            )  # fmt: skip
-        document = read_json(self._path, FORMAT, VERSION, "delete the file")
-        if document.get("identity") != self._identity:
-            raise InputError(
-                str(self._path), "belongs to another circuit, question or method",
-                "resume with those of that job, or delete the file to start again",
-            )  # fmt: skip
         try:
             rows = {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
             if any(row.shape != (widths[task],) or not np.isfinite(row).all() for task, row in rows.items()):
                 raise ValueError
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
-            raise InputError(
-                str(self._path), "is a damaged checkpoint", "delete the file to start again"
-            ) from None
+            raise self.damaged() from None
         return rows
 
     def write(self, done: Mapping[int, Array]) -> None:
         """Replace the file."""
-        content = {
-            "format": FORMAT, "version": VERSION, "identity": self._identity,
-            "tasks": {str(task): row.tolist() for task, row in done.items()},
-        }  # fmt: skip
-        write_text(self._path, json.dumps(content) + "\n")
-
-    def remove(self) -> None:
-        """Delete the file, if there is one."""
-        self._path.unlink(missing_ok=True)
+        self.replace({"tasks": {str(task): row.tolist() for task, row in done.items()}})
 
 
 def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
@@ -95,12 +72,12 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
             )
         return None
     job = options.job
-    if job.output is None or not job.checkpoint:
+    if job.checkpoint_file is None:
         return None
     truncation = None if options.truncation is None else asdict(options.truncation)
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
-    return TaskCheckpoint(job.output.with_name(f"{job.output.name}.ckpt"), identity, job.resume)
+    return TaskCheckpoint(job.checkpoint_file, identity, job.resume)
 
 
 def identity_of_values(*values: Any) -> str:

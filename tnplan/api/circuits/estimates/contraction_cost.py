@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from tnplan.api.circuits.contraction.networks import closed_by_leaves
 from tnplan.api.circuits.contraction.overlap import pairs_of_trace
 from tnplan.api.circuits.contraction.sample import chain_groups
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
@@ -24,7 +25,7 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.contraction.options import ContractionOptions
-from tnplan.api.contraction.planning import BATCH, find_path
+from tnplan.api.contraction.planning import batched_network, find_path
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.jobs.state import DTYPES
 from tnplan.planner.common.errors import InputError
@@ -33,7 +34,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
-from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, support_of
+from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, support_of
 from tnplan.planner.networks.circuits.questions.sandwich import density_network, marginal_network, sandwich
 from tnplan.planner.networks.circuits.questions.steps import steps_of
 from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
@@ -74,12 +75,7 @@ class _Asked:
 
     def batched(self, batch: int) -> Network:
         """The network of so many of the batch at once."""
-        if batch == 1:
-            return self.network
-        inputs = [(BATCH, *term) if number in self.changing else term
-                  for number, term in enumerate(self.network.inputs)]  # fmt: skip
-        sizes = {BATCH: batch, **self.network.size_dict}
-        return Network(tuple(inputs), (BATCH, *self.network.output), sizes)
+        return self.network if batch == 1 else batched_network(self.network, batch, self.changing)
 
     @property
     def start_s(self) -> float:
@@ -164,17 +160,14 @@ def _project(
 def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     """The networks that are contracted, and how often each."""
     question, n = asked.question, asked.n_qubits
-    circuit: Any = asked.program if asked.gates is None else asked.gates
+    circuit: Any = asked.circuit
     steps = () if isinstance(question, Amplitudes | OpenAmplitudes) else steps_of(circuit, "circuit")
     if isinstance(question, Amplitudes | OpenAmplitudes):
         opened, count = getattr(question, "open_qubits", ()), len(getattr(question, "bits", (0,)))
         text = "".join("." if q in opened else "0" for q in range(n))
         yield _simple(*circuit_network(circuit, text), count)
     elif isinstance(question, ExpectationValues):
-        groups: dict[Support, set[tuple[int, int]]] = {}
-        for x, z, _ in (word for one in question.sums for word in one.masks()):
-            groups.setdefault(support_of(x, z), set()).add((x, z))
-        for support, words in groups.items():
+        for support, words in by_support(word for one in question.sums for word in one.masks()).items():
             if support.qubits:
                 yield _closed(sandwich(steps, support), len(words))
     elif isinstance(question, Sample):
@@ -210,6 +203,4 @@ def _simple(network: Network, arrays: Sequence[Any], count: int = 1) -> _Asked:
 def _closed(opened: OpenNetwork, count: int = 1, batch: int = 1) -> _Asked:
     """A network with its further tensors, which differ within a batch."""
     network = simplify(opened.network, opened.arrays)[0]
-    sizes = {**opened.network.size_dict, **network.size_dict}
-    closed = Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
-    return _Asked(closed, count, len(opened.arrays), batch, len(network.inputs))
+    return _Asked(closed_by_leaves(network, opened), count, len(opened.arrays), batch, len(network.inputs))

@@ -35,6 +35,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
 from tnplan.executor.statevector.scheduling.word_tiles import word_groups
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.planner.networks.circuits.program import gates_of
 
 START_S, GATE_S = 0.02, 3e-5
 """Seconds of a job beside its passes, and of each of its gates: opening the device, preparing, reading."""
@@ -112,7 +113,7 @@ def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads
     return None
 
 
-def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, list[Gate], int]:
+def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
     """The qubits of the state, the gates of one run, and how many runs there are."""
     if isinstance(asked.question, Sample):
         program, n_qubits, runs = asked.program, asked.n_qubits, 1
@@ -121,7 +122,7 @@ def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, list[Gate], int]
         program, n_qubits, runs = planned.programs[0], planned.n_qubits, len(planned.programs)
     if asked.is_random:
         runs = asked.question.shots if isinstance(asked.question, Sample) else trajectories
-    return n_qubits, [one for one in program.operations if isinstance(one, Gate)], runs
+    return n_qubits, gates_of(program).gates, runs
 
 
 def _gpu_copies(one: Pass) -> float:

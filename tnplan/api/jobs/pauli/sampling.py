@@ -6,16 +6,15 @@ Changelog of `tnplan.pauli.checkpoint`:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
+from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.errors import norms
@@ -36,10 +35,8 @@ from tnplan.executor.pauli.sampling.repetitions import (
 )
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of, read_json, write_text
+from tnplan.planner.common.files import identity_of
 
-CHECKPOINT_FORMAT = "tnplan.pauli.checkpoint"
-CHECKPOINT_VERSION = 1
 Say = Callable[[int, int], None]
 """Hears how many repetitions are done of how many."""
 GPU_ABOVE = 100_000
@@ -177,45 +174,25 @@ def _in_batches(
     return done
 
 
-class Checkpoint:
+class Checkpoint(JsonCheckpoint):
     """The repetitions that are done, in a file beside the result."""
 
-    def __init__(self, path: Path, identity: str, resume: bool) -> None:
-        self._path, self._identity, self._resume = path, identity, resume
+    FORMAT, VERSION = "tnplan.pauli.checkpoint", 1
+    IS_OF = "circuit, observable or options"
 
     def read(self) -> list[Repetition]:
         """Those of an interrupted job; none where there is no file. Refuses the file of another job."""
-        if not self._path.exists():
+        document = self.document()
+        if document is None:
             return []
-        if not self._resume:
-            raise InputError(
-                str(self._path), "is the checkpoint of an interrupted job",
-                "continue it with --resume, or delete the file to start again",
-            )  # fmt: skip
-        document = read_json(self._path, CHECKPOINT_FORMAT, CHECKPOINT_VERSION, "delete the file")
-        if document.get("identity") != self._identity:
-            raise InputError(
-                str(self._path), "belongs to another circuit, observable or options",
-                "resume with those of that job, or delete the file to start again",
-            )  # fmt: skip
         try:
             return [Repetition(float(v), int(r), int(n)) for v, r, n in document["repetitions"]]
         except (KeyError, TypeError, ValueError):
-            raise InputError(
-                str(self._path), "is a damaged checkpoint", "delete the file to start again"
-            ) from None
+            raise self.damaged() from None
 
     def write(self, done: list[Repetition]) -> None:
         """Replace the file."""
-        content = {
-            "format": CHECKPOINT_FORMAT, "version": CHECKPOINT_VERSION, "identity": self._identity,
-            "repetitions": [list(each) for each in done],
-        }  # fmt: skip
-        write_text(self._path, json.dumps(content) + "\n")
-
-    def remove(self) -> None:
-        """Delete the file, if there is one."""
-        self._path.unlink(missing_ok=True)
+        self.replace({"repetitions": [list(each) for each in done]})
 
 
 def identity(problem: PauliProblem, asked: PauliRequest) -> str:
@@ -235,7 +212,7 @@ def identity(problem: PauliProblem, asked: PauliRequest) -> str:
 def _step_text(step: PauliStep) -> str:
     if isinstance(step, Rotation):
         return f"{step.x} {step.z} {step.angle!r}"
-    return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(step).items()})
+    return _fields_text(step)
 
 
 def _state_text(state: str | State | None) -> str:
@@ -243,4 +220,8 @@ def _state_text(state: str | State | None) -> str:
         return str(state)
     if isinstance(state, OverlapWith):
         return repr(state.other.lines())
-    return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(state).items()})
+    return _fields_text(state)
+
+
+def _fields_text(of: object) -> str:
+    return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(of).items()})

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tnplan.api.jobs.diagonalization_result import solver_device
 from tnplan.api.jobs.job import Rank
 from tnplan.api.jobs.sqd.recovery import Subspace, SubspaceState
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -18,7 +19,7 @@ from tnplan.executor.sbd.basis.space import choose_space
 from tnplan.executor.sbd.properties.measure import occupations
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
-from tnplan.executor.sbd.solver.setup import ChosenDevice, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.setup import keep_symmetry, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.planner.common.errors import InputError
 
@@ -48,8 +49,7 @@ class RankGroups:
         if rank.world.size > 1:
             self._group = rank.world.split(self._number, rank.world.rank)
             ranks = rank.chosen.ranks.split(self._number, rank.world.rank)
-        free_bytes = int(rank.memory_bytes) if rank.device.name == "gpu" else None
-        self._chosen = ChosenDevice(rank.chosen.line, ranks, free_bytes, rank.on_stream, rank.chosen.close)
+        self._chosen = solver_device(rank, ranks)
 
     def lowest(
         self, subspaces: Sequence[Subspace], problem: Problem

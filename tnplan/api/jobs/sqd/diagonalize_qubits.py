@@ -8,9 +8,7 @@ Changelog of `tnplan.sbd-qubits`, the JSON beside a result:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -20,11 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.circuits.inputs import given_observables, given_operator
-from tnplan.api.jobs.diagonalization_result import checkpoint_of, environment, solution_text, step_text
+from tnplan.api.jobs.diagonalization_result import (
+    Solved,
+    environment,
+    solution_text,
+    solver_device,
+    step_text,
+)
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Rank, run_job
+from tnplan.api.jobs.outputs.array_result import write_arrays
 from tnplan.api.progress import Listener
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.device.protocols.stop_signal import listening
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_bitstrings
 from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
@@ -32,11 +36,11 @@ from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.qubits.string_table import words_of
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_qubits
+from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
-from tnplan.planner.common.checks import check_choice
+from tnplan.planner.common.checks import check_choice, check_kind
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_suffix, check_writable, write_file, write_text
+from tnplan.planner.common.files import check_suffix, check_writable
 from tnplan.planner.common.units import plural, size_text
 
 Array = NDArray[Any]
@@ -50,7 +54,7 @@ MOST_STRINGS = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class QubitDiagonalization:
+class QubitDiagonalization(Solved):
     """What `diagonalize_qubits` gives.
 
     Parameters
@@ -71,23 +75,12 @@ class QubitDiagonalization:
     QubitDiagonalization(converged: -1.118034 among 2 strings)
     """
 
-    solution: Solution
     bitstrings: Array
     expectations: Array
     report: dict[str, Any]
 
     def __repr__(self) -> str:
         return f"QubitDiagonalization({solution_text(self.solution)} among {len(self.bitstrings)} strings)"
-
-    @property
-    def energies(self) -> Array:
-        """The energies of the states, rising."""
-        return self.solution.energies
-
-    @property
-    def states(self) -> list[Array]:
-        """The normalized states."""
-        return self.solution.states
 
 
 @dataclass(frozen=True)
@@ -187,8 +180,7 @@ def diagonalize_qubits(
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     check_choice("--first-qubit", first_qubit, SIDES)
-    if criteria is not None and not isinstance(criteria, Criteria):
-        raise InputError("criteria", f"is {criteria!r}", "give a Criteria")
+    check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
     )
@@ -196,7 +188,7 @@ def diagonalize_qubits(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
     )
-    with listening() if checkpoint_of(options) is not None else nullcontext():
+    with options.heeding_signals():
         return run_job(job, options)
 
 
@@ -235,10 +227,7 @@ def _read_strings(asked: _Asked) -> Bitstrings:
 
 def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> QubitDiagonalization:
     """What one rank does, from the checked input to the written result."""
-    free_bytes = int(rank.memory_bytes) if rank.device.name == "gpu" else None
-    chosen = ChosenDevice(
-        rank.chosen.line, rank.connected() or rank.world, free_bytes, rank.on_stream, rank.chosen.close
-    )
+    chosen = solver_device(rank, rank.connected() or rank.world)
 
     def heard(step: DavidsonStep) -> None:
         rank.say(step.number, asked.criteria.steps, step_text(step, ""), step)
@@ -252,7 +241,7 @@ def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> 
         setup_s = perf_counter() - asked.begin_s
         solution = solve(
             setup.hamiltonian, request.terms, asked.roots, criteria=setup.criteria,
-            start=request.start if rank.is_first else [], checkpoint=checkpoint_of(options),
+            start=request.start if rank.is_first else [], checkpoint=options.checkpoint_file,
             resume=options.resume, progress=heard, backend=setup.backend,
         )  # fmt: skip
         peak_bytes = setup.peak_bytes()
@@ -292,21 +281,11 @@ def _hand_over(
     bitstrings = np.ascontiguousarray(bits[:, : terms.n_qubits][:, ::-1], bool)
     result = QubitDiagonalization(solution, bitstrings, expectations, report)
     if options.output is not None:
-        _write(options.output, result)
-        checkpoint = checkpoint_of(options)
-        if checkpoint is not None and solution.converged:
-            checkpoint.unlink(missing_ok=True)
+        write_arrays(options, {
+            "energies": result.energies, "states": np.array(result.states), "bitstrings": bitstrings,
+            "expectations": expectations,
+        }, report)  # fmt: skip
     return result
-
-
-def _write(target: Path, result: QubitDiagonalization) -> None:
-    """Write energies, states, strings and expectation values, and the report beside them."""
-    content: dict[str, Array] = {
-        "energies": result.energies, "states": np.array(result.states), "bitstrings": result.bitstrings,
-        "expectations": result.expectations,
-    }  # fmt: skip
-    write_file(target, lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
-    write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")
 
 
 def _described(setup: SolveSetup[QubitHamiltonian], request: _Request) -> str:

@@ -9,10 +9,6 @@ Changelog of `tnplan.sqd`, the JSON beside a result:
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import platform
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
@@ -21,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.api.jobs.diagonalization_result import environment
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.outputs.array_result import write_arrays
 from tnplan.api.jobs.sqd.batches import Problem, RankGroups
 from tnplan.api.jobs.sqd.checkpoint import read_loop, write_loop
 from tnplan.api.jobs.sqd.recovery import (
@@ -43,16 +41,14 @@ from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_sam
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.checks import check_kind
 from tnplan.planner.common.files import (
     check_suffix,
     check_writable,
     file_path,
     identity_of,
-    write_file,
     write_text,
 )
-from tnplan.planner.common.release import release
 
 FORMAT = "tnplan.sqd"
 VERSION = 1
@@ -208,8 +204,7 @@ def run(
         samples_per_batch, num_batches, energy_tol, occupancies_tol, max_iterations, symmetrize_spin, max_dim,
         carryover_threshold, spin_sq, seed,
     )  # fmt: skip
-    if criteria is not None and not isinstance(criteria, Criteria):
-        raise InputError("criteria", f"is {criteria!r}", "give a Criteria")
+    check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
     )
@@ -220,8 +215,7 @@ def run(
             cpu_only="complex integrals" if request.integrals.is_complex else ""
         ),
     )
-    keeps = job_options.output is not None and job_options.checkpoint
-    with stop_signal.listening() if keeps else nullcontext():
+    with job_options.heeding_signals():
         return run_job(job, job_options)
 
 
@@ -270,21 +264,19 @@ class _RankLoop:
     """The loop as one rank sees it: rank 0 recovers, learns and writes, the others hear of subspaces."""
 
     def __init__(self, rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> None:
-        self._rank, self._request, self._asked, self._target = rank, request, asked, job_options.output
-        self._kept: Path | None = None
-        if self._target is not None and job_options.checkpoint:
-            self._kept = self._target.with_name(f"{self._target.name}.ckpt")
+        self._rank, self._request, self._asked, self._options = rank, request, asked, job_options
+        self._kept = job_options.checkpoint_file
         self._identity = ""
         self._begin_s = perf_counter()
-        self._recovery = agree(rank.world, lambda: self._begin(job_options.resume))
+        self._recovery = agree(rank.world, self._begin)
 
-    def _begin(self, resume: bool) -> Recovery | None:
+    def _begin(self) -> Recovery | None:
         """What rank 0 begins with: the checkpoint, or nothing."""
         if not self._rank.is_first:
             return None
         request, options = self._request, self._asked.options
         self._identity = _identity(request, self._asked)
-        loop = None if self._kept is None else read_loop(self._kept, self._identity, resume)
+        loop = None if self._kept is None else read_loop(self._kept, self._identity, self._options.resume)
         loop = loop or Loop(np.random.default_rng(options.seed))
         return Recovery(request.samples, request.integrals, options, loop)
 
@@ -340,23 +332,18 @@ class _RankLoop:
             "dimensions": list(best.amplitudes.shape), "orbitals": integrals.n_orbitals,
             "electrons": [integrals.n_alpha, integrals.n_beta], "options": asdict(self._asked.options),
             "iterations": loop.iterations, "measured": measured,
-            "environment": {
-                "tnplan": release(), "numpy": np.__version__, "python": platform.python_version(),
-                "machine": platform.machine(), "cores": os.cpu_count(),
-            },
+            "environment": environment(),
         }  # fmt: skip
         result = SqdResult(
             best.energy, *best.strings, best.amplitudes, best.occupancies, loop.converged, report
         )
-        if self._target is not None:
-            _write(self._target, result)
+        if self._options.output is not None:
+            write_arrays(self._options, _arrays(result), report)
         if self._asked.plot is not None:
             from tnplan.reporting.plots import svg_of
             from tnplan.reporting.run_plots import iterations_plot
 
             write_text(self._asked.plot, svg_of(iterations_plot(loop.iterations)))
-        if self._kept is not None and loop.converged:
-            self._kept.unlink(missing_ok=True)
         return result
 
 
@@ -377,12 +364,10 @@ def _iteration_text(number: int, iteration: dict[str, Any]) -> str:
     return f"iteration {number}: {energy}{changed}, at most {largest} determinants"
 
 
-def _write(target: Path, result: SqdResult) -> None:
-    """The state, as `SCIState.load` of qiskit-addon-sqd reads it, and the report beside it."""
-    content: dict[str, Any] = {
+def _arrays(result: SqdResult) -> dict[str, Any]:
+    """The state, as `SCIState.load` of qiskit-addon-sqd reads it."""
+    return {
         "energy": result.energy, "occupancies": result.occupancies, "amplitudes": result.amplitudes,
         "ci_strs_a": result.alpha, "ci_strs_b": result.beta, "norb": result.report["orbitals"],
         "nelec": result.report["electrons"],
     }  # fmt: skip
-    write_file(target, lambda stream: np.savez(stream, **content))
-    write_text(target.with_suffix(".json"), json.dumps(result.report, indent=1) + "\n")
