@@ -1,4 +1,7 @@
-"""Which rows of a table on a GPU stay where there may be only so many. Twin: terms/selection.py."""
+"""Which rows of a table on a GPU stay where there may be only so many, and all of them in order.
+
+Twin: terms/selection.py.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.executor.pauli.cuda.room import room_for
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
+from tnplan.planner.common.arrays import Array
+
+READ_ROWS = 1 << 20
+"""Rows that are copied to the host at once, where there are many."""
 
 
 def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int]:
@@ -44,3 +52,18 @@ def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
     rows = order[chosen]
     table.coefficients[rows] = (table.coefficients[rows] * (drawn / weights[chosen])).astype(table.dtype)
     return rows
+
+
+def in_order(table: GpuTable, n: int) -> tuple[Array, Array]:
+    """Keys and coefficients of the terms among n rows, on the host, in rising order of their words."""
+    with room_for(n):
+        order = cupy.flatnonzero(table.coefficients[:n])
+        for word in range(table.words):
+            order = order[cupy.argsort(table.keys[order, word])]  # CuPy's is stable
+    keys = np.empty((len(order), table.words), np.uint64)
+    coefficients = np.empty(len(order), table.dtype)
+    for first in range(0, len(order), READ_ROWS):
+        rows = order[first : first + READ_ROWS]
+        keys[first : first + READ_ROWS] = cupy.asnumpy(table.keys[rows])
+        coefficients[first : first + READ_ROWS] = cupy.asnumpy(table.coefficients[rows])
+    return keys, coefficients

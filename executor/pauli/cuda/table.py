@@ -63,8 +63,6 @@ MOST_ROWS = (1 << 32) - 2
 """What the table and the numbers of rows have bits for."""
 KEPT_SHARE = 2
 """CuPy's pool may keep free blocks of the size of the arrays over this: a term's bytes have room for them."""
-READ_ROWS = 1 << 20
-"""Rows that are copied to the host at once, where there are many."""
 ROW_ARRAYS = ("keys", "coefficients", "frequencies")
 """The arrays that have an element a row."""
 
@@ -406,20 +404,6 @@ class GpuTable:
     def hash_rows(self, hashes: Any) -> None:
         """Hashes of the first rows, of 64 bits."""
         self._launch("hashes", self.keys, hashes, len(hashes))
-
-    def terms(self, n: int) -> tuple[Array, Array]:
-        """Keys and coefficients of the terms among n rows, on the host, in rising order of their words."""
-        with room_for(n):
-            order = cupy.flatnonzero(self.coefficients[:n])
-            for word in range(self.words):
-                order = order[cupy.argsort(self.keys[order, word])]  # CuPy's is stable
-        keys = np.empty((len(order), self.words), np.uint64)
-        coefficients = np.empty(len(order), self.dtype)
-        for first in range(0, len(order), READ_ROWS):
-            rows = order[first : first + READ_ROWS]
-            keys[first : first + READ_ROWS] = cupy.asnumpy(self.keys[rows])
-            coefficients[first : first + READ_ROWS] = cupy.asnumpy(self.coefficients[rows])
-        return keys, coefficients
 
     def to_gpu(self, *arrays: Array) -> tuple[Any, ...]:
         """Copies on the GPU."""

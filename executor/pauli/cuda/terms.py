@@ -160,7 +160,9 @@ class GpuTerms(RotatedTerms):
 
     def local_terms(self) -> PauliSum:
         """The terms of this rank, in rising order of their words."""
-        return PauliSum(self.n_qubits, *self.table.terms(self._settled()))
+        from tnplan.executor.pauli.cuda.selection import in_order
+
+        return PauliSum(self.n_qubits, *in_order(self.table, self._settled()))
 
     def in_bits(self, bits: str | None = None) -> float:
         """This rank's part of the value in a computational state; None is all 0."""

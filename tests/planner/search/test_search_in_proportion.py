@@ -51,8 +51,12 @@ def test_no_order_is_waited_for_while_its_kernels_are_compiled(monkeypatch: pyte
     greedy = ContractionPath(network, proportion.greedy_path(network), (), "float64")
     monkeypatch.setattr(proportion, "are_compiled", lambda: False)
     monkeypatch.setattr(proportion, "compile_soon", begun.extend)
-    monkeypatch.setattr(proportion, "_of_orders", lambda *_: pytest.fail("orders need kernels"))
-    monkeypatch.setattr(proportion, "search_path", lambda network, dtype, options: greedy)
+
+    def found(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+        assert options.effort.time_s > 0, "a first path of orders needs kernels"
+        return greedy
+
+    monkeypatch.setattr(proportion, "search_path", found)
     monkeypatch.setattr(proportion, "predicted_s", lambda path, _: 5.0)
     path = proportion.search_in_proportion(network, "float64", load_profile("cpu"))
     assert begun == list(proportion.KERNELS)
