@@ -1,11 +1,14 @@
 """Expectation values and amplitudes of a circuit by contraction, beside quimb on a CPU, cuTensorNet on a GPU.
 
     python benchmarks/contraction/questions.py [--device gpu] [--threads 2] [--strings 1000] [--words 20]
-           [--theirs-strings 10] [--theirs-words 20] [--longest 120] [--memory 32GiB] [-o results.json]
+           [--theirs-strings 10] [--theirs-words 20] [--longest 120] [--memory 32GiB] [--profile]
+           [-o results.json]
 
 The circuit: Haar-random gates on a 7 x 8 lattice, 10 layers, seed 0. The questions: the expectation values of
 words on two neighbours each, and the amplitudes of random strings. Seconds go from the circuit in hand to the
-values, the search of paths included, in complex64 and with at most 32 GiB; kernels are compiled before.
+values, the search of paths included, in complex64 and with at most 32 GiB; kernels of searches are compiled
+before, those of chains on a GPU where no run has kept them. With --profile ours is asked again, and the
+functions that took the time are listed.
 A rival that would need longer answers the first `--theirs-...` only, or until `--longest` seconds are over,
 and its seconds for one more string or word are the mean of those after the first.
 cuTensorNet is the `NetworkState` of cuquantum-python-cu13, 8 samples of its path finder; quimb finds paths
@@ -15,7 +18,9 @@ as it does by itself ("auto-hq"). Values are compared. Goal: 2 times faster.
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -33,6 +38,9 @@ GOAL = 2.0
 ROWS, COLUMNS, LAYERS, SEED = 7, 8, 10, 0
 TOLERANCE = 1e-4
 """Of the largest value, between two programs in complex64."""
+
+PROFILED = 40
+"""Functions of a profile that are listed."""
 
 Question = tuple[str, list[str]]
 
@@ -157,6 +165,11 @@ def row(circuit: tnplan.GateSequence, question: Question, given: argparse.Namesp
     rival = cutensornet if given.device == "gpu" else quimb
     values, ours_s = ours(circuit, question, given.device, given.threads, given.memory)
     print(f"{question[0]:12} {len(question[1])} in {ours_s:.1f} s", flush=True)
+    if given.profile:
+        profile = cProfile.Profile()
+        again_s = profile.runcall(ours, circuit, question, given.device, given.threads, given.memory)[1]
+        print(f"{'':12} again, profiled, in {again_s:.1f} s", flush=True)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(PROFILED)
     part = (question[0], question[1][: theirs_of[question[0]]])
     theirs, seconds = rival(circuit, part, given.longest, given.memory)
     theirs_s = in_all(seconds, len(question[1]))
@@ -188,9 +201,11 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=120.0)
     parser.add_argument("--memory", default="32GiB", help="of ours, and of cuTensorNet; quimb has no limit")
     parser.add_argument("--question", choices=("expectation", "amplitudes"))
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     circuit = lattice_circuit("rectangular", ROWS, COLUMNS, LAYERS, SEED)
+    tnplan.warmup(device="cpu")
     small = lattice_circuit("rectangular", 2, 3, 4, SEED)
     for question in (("expectation", ["X0 Z1"]), ("amplitudes", ["010101", "110011"])):
         ours(small, question, given.device, given.threads, given.memory)
