@@ -145,7 +145,9 @@ def plan(
     best_s = inf
     refusal: InputError | None = None
     for size in group_sizes(devices, path.n_slices):
-        if planner.estimated_s(devices, size) >= best_s * (1 - LEAST_SAVING_OF_A_GROUP):
+        if best is not None and (
+            planner.estimated_s(devices, size) >= best_s * (1 - LEAST_SAVING_OF_A_GROUP)
+        ):  # fmt: skip
             continue
         try:
             schedule = planner.plan(size, policy, devices // size)
@@ -263,6 +265,8 @@ class Planner:
     def _fastest(self, ranks: int, policy: str, groups: int) -> PlanContext:
         """The fastest plan: ours may also be one that steps have no limit in."""
         unlimited = self._unlimited(ranks, groups) if policy == "ours" else None
+        if unlimited is not None and ranks == 1 and self._is_found_first(unlimited, groups):
+            return unlimited
         try:
             found = self._best_policy(ranks, policy, groups)
         except InputError:
@@ -270,6 +274,13 @@ class Planner:
                 raise
             return unlimited
         return unlimited if unlimited is not None and unlimited.total_s < found.total_s else found
+
+    def _is_found_first(self, found: PlanContext, groups: int) -> bool:
+        """Whether the first rung of one rank gives the plan that was found without a limit for each step."""
+        first_share, *_ = self.hoisted_shares
+        is_same_nest = found.loop_nest == self._loop_nest(first_share, 1, groups)
+        over = step_over(self.tree, found.sharded.space.size_bytes, self.limit_bytes)
+        return is_same_nest and over is None and self.model.compression is None
 
     def _unlimited(self, ranks: int, groups: int) -> PlanContext | None:
         """A plan with loop-invariant tensors for which there is room only where chains work in place."""
