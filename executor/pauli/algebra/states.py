@@ -7,14 +7,14 @@ divided by nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, unpack
-from tnplan.executor.pauli.algebra.expectation import product_values, state_values
+from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -78,12 +78,8 @@ class OverlapWith:
 
     def values(self, terms: PauliSum) -> Array:
         """The conjugate of B's coefficient of every word, 0 of others."""
-        n = self.other.n_terms
-        rows = np.concatenate([self.other.keys, terms.keys])
-        unique, numbers = np.unique(rows, axis=0, return_inverse=True)
-        dense = np.zeros(len(unique), self.other.coefficients.dtype)
-        dense[numbers.reshape(-1)[:n]] = np.conj(self.other.coefficients)
-        return dense[numbers.reshape(-1)[n:]]
+        conjugate = replace(self.other, coefficients=np.conj(self.other.coefficients))
+        return coefficients_of(conjugate, terms.keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,12 +106,6 @@ class AfterOperator:
             products = PauliSum(terms.n_qubits, keys, np.ones(len(keys)))
             total += coefficient * 1j ** (powers & 3) * state_values(products, self.state)
         return total
-
-
-def weighted_sum(terms: PauliSum, state: State) -> complex:
-    """The value of a sum in a state; a float for real numbers."""
-    value = (terms.coefficients * state.values(terms)).sum()
-    return complex(value) if np.iscomplexobj(value) else float(value)
 
 
 def given_state(state: Any, n_qubits: int) -> str | State | None:

@@ -20,8 +20,7 @@ from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
-from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.selection import TermCap, least_words, nth_largest
+from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
@@ -106,17 +105,9 @@ class TapedTerms(ShardedTerms):
         """What the arrays of terms and of the tape take."""
         return super().size_bytes + sum(one.nbytes for one in self.numbers) + self.tape_bytes
 
-    def at_once(self, room: int | None) -> int:
-        """Steps are taken one by one."""
-        return 0
-
-    def cap(self, cap: TermCap) -> bool:
-        """Terms past a limit are dropped after a step."""
-        return False
-
-    def reshard(self, generators: Array) -> int:
-        """Terms stay where they are."""
-        return len(generators)
+    # Steps are taped one by one, and terms stay where they are.
+    at_once, cap, reshard = Terms.at_once, Terms.cap, Terms.reshard
+    rotate_many = Terms.rotate_many
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -137,10 +128,6 @@ class TapedTerms(ShardedTerms):
         merged, sent = self._send(lists, places, signs, sine)
         self._record(TapedStep(splits, (sent,), (cosine, sine)))
         self.step_counts = (before, self.n, sum(branched), merged)
-
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
-        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        return Terms.rotate_many(self, rotations, cut, limits)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
@@ -204,16 +191,8 @@ class TapedTerms(ShardedTerms):
             return
         rows = [shard.rows() for shard in self.shards]
         sizes = [np.abs(one.coefficients).astype(np.float64) for one in rows]
-        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
-        ties = [np.flatnonzero(size == least) for size in sizes]
-        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
-        tied = [one.keys[numbers] for one, numbers in zip(rows, ties, strict=True)]
-        everywhere = np.concatenate(tied)
-        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
-        gone = [size < least for size in sizes]
-        for s, chosen in enumerate(least_words(tied, room, self.rank, gathered)):
-            gone[s][ties[s][~chosen]] = True
-        self._drop(gone)
+        keys = [one.keys.__getitem__ for one in rows]
+        self._drop([~kept for kept in self._largest(sizes, keys, count)])
 
     def end_step(self) -> None:
         """Enter the step in the ledger; refuse to go on where the memory is full."""

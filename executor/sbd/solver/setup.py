@@ -44,6 +44,7 @@ POOL_VECTORS = 1
 
 Kind = TypeVar("Kind", bound=Hamiltonian, covariant=True)
 Listed = TypeVar("Listed", bound=ListHamiltonian | QubitHamiltonian)
+Solved = TypeVar("Solved", bound=Hamiltonian)
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,9 @@ def _fitted(
 
 
 def _set_up(
-    hamiltonian: Kind, make: Callable[[str], HamiltonianRows], fit: MemoryFit, chosen: ChosenDevice,
+    hamiltonian: Solved, make: Callable[[str], HamiltonianRows], fit: MemoryFit, chosen: ChosenDevice,
     world: Communicator, peak_bytes: Callable[[], int | None], pairs: int,
-) -> SolveSetup[Kind]:  # fmt: skip
+) -> SolveSetup[Solved]:  # fmt: skip
     """A solve that fits. Its vectors are this CPU's, or those of ranks or GPUs with the rows of `make`."""
     gpu, backend = chosen.free_bytes is not None, None
     if gpu or world.size > 1:
