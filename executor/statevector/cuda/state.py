@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import own_array
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
-from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
@@ -94,13 +93,6 @@ def open_state(
     state = CupyState(n_bits, dtype, rank)
     state.begin_compiling(targets)
     return state
-
-
-def between_gpus(ranks: Communicator) -> Communicator:
-    """The ranks connected by NCCL, for arrays of the current GPU of each; collective."""
-    from tnplan.executor.device.comm.nccl import NcclCommunicator
-
-    return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
 
 
 class CupyState:
