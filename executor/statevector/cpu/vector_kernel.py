@@ -144,8 +144,8 @@ def turn_of(v: Vectors, given: Sequence[Any]) -> Parts | None:
 
 def _rotate(v: Vectors, given: Sequence[Any]) -> None:
     re, im, first, second = given[:4]
-    matrix, turn = given[4:8], turn_of(v, given[8:])
     x, y = (v.load_parts((re, im), at) for at in (first, second))
+    matrix, turn = given[4:8], turn_of(v, given[8:])
     if turn is not None:
         y = v.product(y, turn)
     for value, at in zip(v.real_rows(matrix, x, y), (first, second), strict=True):
