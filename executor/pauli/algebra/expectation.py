@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, pauli_sum
+from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
 from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -36,7 +36,7 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
                 "--state", f"{str(bits)[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
-        values *= 1 - 2.0 * (np.bitwise_count(terms.keys & row).sum(axis=1, dtype=np.int64) & 1)
+        values *= 1 - 2.0 * (bit_counts(terms.keys & row) & 1)
     return values
 
 

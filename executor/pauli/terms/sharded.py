@@ -67,9 +67,11 @@ class ShardedTerms(Terms):
         owners = self.linear_hash.of(start.keys) - self.rank * self.n_local
         if not self.is_distributed:
             owners[:] = 0
+        self.started = [np.flatnonzero(owners == s) for s in range(self.n_local)]
+        """The terms of the start that each shard has."""
         self.shards = [
-            HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
-            for s in range(self.n_local)
+            HashTerms(PauliSum(start.n_qubits, start.keys[rows], start.coefficients[rows]))
+            for rows in self.started
         ]
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -283,7 +285,7 @@ class ShardedTerms(Terms):
     def _sweep_all(self, arrivals: Sequence[Arrivals], limits: TermLimits) -> list[Arrivals]:
         """Drop terms and arrivals past the limits, and zeros; returns the arrivals that are left."""
         losses = self._each(lambda shard: shard.sweep(limits), least=SINGLE_SHARD_BELOW)
-        past = [is_past(part, limits) for part in arrivals]
+        past = [is_past(part, limits) | (part.values == 0) for part in arrivals]
         gone = [np.abs(part.values[which]) for part, which in zip(arrivals, past, strict=True)]
         losses.append(loss_of(np.concatenate(gone).astype(np.float64)))
         self.ledger.losses.append(total_loss(losses))
