@@ -25,9 +25,10 @@ from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
 from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.comm.nccl import NcclCommunicator
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cuda.bit_swap import StateSwap
-from tnplan.executor.statevector.cuda.state import CupyState, between_gpus
+from tnplan.executor.statevector.cuda.state import CupyState
 from tnplan.executor.statevector.distributed_state import DistributedState, PreparedExchange, PreparedOverlap
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
@@ -149,7 +150,7 @@ def main() -> None:
     if world is None:
         raise InputError("statevector_ranks.py", "runs on several ranks", "start it with mpirun -n 2 or 4")
     cupy.cuda.runtime.setDevice(world.rank % cupy.cuda.runtime.getDeviceCount())
-    ranks = between_gpus(world)
+    ranks = NcclCommunicator(world, cupy.cuda.get_current_stream())
     nccl = nccl_rate(ranks, cupy.zeros(1 << 30, np.complex64), options.rounds)
     if world.rank == 0:
         print(f"NCCL sends {nccl / 1e9:.1f} GB/s a rank", flush=True)

@@ -74,7 +74,7 @@ class PauliSum:
     @property
     def weights(self) -> Array:
         """How many qubits each word acts on."""
-        return np.bitwise_count(self.x | self.z).sum(axis=1, dtype=np.int64)
+        return bit_counts(self.x | self.z)
 
     def masks(self) -> Iterator[tuple[int, int, complex]]:
         """The x mask, the z mask and the coefficient of every term."""
@@ -93,6 +93,20 @@ class PauliSum:
     def lines(self) -> list[str]:
         """A line a term: coefficient and word, such as `0.5 X0 Z3`."""
         return [f"{coefficient!r} {text(x, z)}" for x, z, coefficient in self.masks()]
+
+
+def bit_counts(words: Array) -> Array:
+    """How many bits are set in each row of 64-bit words."""
+    return np.asarray(np.bitwise_count(words).sum(axis=-1, dtype=np.int64))
+
+
+def product_powers(key: Array, keys: Array) -> Array:
+    """p in: a packed word times each of several is i^p times the word with the masks of both, xor'ed."""
+    # A word is i^|x & z| X^x Z^z, and Z^z X^x is (-1)^|z & x| X^x Z^z.
+    half = len(key) // 2
+    new = keys ^ key
+    powers = bit_counts(key[:half] & key[half:]) + bit_counts(keys[:, :half] & keys[:, half:])
+    return powers + 2 * bit_counts(keys[:, :half] & key[half:]) - bit_counts(new[:, :half] & new[:, half:])
 
 
 def n_words(n_qubits: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
     PauliStep,
@@ -22,7 +22,7 @@ from tnplan.executor.pauli.algebra.gates import (
     quarter_turns,
     simple_steps,
 )
-from tnplan.executor.pauli.algebra.states import State, weighted_sum
+from tnplan.executor.pauli.algebra.states import State
 from tnplan.executor.pauli.algebra.tableau import absorb
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.few_terms import FewTerms
@@ -135,7 +135,7 @@ def propagate(
             terms = work.terms
         is_bits = state is None or isinstance(state, str)
         local = start.none() if keep == "none" and is_bits else terms.local_terms()
-        own = terms.in_bits(state) if is_bits else weighted_sum(local, state)  # type: ignore[arg-type]
+        own = terms.in_bits(state) if is_bits else value_in(local, state)  # type: ignore[arg-type]
         n_terms, value = terms.all_ranks(terms.n), terms.all_ranks(own)
         size_bytes = max(work.size_bytes, terms.size_bytes)
         local = start.none() if keep == "none" else local
@@ -150,13 +150,6 @@ def propagate(
         joined(parts), n_terms, value, ledger.dropped(), ledger.record(), size_bytes, work.full,
         perf_counter() - begin,
     )  # fmt: skip
-
-
-def value_in(terms: PauliSum, state: str | State | None) -> complex:
-    """The value of a sum in a state: bits, None for all 0, or a `State`."""
-    if state is None or isinstance(state, str):
-        return in_bits(terms, state)
-    return weighted_sum(terms, state)
 
 
 def prepared(
@@ -275,8 +268,10 @@ class Propagator:
         number, sharded = 0, 0 if self.terms.n_ranks > 1 else len(batches)
         while number < len(batches):
             if number == sharded:
-                sharded += self._reshard(batches[number : number + ROTATIONS_AHEAD])
-            many = first_rotations(batches[number : min(number + self._at_once(), sharded)])
+                ahead = first_rotations(batches[number : number + ROTATIONS_AHEAD])
+                sharded += max(1, self.terms.reshard(self._packed(ahead)))
+            at_once = self.terms.at_once(self.room) if self.is_batched else 0
+            many = first_rotations(batches[number : min(number + at_once, sharded)])
             if many:
                 number += self._rotate(many, last=number + len(many) == len(batches))
             else:
@@ -310,17 +305,9 @@ class Propagator:
                     "allow more terms or truncate",
                 )  # fmt: skip
 
-    def _reshard(self, batches: Sequence[Rotation | TransferMatrix | list[Clifford]]) -> int:
-        """Spread the terms for the rotations that come first; how many steps then need no other spread."""
-        return max(1, self.terms.reshard(self._packed(first_rotations(batches))))
-
     def _packed(self, rotations: Sequence[Rotation]) -> Array:
         """The packed words of rotations."""
         return pack_all([(rotation.x, rotation.z) for rotation in rotations], self.terms.n_qubits)
-
-    def _at_once(self) -> int:
-        """How many rotations may be given to the terms at once."""
-        return self.terms.at_once(self.room) if self.is_batched else 0
 
     def _rotate(self, rotations: Sequence[Rotation], *, last: bool) -> int:
         """Rotations, and the truncations that are due after them; how many were done, 1 at least."""

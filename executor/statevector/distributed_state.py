@@ -247,11 +247,11 @@ class DistributedState:
         n, rank = self.n_bits, self.ranks.rank
         peer = rank ^ x >> n
         inner_x, inner_z = x & ((1 << n) - 1), z & ((1 << n) - 1)
-        value = (
-            self.local.pauli(inner_x, inner_z) if peer == rank else self._pauli_with(peer, inner_x, inner_z)
-        )
-        sign = -1 if (z >> n & rank).bit_count() & 1 else 1
-        return complex(sum(self.ranks.gather_objects(sign * value)))
+        if peer == rank:
+            value = self.local.pauli(inner_x, inner_z)
+        else:
+            value = self._pauli_with(self, peer, inner_x, inner_z)
+        return complex(sum(self.ranks.gather_objects(_sign(z >> n & rank) * value)))
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
@@ -281,12 +281,13 @@ class DistributedState:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x; those of a peer come piece by piece."""
         n, rank = self.n_bits, self.ranks.rank
         peer, inner_x, inner_z = rank ^ x >> n, x & ((1 << n) - 1), z & ((1 << n) - 1)
-        factor *= -1 if (z >> n & peer).bit_count() & 1 else 1
+        factor *= _sign(z >> n & peer)
         if peer == rank:
             self.local.add_word(source.local, inner_x, inner_z, factor)
             return
-        for first, theirs, low_x, sign in self._pieces_of(source, peer, inner_x, inner_z):
-            self.local.add_word_of(theirs, first, low_x, inner_z & (len(theirs) - 1), sign * factor)
+        for first, partner, theirs in self._pieces_of(source, peer, inner_x):
+            below, own = len(theirs) - 1, _sign(inner_z & partner) * factor
+            self.local.add_word_of(theirs, first, inner_x & below, inner_z & below, own)
 
     def between(self, other: DistributedState, words: Sequence[tuple[int, int]]) -> Callable[[], Array]:
         """The sums over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other state, added over the ranks by
@@ -299,41 +300,34 @@ class DistributedState:
         for number, (x, z) in enumerate(words):
             peer = rank ^ x >> n
             if peer != rank:
-                for first, theirs, low_x, sign in self._pieces_of(other, peer, x & below, 0):
-                    low_z = z & (len(theirs) - 1)
-                    sign = -1 if (z & below & first).bit_count() & 1 else 1
-                    found[number] += sign * self.local.pauli_with(theirs, first, low_x, low_z)
+                found[number] = self._pauli_with(other, peer, x & below, z & below)
 
         def values() -> Array:
             found[own] = inside()
-            signs = [-1 if (z >> n & rank).bit_count() & 1 else 1 for _, z in words]
+            signs = [_sign(z >> n & rank) for _, z in words]
             return np.asarray(sum(self.ranks.gather_objects(found * signs)))
 
         return values
 
     def _pieces_of(
-        self, source: DistributedState, peer: int, x: int, z: int
-    ) -> Iterator[tuple[int, Array, int, int]]:
+        self, source: DistributedState, peer: int, x: int
+    ) -> Iterator[tuple[int, int, Array]]:  # fmt: skip
         """A peer's amplitudes of `source` in pieces, each with the first of this rank's that it belongs to by
-        i ^ x, what is left of x inside it, and (-1)^|z & j| of the first j of the piece."""
+        i ^ x, and its own first."""
         size = 1 << min(PIECE_BITS, self.n_bits)
         for first in range(0, 1 << self.n_bits, size):
             partner = first ^ x & ~(size - 1)
             sent = source.local.amplitudes[partner : partner + size]
             theirs = np.empty_like(sent)
             self.ranks.exchange([(peer, sent)], [(peer, theirs)])
-            yield first, theirs, x & (size - 1), -1 if (z & partner).bit_count() & 1 else 1
+            yield first, partner, theirs
 
-    def _pauli_with(self, peer: int, x: int, z: int) -> complex:
-        size = 1 << min(PIECE_BITS, self.n_bits)
+    def _pauli_with(self, other: DistributedState, peer: int, x: int, z: int) -> complex:
+        """This rank's part of the sum with a peer's amplitudes of another state."""
         total = 0j
-        for first in range(0, 1 << self.n_bits, size):
-            partner = first ^ x & ~(size - 1)
-            sent = self.local.amplitudes[partner : partner + size]
-            theirs = np.empty_like(sent)
-            self.ranks.exchange([(peer, sent)], [(peer, theirs)])
-            sign = -1 if (z & first).bit_count() & 1 else 1
-            total += sign * self.local.pauli_with(theirs, first, x & (size - 1), z & (size - 1))
+        for first, _, theirs in self._pieces_of(other, peer, x):
+            below = len(theirs) - 1
+            total += _sign(z & first) * self.local.pauli_with(theirs, first, x & below, z & below)
         return total
 
     def take(self, indices: Array) -> Array:
@@ -374,6 +368,11 @@ def rank_bits(n_ranks: int, n_qubits: int, least: int) -> int:
             f"take fewer ranks: each needs {least} qubits or more",
         )  # fmt: skip
     return bits
+
+
+def _sign(mask: int) -> int:
+    """-1 where a mask has an odd number of bits, else 1."""
+    return -1 if mask.bit_count() & 1 else 1
 
 
 def _slot(amplitudes: Array, inside: Sequence[int], value: int) -> Array:

@@ -37,17 +37,6 @@ def observables_at_once(n_sums: int, room_bytes: float, n_qubits: int, dtype: st
     return int(max(1, min(n_sums, MOST_OBSERVABLES, 1 + room_bytes // state_bytes)))
 
 
-def check_memory(needed_bytes: int, room_bytes: float, n_qubits: int, dtype: str) -> None:
-    """Raise InputError where a simulation needs more bytes than there are."""
-    if needed_bytes > room_bytes:
-        other = "complex64, " if dtype == "complex128" else ""
-        raise InputError(
-            "memory", f"{n_qubits} qubits in {dtype} need {size_text(needed_bytes)} a rank, "
-            f"{size_text(needed_bytes - room_bytes)} more than the {size_text(room_bytes)} that are there",
-            f"use {other}more ranks, more memory or fewer qubits",
-        )  # fmt: skip
-
-
 def check_answer_memory(shots: int | None, n_marginal: int, n_qubits: int, room_bytes: float) -> None:
     """Raise InputError where counts of shots and a table over some qubits need more bytes than there are."""
     counts = 0 if shots is None else shots * SHOT_BYTES + min(shots, 1 << n_qubits) * OUTCOME_BYTES

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, loss_of
@@ -127,7 +127,7 @@ class SortedTerms(Terms):
 
     def in_bits(self, bits: str | None = None) -> complex:
         """The value in a computational state; None is all 0."""
-        return in_bits(PauliSum(self.n_qubits, self.keys, self.coefficients), bits)
+        return value_in(PauliSum(self.n_qubits, self.keys, self.coefficients), bits)
 
     @property
     def _kind(self) -> Any:

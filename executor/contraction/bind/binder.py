@@ -101,8 +101,7 @@ class Binder:
         if self._communicator.size > 1:
             self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
         program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
-        result = self._shard(schedule.result)
-        program.result, program.result_box = result.view, result.bounds
+        program.result = self._shard(schedule.result).view
         self._prepare_products()
         self._prepare_chains()
         program.once = self._part(schedule.once)
@@ -160,10 +159,8 @@ class Binder:
         match instruction:
             case Load():
                 return self._load(instruction)
-            case FixSlice():
-                return self._fix_slice(instruction)
-            case AddSlice():
-                return self._add_slice(instruction)
+            case FixSlice() | AddSlice():
+                return self._slice(instruction)
             case SumModes():
                 return self._sum_modes(instruction)
             case Contract():
@@ -226,15 +223,12 @@ class Binder:
         values = None if self._tensors is None else self._tensors[instruction.tensor].reshape(-1)
         return self._device.bind_load(out.view, values, copy, start)
 
-    def _fix_slice(self, instruction: FixSlice) -> Call:
-        source, out = self._shard(instruction.source), self._shard(instruction.out)
-        start = self._block_start(instruction.source, instruction.out)
-        return self._device.bind_block(out.view, source.view, start)
-
-    def _add_slice(self, instruction: AddSlice) -> Call:
-        source, out = self._shard(instruction.source), self._shard(instruction.out)
-        start = self._block_start(instruction.out, instruction.source)
-        return self._device.bind_add_block(out.view, source.view, start)
+    def _slice(self, instruction: FixSlice | AddSlice) -> Call:
+        source, out = instruction.source, instruction.out
+        views = self._shard(out).view, self._shard(source).view
+        if isinstance(instruction, FixSlice):
+            return self._device.bind_block(*views, self._block_start(source, out))
+        return self._device.bind_add_block(*views, self._block_start(out, source))
 
     def _block_start(self, whole: int, part: int) -> Callable[[], int]:
         """What gives the element of a whole tensor at which its part for the loops' values begins."""

@@ -5,14 +5,16 @@ Knows no device; `bind` makes it and `replay` runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tnplan.executor.contraction.redistribute.error_bound import Tally
 from tnplan.executor.device.protocols.device import Call, View
-from tnplan.planner.hardware.process_grid import Box
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.schedule.schedule import Schedule
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,33 @@ class BoundProgram:
     loop_values: dict[str, int] = field(default_factory=dict)
     result: View = None
     gradients: list[View] = field(default_factory=list)
-    result_box: Box = ()
     tallies: list[tuple[str, Tally]] = field(default_factory=list)
 
     @property
     def parts(self) -> list[list[BoundInstruction]]:
         """All instructions by part, in the order of the schedule."""
         return [self.once, *self.outer, *([self.body] if self.body else [])]
+
+    def loops(
+        self, replayed: Iterable[Part], early_sum: Callable[[int, list[tuple[int, Part]]], Part]
+    ) -> list[tuple[int, Part]]:
+        """The parts after the first, each with how many slices in a row it serves.
+
+        Those inside the loops of the early sum are one, that `early_sum` makes of the number of its rounds
+        and of the parts, each with how many rounds in a row it serves.
+        """
+        schedule = self.schedule
+        loops: list[tuple[int, Part]] = []
+        inside: list[tuple[int, Part]] = []
+        rounds = schedule.repeats(len(schedule.summed))
+        for part, made in zip(schedule.parts[1:], replayed, strict=True):
+            if not part.inner:
+                loops.append((schedule.serves(part.depth), made))
+                continue
+            if not inside:
+                loops.append((schedule.serves(part.depth), early_sum(rounds, inside)))
+            inside.append((rounds // schedule.repeats(part.inner), made))
+        return loops
 
     def set_slice(self, number: int) -> None:
         """Choose the slice that the body computes next."""

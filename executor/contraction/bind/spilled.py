@@ -46,7 +46,11 @@ def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy,
                 "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
             ) from None
         except CodecError as error:
-            raise _refusal(stored.step, error) from None
+            raise InputError(
+                f"step {stored.step}",
+                f"its result cannot be compressed ({error.place} {error.problem})",
+                "plan without store=... in --compress",
+            ) from None
         stored.sample = codec.sample(values, stored.sample)
         stored.size_bytes, stored.header = packed.size_bytes, packed.header
         stored.tally.packed(packed, values.nbytes)
@@ -66,8 +70,3 @@ def bind_decode(stored: SpilledTensor, values: View, codec: Codec) -> Call:
         overlaps.add(stored.sample, values)
 
     return run
-
-
-def _refusal(step: int, error: CodecError) -> InputError:
-    problem = f"its result cannot be compressed ({error.place} {error.problem})"
-    return InputError(f"step {step}", problem, "plan without store=... in --compress")

@@ -195,7 +195,8 @@ class _Binder:
         bind_copy: Callable[[Piece, View], Call],
     ) -> _Message:  # fmt: skip
         """A message of values in the shard or, where they are not contiguous there, of packed ones."""
-        workspace, compresses = self._workspace, self._tier(transfer.peer) in self._how.tiers
+        change, workspace = self._change, self._workspace
+        compresses = slowest_tier(change.rank, transfer.peer, change.grid) in self._how.tiers
         values, copy = piece.in_place(shard), None
         if values is None:
             start_bytes = 0 if compresses else slot * self._slot_bytes
@@ -214,9 +215,6 @@ class _Binder:
 
     def _slot(self, number: int) -> View:
         return self._workspace.view(number * self._slot_bytes, self._slot_bytes, "uint8")
-
-    def _tier(self, peer: int) -> int:
-        return slowest_tier(self._change.rank, peer, self._change.grid)
 
     def _begin(self, sends: list[_Message], receives: list[_Message]) -> Call:
         """Pack and compress, and begin to send; the call that ends it."""

@@ -70,7 +70,8 @@ class CompiledProgram:
             [item for item in part.instructions if not isinstance(item, Free)] for part in schedule.parts
         ]
         levels = list(zip(self._items, parts, strict=True))[1:]
-        self._levels = _levels(self.bound, [call_in_turn(self._scaled(*level)) for level in levels])
+        calls = [call_in_turn(self._scaled(*level)) for level in levels]
+        self._levels = self.bound.loops(calls, partial(_early_sum, self.bound))
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
         repeats = group.size == 1 and not self.bound.gradients
@@ -187,26 +188,14 @@ def _levels_after(program: BoundProgram) -> list[tuple[int, Call]]:
     return [(schedule.serves(part.depth), call) for part, call in zip(schedule.after, calls, strict=True)]
 
 
-def _levels(program: BoundProgram, calls: Sequence[Call]) -> list[tuple[int, Call]]:
-    """The parts after the first, each with the number of slices in a row that it serves; those inside the
-    loops of the early sum as one."""
-    schedule = program.schedule
-    levels: list[tuple[int, Call]] = []
-    inside: list[tuple[int, Call]] = []
-    rounds = schedule.repeats(len(schedule.summed))
+def _early_sum(program: BoundProgram, rounds: int, inside: Sequence[tuple[int, Call]]) -> Call:
+    """The rounds of the early sum, in each of them the parts that are due."""
 
-    def early_sum() -> None:
+    def run() -> None:
         for number in range(rounds):
             program.set_round(number)
             for period, call in inside:
                 if number % period == 0:
                     call()
 
-    for part, call in zip(schedule.parts[1:], calls, strict=True):
-        if not part.inner:
-            levels.append((schedule.serves(part.depth), call))
-            continue
-        if not inside:
-            levels.append((schedule.serves(part.depth), early_sum))
-        inside.append((rounds // schedule.repeats(part.inner), call))
-    return levels
+    return run

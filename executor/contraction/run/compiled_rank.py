@@ -57,11 +57,6 @@ class CompiledRank:
             across.connect()
             self.device.synchronize()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether a run has ended, so that some of its inputs may change and the others stay."""
-        return self._is_ready
-
     def run(self, values: Mapping[int, Any]) -> None:
         """Contract with new values of some inputs, the others as before; the first time, of all.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 
@@ -78,7 +79,9 @@ def run_slices(
 
     `after_slice` is called when one is done.
     """
-    parts = _loops(program, device, timings)
+    loops = zip(program.parts[1:], timings.parts_s[1:], strict=True)
+    timed: list[_Replayed] = [_TimedCalls(calls, device, timings, seconds) for calls, seconds in loops]
+    parts = program.loops(timed, partial(_EarlySum, program, device))
     before: int | None = None
     for number in slices:
         start = perf_counter()
@@ -94,32 +97,11 @@ def run_slices(
         after_slice()
 
 
-def _loops(
-    program: BoundProgram, device: Device, timings: Timings
-) -> list[tuple[int, _TimedCalls | _EarlySum]]:
-    """The parts that are replayed, each with how many slices in a row it serves; those inside the loops of
-    the early sum together."""
-    schedule = program.schedule
-    loops: list[tuple[int, _TimedCalls | _EarlySum]] = []
-    inside: list[tuple[int, _TimedCalls]] = []
-    rounds = schedule.repeats(len(schedule.summed))
-    bound = zip(schedule.parts[1:], program.parts[1:], timings.parts_s[1:], strict=True)
-    for part, calls, seconds in bound:
-        made = _TimedCalls(calls, device, timings, seconds)
-        if not part.inner:
-            loops.append((schedule.serves(part.depth), made))
-            continue
-        if not inside:
-            loops.append((schedule.serves(part.depth), _EarlySum(program, device, rounds, inside)))
-        inside.append((rounds // schedule.repeats(part.inner), made))
-    return loops
-
-
 class _EarlySum:
     """The parts inside the loops of the early sum, each with how many rounds in a row it serves."""
 
     def __init__(
-        self, program: BoundProgram, device: Device, rounds: int, parts: Sequence[tuple[int, _TimedCalls]]
+        self, program: BoundProgram, device: Device, rounds: int, parts: Sequence[tuple[int, _Replayed]]
     ) -> None:
         self._program, self._device = program, device
         self._rounds, self._parts = rounds, parts
@@ -169,3 +151,6 @@ class _TimedCalls:
                 timings.waited_s += time_s
             if bound.exchange_s is not None:
                 timings.overlapped_s += bound.exchange_s()
+
+
+_Replayed = _TimedCalls | _EarlySum

@@ -21,8 +21,7 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device, View
-from tnplan.planner.common.array_file import read_array
-from tnplan.planner.common.files import Staged, read_json
+from tnplan.planner.common.files import Staged
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule
@@ -42,20 +41,6 @@ def owners(schedule: Schedule, buffer: int | None = None) -> list[int]:
         if all(mode is not None or value == 0
                for value, mode in zip(rank_digits(rank, schedule.grid), layout, strict=True))
     ]  # fmt: skip
-
-
-def mode_extents(schedule: Schedule, buffer: int | None = None) -> list[int]:
-    """The extents of the modes of the result, or of another buffer, in order."""
-    return [
-        schedule.extents[mode]
-        for mode in schedule.buffers[schedule.result if buffer is None else buffer].modes
-    ]
-
-
-def result_box(schedule: Schedule, rank: int, buffer: int | None = None) -> Box:
-    """The box of the result, or of another buffer, over its modes, that a rank of the group holds."""
-    held = schedule.buffers[schedule.result if buffer is None else buffer]
-    return box(held.modes, held.layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid)
 
 
 def gather_result(outcome: RunOutcome, device: Device) -> NDArray[Any] | None:
@@ -82,27 +67,36 @@ def gather_results(
     return [whole for whole in found if whole is not None] if group.rank == 0 else None
 
 
+def _spread(schedule: Schedule, buffer: int) -> tuple[list[int], dict[int, Box]]:
+    """The extents of the modes of a buffer, and the box over them that each of its owners holds."""
+    held, grid = schedule.buffers[buffer], schedule.grid
+    boxes = {
+        rank: box(held.modes, held.layout, schedule.extents, rank_digits(rank, grid), grid)
+        for rank in owners(schedule, buffer)
+    }
+    return [schedule.extents[mode] for mode in held.modes], boxes
+
+
 def _gather(
     schedule: Schedule, buffer: int, view: View, group: Communicator, device: Device
 ) -> NDArray[Any] | None:
     """A whole tensor, flat, on rank 0 of a group; None on the others."""
-    holders = owners(schedule, buffer)
+    extents, boxes = _spread(schedule, buffer)
     if group.rank != 0:
-        if group.rank in holders and len(view):
+        if group.rank in boxes and len(view):
             group.exchange([(0, device.to_host(view))], [])
         return None
     local = device.to_host(view)
-    if holders == [0]:
+    if list(boxes) == [0]:
         return local
-    whole = np.empty(prod(mode_extents(schedule, buffer)), schedule.dtype)
-    for rank in holders:
-        bounds = result_box(schedule, rank, buffer)
+    whole = np.empty(prod(extents), schedule.dtype)
+    for rank, bounds in boxes.items():
         shard = local
         if rank != 0:
             shard = np.empty(prod(box_shape(bounds)), schedule.dtype)
             if len(shard):
                 group.exchange([], [(rank, shard)])
-        place_shard(whole, shard, bounds, mode_extents(schedule, buffer))
+        place_shard(whole, shard, bounds, extents)
     return whole
 
 
@@ -165,26 +159,13 @@ def _add_json(files: Staged, path: Path, document: dict[str, Any]) -> None:
 
 
 def _index(schedule: Schedule, output: Path) -> dict[str, Any]:
+    extents, boxes = _spread(schedule, schedule.result)
     return {
         "format": FORMAT, "version": VERSION, "schedule": schedule.identity, "dtype": schedule.dtype,
-        "output": list(schedule.output), "shape": list(schedule.output_shape),
-        "mode_extents": mode_extents(schedule),
-        "shards": [{"file": shard_file(output, rank).name,
-                    "box": [list(part) for part in result_box(schedule, rank)]}
-                   for rank in owners(schedule)],
+        "output": list(schedule.output), "shape": list(schedule.output_shape), "mode_extents": extents,
+        "shards": [{"file": shard_file(output, rank).name, "box": [list(part) for part in bounds]}
+                   for rank, bounds in boxes.items()],
     }  # fmt: skip
-
-
-def load_shards(index: str | Path) -> NDArray[Any]:
-    """Put a sharded result together from its index file."""
-    path = Path(index)
-    document = read_json(path, FORMAT, VERSION)
-    whole = np.empty(prod(document["shape"]), document["dtype"])
-    for entry in document["shards"]:
-        bounds = tuple((int(start), int(stop)) for start, stop in entry["box"])
-        shard = read_array(path.with_name(entry["file"]))
-        place_shard(whole, shard, bounds, document["mode_extents"])
-    return whole.reshape(document["shape"])
 
 
 def count_not_finite(values: NDArray[Any]) -> int:

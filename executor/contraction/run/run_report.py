@@ -143,12 +143,10 @@ def step_error(schedule: Schedule, on_gpu: bool) -> float:
     exact = supported(schedule.dtype)[0]
     errors = [0.0]
     for instruction in schedule.instructions:
-        if isinstance(instruction, Contract):
+        if isinstance(instruction, Contract | Fused):
+            steps = instruction.steps if isinstance(instruction, Fused) else (instruction.step,)
             precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else exact
-            errors.append(expected_error(precision, schedule.steps[instruction.step].k))
-        elif isinstance(instruction, Fused):
-            precision = check_precision(instruction.precision, schedule.dtype) if on_gpu else exact
-            errors += [expected_error(precision, schedule.steps[step].k) for step in instruction.steps]
+            errors += [expected_error(precision, schedule.steps[step].k) for step in steps]
     return max(errors)
 
 

@@ -7,7 +7,6 @@ instructions and the plan of what is scaled; not what a call does, nor how a dev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from tnplan.executor.contraction.run.scaling_plan import ScalingPlan
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
@@ -98,14 +97,10 @@ class ScaledCalls:
             source = self._view(item.source)
             return exponents.bind_accumulate(self._view(out), source, plan.sum_slot(out), plan.terms(item))
         if isinstance(item, Fused) and item.adds:
-            factor = self._view(min(reads(item), key=self._elements))
+            factor = self._view(min(reads(item), key=plan.elements))
             return exponents.bind_aligned(self._view(out), factor, plan.sum_slot(out), plan.terms(item), call)
         return call
 
-    def _elements(self, buffer: int) -> int:
-        extents = self._schedule.extents
-        return prod(extents[mode] for mode in self._schedule.buffers[buffer].modes)
-
     def _view(self, buffer: int) -> View:
         offset_bytes = self._schedule.buffers[buffer].offset_bytes
-        return self._device.view(offset_bytes, self._elements(buffer), self._schedule.dtype)
+        return self._device.view(offset_bytes, self._plan.elements(buffer), self._schedule.dtype)

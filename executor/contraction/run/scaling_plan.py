@@ -21,7 +21,6 @@ from tnplan.planner.schedule.schedule import (
     Fused,
     Instruction,
     Load,
-    LoopLevel,
     Schedule,
     SumModes,
     Zero,
@@ -101,9 +100,10 @@ class ScalingPlan:
         self._made: dict[Instruction, ScaledTensor] = {}
         """What an instruction makes, or adds; those that load and that begin a sum are not here."""
         for part in schedule.parts:
+            often = schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
             for item in part.instructions:
                 if not isinstance(item, Free):
-                    self._include(item, _often(schedule, part))
+                    self._include(item, often)
         self._of_buffers.setdefault(schedule.result, ScaledTensor())
         self.result_slot = self._new_slot()
 
@@ -137,7 +137,7 @@ class ScalingPlan:
             return
         out = writes(item)[0]
         sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
-        elements = self._elements(out)
+        elements = self.elements(out)
         made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
         made.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
         self._made[item] = made
@@ -169,7 +169,7 @@ class ScalingPlan:
         schedule, safe = self._schedule, self._safe
         parts = 1.0 if schedule.dtype.startswith("complex") else 0.0
         if isinstance(item, SumModes):
-            return log2(self._elements(item.source)) - log2(self._elements(item.out)), safe.shrinkage
+            return log2(self.elements(item.source)) - log2(self.elements(item.out)), safe.shrinkage
         if isinstance(item, FixSlice):
             return 0.0, safe.shrinkage
         if isinstance(item, Contract):
@@ -205,14 +205,10 @@ class ScalingPlan:
         self.n_slots += 1
         return self.n_slots - 1
 
-    def _elements(self, buffer: int) -> int:
+    def elements(self, buffer: int) -> int:
+        """The elements of what a buffer holds."""
         extents = self._schedule.extents
         return prod(extents[mode] for mode in self._schedule.buffers[buffer].modes)
-
-
-def _often(schedule: Schedule, part: LoopLevel) -> float:
-    """How often a part is carried out."""
-    return schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
 
 
 def _reach(sources: Sequence[ScaledTensor]) -> Iterator[ScaledTensor]:

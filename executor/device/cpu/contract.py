@@ -56,12 +56,7 @@ def bind_product(a: Array, b: Array, c: Array) -> Call:
         return small_products.bound(a, b, c)
     if len(a) == 1:
         a, b, c = a[0], b[0], c[0]
-    transposed = b.swapaxes(-1, -2)
-
-    def run() -> None:
-        np.matmul(a, transposed, out=c)
-
-    return run
+    return partial(np.matmul, a, b.swapaxes(-1, -2), out=c)
 
 
 def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Array) -> Call:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import gcd, prod
 from typing import Any
 
@@ -73,7 +74,7 @@ class NumpyDevice(HostDevice):
             return nothing
         if copy.contiguous and not add:
             into = target[target_start : target_start + copy.run]
-            return _bind_contiguous(into, source[source_start : source_start + copy.run])
+            return partial(np.copyto, into, source[source_start : source_start + copy.run])
         if rows is None and copy.elements <= SMALL_COPY:
             return bind_small(target, source, copy, target_start, source_start, add)
         mover = CopyKernel(copy, target.dtype, gcd(target_start, source_start), add)
@@ -141,11 +142,7 @@ class NumpyDevice(HostDevice):
         view = source.reshape(shape)
         out = target.reshape([extent for extent, keep in zip(shape, kinds, strict=True) if keep])
         axes = tuple(axis for axis, keep in enumerate(kinds) if not keep)
-
-        def run() -> None:
-            np.add.reduce(view, axis=axes, out=out)
-
-        return run
+        return partial(np.add.reduce, view, axis=axes, out=out)
 
     def bind_contract(
         self, shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None,
@@ -209,11 +206,7 @@ class NumpyDevice(HostDevice):
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""
-
-        def run() -> None:
-            np.add(target, source, out=target)
-
-        return run
+        return partial(np.add, target, source, out=target)
 
     def exponents(self, count: int, dtype: str) -> NumpyExponents:
         """Slots in an array."""
@@ -255,10 +248,6 @@ class NumpyDevice(HostDevice):
         return {
             "device": "cpu", "numpy": np.__version__, "numba": version("numba"), "blas": sorted(set(blas)),
         }  # fmt: skip
-
-
-def _bind_contiguous(target: Array, source: Array) -> Call:
-    return lambda: np.copyto(target, source)
 
 
 def _operand(flat: Array, shape: tuple[int, int, int], k_first: bool) -> Array:

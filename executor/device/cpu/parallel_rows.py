@@ -54,21 +54,8 @@ def over_rows(
     """
     length = max(1, least, -(-n_rows // (threads * CHUNKS_A_THREAD))) if threads > 1 else max(1, n_rows)
     length = min(length, longest or length)
-    spans = [(first, min(n_rows, first + length)) for first in range(0, n_rows, length)]
     with blas_threads(1):
-        if threads == 1 or len(spans) == 1:
-            for first, last in spans:
-                work(first, last)
-            return
-        pool = _workers(os.getpid(), threads)
-        chunks = [pool.submit(work, first, last) for first, last in spans]
-        try:
-            for chunk in chunks:
-                chunk.result()
-        finally:
-            for chunk in chunks:
-                chunk.cancel()
-            wait(chunks)
+        over_spans(n_rows, length, threads, work)
 
 
 def over_spans(count: int, length: int, threads: int, work: Callable[[int, int], None]) -> None:

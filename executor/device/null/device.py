@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tnplan.executor.device.null.input_block import NullInputBlock
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
+from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.exponents import Exponents
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
@@ -27,7 +27,6 @@ class Counts:
     """What one rank did. `flops` are real operations; bytes by tier are indexed by the tier's number."""
 
     flops: float = 0.0
-    copied_bytes: int = 0
     messages: int = 0
     sent_bytes: list[int] = field(default_factory=list)
     received_bytes: list[int] = field(default_factory=list)
@@ -87,34 +86,23 @@ class NullDevice(HostDevice):
         """Views of values that nobody has."""
         return NullInputBlock([NullView(count, dtype) for count in counts])
 
-    def _moves(self, n_bytes: int) -> Call:
-        counts = self.counts
-
-        def run() -> None:
-            counts.copied_bytes += n_bytes
-
-        return run
-
     def bind_copy(
         self, target: NullView, source: NullView, copy: Copy, target_start: int = 0, source_start: int = 0,
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
-        """Count the copied bytes."""
-        n_rows = copy.rows if rows is None else rows[1] - rows[0]
-        return self._moves(n_rows * copy.row_elements * target.itemsize)
+        """Nothing: copies are not counted."""
+        return nothing
 
     def bind_load(self, target: NullView, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
-        """Count the loaded bytes."""
-        return self._moves(target.nbytes)
+        """Nothing: copies are not counted."""
+        return nothing
 
     def bind_block(self, target: NullView, source: NullView, start: Callable[[], int]) -> Call:
-        """Count the copied bytes; raises in replay where the block is outside the source."""
-        move = self._moves(target.nbytes)
+        """Raises in replay where the block is outside the source."""
 
         def run() -> None:
             if not 0 <= start() <= len(source) - len(target):
                 raise ValueError(f"a block at element {start()} is outside a source of {len(source)}")
-            move()
 
         return run
 
@@ -125,8 +113,8 @@ class NullDevice(HostDevice):
     def bind_sum(
         self, target: NullView, source: NullView, extents: tuple[int, ...], kept: tuple[bool, ...]
     ) -> Call:
-        """Count the bytes read."""
-        return self._moves(source.nbytes)
+        """Nothing: copies are not counted."""
+        return nothing
 
     def bind_contract(
         self, shape: ContractShape, a: NullView, b: NullView, c: NullView, workspace: NullView | None,
@@ -163,8 +151,8 @@ class NullDevice(HostDevice):
         return run
 
     def bind_accumulate(self, target: NullView, source: NullView) -> Call:
-        """Count the bytes read."""
-        return self._moves(source.nbytes)
+        """Nothing: copies are not counted."""
+        return nothing
 
     def exponents(self, count: int, dtype: str) -> Exponents:
         """Nothing is known of values that nobody has."""

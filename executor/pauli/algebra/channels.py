@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -31,18 +30,6 @@ def depolarizing(qubits: Sequence[int], probability: float) -> TransferMatrix:
         raise InputError("depolarizing", f"acts on {k} qubits", f"give 1 to {MOST_QUBITS}")
     scale = 1 - probability * 4**k / (4**k - 1)
     return TransferMatrix(acted, np.diag([1.0] + [scale] * (4**k - 1)))
-
-
-def dephasing(qubit: int, probability: float) -> TransferMatrix:
-    """Z strikes with `probability`."""
-    return pauli_channel(qubit, 0, 0, probability)
-
-
-def amplitude_damping(qubit: int, probability: float) -> TransferMatrix:
-    """|1> falls to |0> with `probability`: Z becomes (1 - p) Z + p I."""
-    probability = _probability(probability, "probability")
-    keep = math.sqrt(1 - probability)
-    return kraus_channel([qubit], [np.diag([1, keep]), np.array([[0, math.sqrt(probability)], [0, 0]])])
 
 
 def kraus_channel(qubits: Sequence[int], kraus: Sequence[Array]) -> TransferMatrix:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, pauli_sum
+from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
 from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -22,14 +22,9 @@ MOST_WORDS = 1 << 20
 """Words that a product state may have."""
 
 
-def in_bits(terms: PauliSum, bits: str | None = None) -> complex:
-    """<bits| terms |bits>; character k of `bits` is qubit k, None is all 0. A float for real coefficients."""
-    return _number(_weighted(terms, bit_values(terms, bits)))
-
-
-def in_product(terms: PauliSum, bloch: Array) -> complex:
-    """The value in a product state; `bloch` is float64 [qubit, 3]: <X>, <Y> and <Z> of each qubit."""
-    return _number(_weighted(terms, product_values(terms, bloch)))
+def value_in(terms: PauliSum, state: Any = None) -> complex:
+    """The value of a sum in a state, as `state_values` takes it; a float for real coefficients and values."""
+    return _number((terms.coefficients * state_values(terms, state)).sum())
 
 
 def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
@@ -41,7 +36,7 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
                 "--state", f"{str(bits)[:40]!r} is no state", f"give 0 or 1 for {terms.n_qubits} qubits"
             )
         row = pack(0, int(bits[::-1], 2), terms.n_qubits)
-        values *= 1 - 2.0 * (np.bitwise_count(terms.keys & row).sum(axis=1, dtype=np.int64) & 1)
+        values *= 1 - 2.0 * (bit_counts(terms.keys & row) & 1)
     return values
 
 
@@ -101,11 +96,16 @@ def overlap(first: PauliSum, second: PauliSum) -> complex:
         raise InputError(
             "overlap", f"is of {first.n_qubits} and {second.n_qubits} qubits", "give sums on as many qubits"
         )
-    rows, numbers = np.unique(np.concatenate([first.keys, second.keys]), axis=0, return_inverse=True)
+    return _number(np.vdot(coefficients_of(first, second.keys), second.coefficients))
+
+
+def coefficients_of(terms: PauliSum, keys: Array) -> Array:
+    """The coefficients that words have in a sum: 0 for those that are not in it."""
+    rows, numbers = np.unique(np.concatenate([terms.keys, keys]), axis=0, return_inverse=True)
     numbers = numbers.reshape(-1)
-    dense = np.zeros(len(rows), first.coefficients.dtype)
-    dense[numbers[: first.n_terms]] = first.coefficients
-    return _number(np.vdot(dense[numbers[first.n_terms :]], second.coefficients))
+    dense = np.zeros(len(rows), terms.coefficients.dtype)
+    dense[numbers[: terms.n_terms]] = terms.coefficients
+    return dense[numbers[terms.n_terms :]]
 
 
 def _heavier(bloch: Array, max_weight: int, n_lighter: int) -> Dropped:
@@ -136,11 +136,6 @@ def _checked(bloch: Array, n_qubits: int) -> Array:
             "product state", "has no Bloch vector for each qubit", "give [qubit, 3] with lengths 1 at most"
         )
     return bloch
-
-
-def _weighted(terms: PauliSum, values: Array) -> Any:
-    """The sum of coefficients times values, in double precision."""
-    return (terms.coefficients * values).sum()
 
 
 def _number(value: Any) -> complex:

@@ -286,14 +286,4 @@ def _simple(step: Rotation) -> PauliStep:
 
 def simple_steps(steps: Sequence[PauliStep]) -> tuple[PauliStep, ...]:
     """The same steps, with rotations that are Clifford gates on one or two qubits made Cliffords."""
-    simple: list[PauliStep] = []
-    known: dict[tuple[int, int, float], PauliStep] = {}
-    for step in steps:
-        if isinstance(step, Rotation):
-            key = step.x, step.z, step.angle
-            if key not in known:
-                known[key] = _simple(step)
-            simple.append(known[key])
-        else:
-            simple.append(step)
-    return tuple(simple)
+    return tuple(_simple(step) if isinstance(step, Rotation) else step for step in steps)

@@ -7,14 +7,14 @@ divided by nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, unpack
-from tnplan.executor.pauli.algebra.expectation import product_values, state_values
+from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, pack, parse, product_powers, unpack
+from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -59,12 +59,11 @@ class StabilizerState:
     def values(self, terms: PauliSum) -> Array:
         """The value of every word: 1 or -1 in the group of the stabilizers up to its sign, else 0."""
         rows, half = terms.keys.copy(), terms.keys.shape[1] // 2
-        powers = np.bitwise_count(rows[:, :half] & rows[:, half:]).sum(axis=1, dtype=np.int64)
+        powers = bit_counts(terms.x & terms.z)
         for key, sign, (w, bit) in zip(self.keys, self.signs, self.pivots, strict=True):
             hit = (rows[:, w] >> np.uint64(bit) & ONE).astype(bool)
-            own = int(np.bitwise_count(key[:half] & key[half:]).sum()) + 1 - int(sign)
-            swaps = np.bitwise_count(rows[hit, half:] & key[:half]).sum(axis=1, dtype=np.int64)
-            powers[hit] += own + 2 * swaps
+            own = int(bit_counts(key[:half] & key[half:])) + 1 - int(sign)
+            powers[hit] += own + 2 * bit_counts(rows[hit, half:] & key[:half])
             rows[hit] ^= key
         is_reached = ~np.any(rows, axis=1)
         return np.where(is_reached, 1.0 - (powers & 2), 0.0)
@@ -78,12 +77,8 @@ class OverlapWith:
 
     def values(self, terms: PauliSum) -> Array:
         """The conjugate of B's coefficient of every word, 0 of others."""
-        n = self.other.n_terms
-        rows = np.concatenate([self.other.keys, terms.keys])
-        unique, numbers = np.unique(rows, axis=0, return_inverse=True)
-        dense = np.zeros(len(unique), self.other.coefficients.dtype)
-        dense[numbers.reshape(-1)[:n]] = np.conj(self.other.coefficients)
-        return dense[numbers.reshape(-1)[n:]]
+        conjugate = replace(self.other, coefficients=np.conj(self.other.coefficients))
+        return coefficients_of(conjugate, terms.keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,23 +94,11 @@ class AfterOperator:
     def values(self, terms: PauliSum) -> Array:
         """The value of B times every word, without its coefficient; complex128."""
         total = np.zeros(terms.n_terms, np.complex128)
-        half = terms.keys.shape[1] // 2
         for key, coefficient in zip(self.other.keys, self.other.coefficients, strict=True):
-            keys = terms.keys ^ key
-            # A word is i^|x & z| X^x Z^z, and Z^z X^x is (-1)^|z & x| X^x Z^z.
-            powers = np.bitwise_count(terms.x & terms.z).sum(axis=1, dtype=np.int64)
-            powers += int(np.bitwise_count(key[:half] & key[half:]).sum())
-            powers += 2 * np.bitwise_count(key[half:] & terms.x).sum(axis=1, dtype=np.int64)
-            powers -= np.bitwise_count(keys[:, :half] & keys[:, half:]).sum(axis=1, dtype=np.int64)
-            products = PauliSum(terms.n_qubits, keys, np.ones(len(keys)))
+            products = replace(terms, keys=terms.keys ^ key, coefficients=np.ones(terms.n_terms))
+            powers = product_powers(key, terms.keys)
             total += coefficient * 1j ** (powers & 3) * state_values(products, self.state)
         return total
-
-
-def weighted_sum(terms: PauliSum, state: State) -> complex:
-    """The value of a sum in a state; a float for real numbers."""
-    value = (terms.coefficients * state.values(terms)).sum()
-    return complex(value) if np.iscomplexobj(value) else float(value)
 
 
 def given_state(state: Any, n_qubits: int) -> str | State | None:

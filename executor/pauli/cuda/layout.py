@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+
 MEMBERS = ((8, 32, 8), (64, 8, 8))
 """Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by
 passes and one by one: a pattern's bits; one where they have more."""
@@ -26,6 +28,13 @@ LIMITS = np.dtype(
     + [("event", np.int64)]
 )
 """The kernels' struct Limits."""
+
+
+def limits_struct(limits: TermLimits, event: int) -> Any:
+    """What a sweep drops, as kernels take it; -1 is no limit of frequencies, which are not followed then."""
+    frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
+    values = limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event
+    return np.array([values], LIMITS)[0]
 
 
 def rotation_type(words: int, last: Sequence[tuple[str, type]]) -> np.dtype[Any]:

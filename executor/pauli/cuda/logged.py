@@ -15,11 +15,10 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer
-from tnplan.executor.pauli.cuda.layout import LIMITS
 from tnplan.executor.pauli.cuda.ledger import EventLedger
 from tnplan.executor.pauli.terms.ledger import Ledger
 from tnplan.executor.pauli.terms.protocol import Terms
-from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -128,14 +127,6 @@ class LoggedTerms(Terms):
             event = self.event
             self._do(lambda *_: self.table.rebuild(event))
             self.is_stale = False
-
-    def _limits(self, limits: TermLimits, event: int) -> Any:
-        """The struct Limits."""
-        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
-        values = (
-            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
-        )  # fmt: skip
-        return np.array([values], LIMITS)[0]
 
     def _catch_up(self, last: int = 0) -> Array:
         """Wait for all events; where one found no room, make room and launch it and what follows again.

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups
+from tnplan.executor.pauli.cuda.layout import limits_struct
 from tnplan.executor.pauli.cuda.logged import LoggedTerms
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch
@@ -46,7 +47,7 @@ class RotatedTerms(LoggedTerms):
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         event = self._begin("sweep")
-        past = self._limits(limits, event)
+        past = limits_struct(limits, event)
         self._do(lambda *_: self.table.sweep(past))
         self.within = limits
 
@@ -60,7 +61,7 @@ class RotatedTerms(LoggedTerms):
             self.event_ledger.note("quarter" if quarters[0] else "turn", first)
         else:
             self.event_ledger.note("steps", first, quarters, sweeps)
-        past = self._limits(limits or ANY_FREQUENCY, 0)
+        past = limits_struct(limits or ANY_FREQUENCY, 0)
 
         @cache
         def structs(members: int) -> Array:
@@ -106,7 +107,7 @@ class RotatedTerms(LoggedTerms):
         table = self.table
         self._refresh()
         rotations = rotations.between(0, self.adapter.LOG_EVENTS - 1)
-        sweeps, past = self._sweeps(rotations, limits), self._limits(limits, 0)
+        sweeps, past = self._sweeps(rotations, limits), limits_struct(limits, 0)
         count, first, resumed = len(sweeps), 0, 0
         members = min(table.members, max(1, (2 * most // max(1, rows)).bit_length() - 1))
         groups = commuting_groups(rotations.generators, members, sweeps == 2)

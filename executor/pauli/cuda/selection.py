@@ -25,14 +25,19 @@ def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int
     Returns also the sums of |c| and |c|^2 and the number of the terms that are not among them.
     """
     sizes = cupy.abs(table.coefficients[:n]).astype(np.float64)
-    least = cupy.partition(sizes, n - count)[n - count]
-    ties = cupy.flatnonzero(sizes == least)
-    kept = sizes > least
-    room = count - int(cupy.count_nonzero(kept))
-    order = np.lexsort(cupy.asnumpy(table.keys[ties]).T)[:room]
-    kept[ties[cupy.asarray(order)]] = True
+    kept = largest_mask(sizes, table.keys, count)
     gone = sizes[~kept & (sizes > 0)]
     return cupy.flatnonzero(kept), float(gone.sum()), float((gone**2).sum()), int(gone.size)
+
+
+def largest_mask(sizes: Any, keys: Any, count: int) -> Any:
+    """Which rows have the `count` largest sizes; of equal ones those of the least words."""
+    least = cupy.partition(sizes, len(sizes) - count)[len(sizes) - count]
+    ties, kept = cupy.flatnonzero(sizes == least), sizes > least
+    room = count - int(cupy.count_nonzero(kept))
+    order = np.lexsort(cupy.asnumpy(keys[ties]).T)[:room]
+    kept[ties[cupy.asarray(order)]] = True
+    return kept
 
 
 def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:

@@ -389,8 +389,12 @@ class GpuTable:
     def close_gaps(self, n: int) -> int:
         """Move the terms among n rows to the first ones, begin the log anew, and return how many they are."""
         self.restart(n)
-        kernel = self.load("pack_rows")
-        self._launch_together(kernel, *self._rows, *self._table, self.capacity, self.spare, n, self.log)
+        self.meeting.fill(0)
+        given = typed((
+            *self._rows, *self._table, self.capacity, self.spare, n, self.log, self.meeting,
+        ))  # fmt: skip
+        kernel, stream = self.load("pack_rows"), self.stream
+        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, stream)()
         n -= int(self.read(0)["packed"])
         self.restart(n)
         return n
@@ -426,12 +430,6 @@ class GpuTable:
         """Launch a kernel of table.cu once."""
         blocks = self.processors * BLOCKS_A_MULTIPROCESSOR
         BoundKernel(self.load(kernel), blocks, THREADS, typed(arguments), 0, self.stream)()
-
-    def _launch_together(self, kernel: Any, *arguments: Any) -> None:
-        """Launch a kernel whose blocks meet, the words of their meeting being its last argument."""
-        self.meeting.fill(0)
-        given = typed((*arguments, self.meeting))
-        CooperativeLaunch(kernel, self.processors, COOPERATIVE_THREADS, given, 0, self.stream)()
 
 
 def typed(arguments: Sequence[Any]) -> list[Any]:

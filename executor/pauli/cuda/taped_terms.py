@@ -18,10 +18,10 @@ from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
-from tnplan.executor.pauli.cuda.layout import LIMITS, pauli_defines, rotation_type
+from tnplan.executor.pauli.cuda.layout import limits_struct, pauli_defines, rotation_type
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.protocol import Terms
-from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -158,11 +158,7 @@ class GpuTapedTerms(Terms):
     def sweep(self, limits: TermLimits) -> None:
         """Drop terms past the limits."""
         event, table = self._begin(), self.table
-        frequency = -1 if limits.max_frequency == NO_LIMIT else limits.max_frequency
-        values = (
-            limits.merged_cut, limits.max_weight, limits.max_xy, frequency, limits.has_letters, event,
-        )  # fmt: skip
-        past = np.array([values], LIMITS)[0]
+        past = limits_struct(limits, event)
         self._launch(
             "drop", table.keys, table.coefficients, table.frequencies, self.alive, past, self.log
         )  # fmt: skip
@@ -170,16 +166,14 @@ class GpuTapedTerms(Terms):
 
     def keep_largest(self, count: int) -> None:
         """Keep the `count` largest magnitudes; of equal ones the least words."""
+        from tnplan.executor.pauli.cuda.selection import largest_mask
+
         if self.n <= count:
             return
         n, cupy, table = self._settled(), self.cupy, self.table
         alive = self.alive[:n] != 0
         sizes = cupy.where(alive, cupy.abs(table.coefficients[:n]).astype(np.float64), -1.0)
-        least = cupy.partition(sizes, n - count)[n - count]
-        ties, kept = cupy.flatnonzero(sizes == least), sizes > least
-        room = count - int(cupy.count_nonzero(kept))
-        order = np.lexsort(cupy.asnumpy(table.keys[ties]).T)[:room]
-        kept[ties[cupy.asarray(order)]] = True
+        kept = largest_mask(sizes, table.keys, count)
         gone = sizes[alive & ~kept]
         self.ledger.losses.append(
             Loss(float(gone.sum()), float((gone**2).sum()), int(cupy.count_nonzero(gone)))

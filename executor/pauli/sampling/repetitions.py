@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits, overlap
+from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep
-from tnplan.executor.pauli.algebra.states import State, weighted_sum
+from tnplan.executor.pauli.algebra.states import State
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagator, prepared
 from tnplan.executor.pauli.sampling.echo import EchoParts
@@ -82,8 +82,7 @@ class LinearTask(NamedTuple):
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
         final, largest = _resampled(self.steps, self.start, most, resampler, self.device)
-        is_bits = self.state is None or isinstance(self.state, str)
-        value = in_bits(final, self.state) if is_bits else weighted_sum(final, self.state)  # type: ignore[arg-type]
+        value = value_in(final, self.state)
         return Repetition(float(value.real), resampler.events, largest)
 
 

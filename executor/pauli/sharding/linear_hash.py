@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import integers_of, n_words, rows_of
+from tnplan.executor.observables.pauli_sum import bit_counts, integers_of, n_words, rows_of
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.planner.common.errors import InputError
 
@@ -41,7 +41,7 @@ class LinearHash:
         """The shards of packed words [..., 2 W]."""
         shards = np.zeros(keys.shape[:-1], np.int64)
         for bit, mask in enumerate(self.masks):
-            shards |= (np.bitwise_count(keys & mask).sum(axis=-1, dtype=np.int64) & 1) << bit
+            shards |= (bit_counts(keys & mask) & 1) << bit
         return shards
 
     def distance(self, generator: NDArray[np.uint64]) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import merge
+from tnplan.executor.observables.pauli_sum import bit_counts, merge
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
 
@@ -61,16 +61,15 @@ def united(parts: Sequence[Arrivals]) -> Arrivals:
 
 
 def is_past(arrivals: Arrivals, limits: TermLimits) -> Array:
-    """Which arrivals a sweep would drop."""
+    """Which arrivals are past a limit."""
     half = arrivals.keys.shape[1] // 2
     x, z = arrivals.keys[:, :half], arrivals.keys[:, half:]
-    sizes = np.abs(arrivals.values).astype(np.float64)
-    gone = (sizes < limits.merged_cut) | (sizes == 0)
+    gone = np.abs(arrivals.values).astype(np.float64) < limits.merged_cut
     if limits.has_frequency:
         gone |= arrivals.counts > limits.max_frequency
     if limits.has_letters:
-        gone |= np.bitwise_count(x | z).sum(axis=1, dtype=np.int64) > limits.max_weight
-        gone |= np.bitwise_count(x).sum(axis=1, dtype=np.int64) > limits.max_xy
+        gone |= bit_counts(x | z) > limits.max_weight
+        gone |= bit_counts(x) > limits.max_xy
     return np.asarray(gone)
 
 

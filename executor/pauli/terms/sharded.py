@@ -17,7 +17,7 @@ import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
@@ -67,9 +67,11 @@ class ShardedTerms(Terms):
         owners = self.linear_hash.of(start.keys) - self.rank * self.n_local
         if not self.is_distributed:
             owners[:] = 0
+        self.started = [np.flatnonzero(owners == s) for s in range(self.n_local)]
+        """The terms of the start that each shard has."""
         self.shards = [
-            HashTerms(PauliSum(start.n_qubits, start.keys[owners == s], start.coefficients[owners == s]))
-            for s in range(self.n_local)
+            HashTerms(PauliSum(start.n_qubits, start.keys[rows], start.coefficients[rows]))
+            for rows in self.started
         ]
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -190,7 +192,7 @@ class ShardedTerms(Terms):
 
     def in_bits(self, bits: str | None = None) -> complex:
         """This rank's part of the value in a computational state; None is all 0."""
-        return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
+        return sum((value_in(shard.rows(), bits) for shard in self.shards), 0.0)
 
     def _rotate_here(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations that leave all branches on this rank."""
@@ -283,7 +285,7 @@ class ShardedTerms(Terms):
     def _sweep_all(self, arrivals: Sequence[Arrivals], limits: TermLimits) -> list[Arrivals]:
         """Drop terms and arrivals past the limits, and zeros; returns the arrivals that are left."""
         losses = self._each(lambda shard: shard.sweep(limits), least=SINGLE_SHARD_BELOW)
-        past = [is_past(part, limits) for part in arrivals]
+        past = [is_past(part, limits) | (part.values == 0) for part in arrivals]
         gone = [np.abs(part.values[which]) for part, which in zip(arrivals, past, strict=True)]
         losses.append(loss_of(np.concatenate(gone).astype(np.float64)))
         self.ledger.losses.append(total_loss(losses))
@@ -295,22 +297,29 @@ class ShardedTerms(Terms):
         Returns the arrivals that are kept.
         """
         sizes, keys = self._candidates(arrivals)
-        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
-        ties = [np.flatnonzero(size == least) for size in sizes]
-        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
-        tied = [rows(numbers) for rows, numbers in zip(keys, ties, strict=True)]
-        everywhere = np.concatenate(tied)
-        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
         lost, kept_arrivals = [], []
-        for s, chosen in enumerate(least_words(tied, room, self.rank, gathered)):
-            kept = sizes[s] > least
-            kept[ties[s][chosen]] = True
+        for s, kept in enumerate(self._largest(sizes, keys, count)):
             lost.append(sizes[s][~kept])
             shard = self.shards[s]
             kept_arrivals.append(arrivals[s].chosen(kept[shard.n :]))
             shard.weaken(kept[: shard.n].astype(np.float32))
         self.ledger.losses.append(loss_of(np.concatenate(lost)))
         return kept_arrivals
+
+    def _largest(
+        self, sizes: Sequence[Array], keys: Sequence[Callable[[Array], Array]], count: int
+    ) -> list[Array]:
+        """Masks of the `count` largest on all ranks, and of equal ones the least words, for each shard."""
+        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
+        ties = [np.flatnonzero(size == least) for size in sizes]
+        masks = [size > least for size in sizes]
+        room = count - self.all_ranks(sum(int(np.count_nonzero(mask)) for mask in masks))
+        tied = [rows(numbers) for rows, numbers in zip(keys, ties, strict=True)]
+        everywhere = np.concatenate(tied)
+        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
+        for mask, tie, chosen in zip(masks, ties, least_words(tied, room, self.rank, gathered), strict=True):
+            mask[tie[chosen]] = True
+        return masks
 
     def _resample(self, count: int, arrivals: Sequence[Arrivals]) -> list[Arrivals]:
         """Let the resampler leave `count` of terms and arrivals at most; returns the arrivals that stay."""

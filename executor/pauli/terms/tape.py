@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.observables.pauli_sum import PauliSum, product_powers
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.ledger import Loss, loss_of, total_loss
-from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
-from tnplan.executor.pauli.terms.selection import TermCap, least_words, nth_largest
+from tnplan.executor.pauli.terms.protocol import Terms
+from tnplan.executor.pauli.terms.selection import Arrivals, is_past
 from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
 from tnplan.planner.common.arrays import Array
@@ -88,11 +88,6 @@ class TapedTerms(ShardedTerms):
         memory_bytes: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(start, threads, ranks)
-        owners = self.linear_hash.of(start.keys) - self.rank * self.n_local
-        if not self.is_distributed:
-            owners[:] = 0
-        self.started = np.concatenate([np.flatnonzero(owners == s) for s in range(self.n_local)])
-        """Which terms of the start have the numbers 0, 1, ..."""
         self.n_numbers = 0
         self.numbers = [self._fresh(shard.n) for shard in self.shards]
         self.tape: list[TapedStep] = []
@@ -106,17 +101,9 @@ class TapedTerms(ShardedTerms):
         """What the arrays of terms and of the tape take."""
         return super().size_bytes + sum(one.nbytes for one in self.numbers) + self.tape_bytes
 
-    def at_once(self, room: int | None) -> int:
-        """Steps are taken one by one."""
-        return 0
-
-    def cap(self, cap: TermCap) -> bool:
-        """Terms past a limit are dropped after a step."""
-        return False
-
-    def reshard(self, generators: Array) -> int:
-        """Terms stay where they are."""
-        return len(generators)
+    # Steps are taped one by one, and terms stay where they are.
+    at_once, cap, reshard = Terms.at_once, Terms.cap, Terms.reshard
+    rotate_many = Terms.rotate_many
 
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
@@ -137,10 +124,6 @@ class TapedTerms(ShardedTerms):
         merged, sent = self._send(lists, places, signs, sine)
         self._record(TapedStep(splits, (sent,), (cosine, sine)))
         self.step_counts = (before, self.n, sum(branched), merged)
-
-    def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:
-        """Rotations one after another, each a step; after those that are `due` terms past the limits go."""
-        return Terms.rotate_many(self, rotations, cut, limits)
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Apply a transfer; contributions below `cut` to other words are dropped."""
@@ -188,13 +171,8 @@ class TapedTerms(ShardedTerms):
         """Drop terms past the limits."""
 
         def past(shard: HashTerms) -> Array:
-            rows = shard.rows()
-            gone = np.abs(rows.coefficients) < limits.merged_cut
-            gone |= shard.arrays.frequencies[: shard.n] > limits.max_frequency
-            if limits.has_letters:
-                letters = np.bitwise_count(rows.x).sum(axis=1, dtype=np.int64)
-                gone |= (rows.weights > limits.max_weight) | (letters > limits.max_xy)
-            return np.asarray(gone)
+            rows, frequencies = shard.rows(), shard.arrays.frequencies[: shard.n]
+            return is_past(Arrivals(rows.keys, rows.coefficients, frequencies), limits)
 
         self._drop(self._each(past, least=SINGLE_SHARD_BELOW))
 
@@ -204,16 +182,8 @@ class TapedTerms(ShardedTerms):
             return
         rows = [shard.rows() for shard in self.shards]
         sizes = [np.abs(one.coefficients).astype(np.float64) for one in rows]
-        least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
-        ties = [np.flatnonzero(size == least) for size in sizes]
-        room = count - self.all_ranks(sum(int(np.count_nonzero(size > least)) for size in sizes))
-        tied = [one.keys[numbers] for one, numbers in zip(rows, ties, strict=True)]
-        everywhere = np.concatenate(tied)
-        gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
-        gone = [size < least for size in sizes]
-        for s, chosen in enumerate(least_words(tied, room, self.rank, gathered)):
-            gone[s][ties[s][~chosen]] = True
-        self._drop(gone)
+        keys = [one.keys.__getitem__ for one in rows]
+        self._drop([~kept for kept in self._largest(sizes, keys, count)])
 
     def end_step(self) -> None:
         """Enter the step in the ledger; refuse to go on where the memory is full."""
@@ -280,7 +250,8 @@ class TapedTerms(ShardedTerms):
     def start_values(self, n_terms: int) -> Array:
         """The slopes of the terms of the start after the way back, in their order there; collective."""
         values = np.zeros(n_terms, self.slopes.dtype)
-        values[self.started] = self.slopes[: len(self.started)]
+        started = np.concatenate(self.started)  # they have the numbers 0, 1, ...
+        values[started] = self.slopes[: len(started)]
         return np.asarray(self.all_ranks(values))  # type: ignore[type-var]
 
     def _send(
@@ -348,13 +319,4 @@ def branch_signs(keys: Array, generator: Array) -> Array:
 
     `keys` are packed words P that anticommute with the packed word G.
     """
-    half = len(generator) // 2
-    new = keys ^ generator
-    power = _bits(generator[:half] & generator[half:]) + _bits(keys[:, :half] & keys[:, half:])
-    power = power + 2 * _bits(keys[:, :half] & generator[half:]) - _bits(new[:, :half] & new[:, half:])
-    return np.where(power & 3 == 1, -1, 1).astype(np.int8)
-
-
-def _bits(words: Array) -> Array:
-    """How many bits are set in each row."""
-    return np.bitwise_count(words).sum(axis=-1, dtype=np.int64)
+    return np.where(product_powers(generator, keys) & 3 == 1, -1, 1).astype(np.int8)

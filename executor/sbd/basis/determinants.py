@@ -74,12 +74,6 @@ class DeterminantList:
         bits[:, 1::2] = self.beta_strings.occupied[self.beta]
         return text_lines(bits)
 
-    def embed(self, x: Array) -> Array:
-        """A state [determinant] as a matrix [alpha string, beta string], zero elsewhere."""
-        whole = np.zeros(self.product_shape, x.dtype)
-        whole[self.alpha, self.beta] = x
-        return whole
-
 
 def _that_occur(strings: StringSet, numbers: Array) -> tuple[StringSet, Array]:
     """The strings of these numbers alone, in their order, and the numbers among them."""
@@ -126,9 +120,22 @@ def from_product(alpha: StringSet, beta: StringSet, chosen: Array) -> Determinan
 
 
 class OneRank:
-    """What operators ask of ranks, where one has all elements of a state."""
+    """What operators ask of ranks, where one has a whole state, and of arrays, where they are on the host."""
 
     shape: tuple[int, ...]
+    dtype: Any
+
+    def empty(self, *shape: int) -> Any:
+        """An array of the operator's type, not set."""
+        return np.empty(shape, self.dtype)
+
+    def put(self, array: Array) -> Any:
+        """The array in the operator's type."""
+        return np.ascontiguousarray(array, self.dtype)
+
+    def get(self, array: Any) -> Array:
+        """The array on the host: where it is already."""
+        return array
 
     def block(self, first: int, last: int) -> Any:
         """What rows first .. last-1 of a state contribute from."""
@@ -156,3 +163,15 @@ class OneRank:
     def same(self, values: Array) -> Array:
         """The values, since there is one rank."""
         return values
+
+
+class ListOfStates(OneRank):
+    """The same where states are listed: they have no symmetry of exchange, and rows are given together."""
+
+    symmetric = False
+    sector = None
+
+    def block(self, first: int, last: int) -> None:
+        """What rows first .. last-1 of a state contribute from."""
+        if (first, last) != (0, self.shape[0]):
+            raise ValueError("a list takes all rows of a state at once")

@@ -22,6 +22,8 @@ TOLERANCE = 1e-8
 """How far integrals that ought to be equal may differ, in Hartree or relative to their size."""
 MOST_ORBITALS = 4096
 """Orbitals of a Hamiltonian."""
+LARGEST_IRREP = 8
+"""Of those that labels of orbitals number from 1."""
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.sbd.basis.strings import StringSet, check_electrons, from_occupied, wrong_electrons
+from tnplan.executor.sbd.basis.strings import (
+    LONGEST,
+    StringSet,
+    bits_of,
+    check_bits,
+    check_electrons,
+    from_occupied,
+)
 from tnplan.planner.common.array_file import open_archive
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json, open_input, read_text
 
-REMEDY = "write one bitstring a line, the rightmost bit for the first orbital"
 BITS = ("bitstrings", "bitstring_matrix", "samples", "strings")
 """Arrays of an .npz that hold bits [string, bit]."""
 OF_SPIN = ("ci_strs_a", "ci_strs_b")
@@ -31,8 +37,6 @@ WEIGHTS = ("weights", "counts", "probabilities")
 """Arrays of an .npz that hold the weights of `BITS`."""
 HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
 """A sample of both spins as Qiskit's results have it."""
-LONGEST = 80
-"""Characters of a bitstring that an error shows."""
 
 
 Lengths = tuple[int, ...] | None
@@ -95,9 +99,7 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
             )  # fmt: skip
         bits, kept = halves[spin], kept & fits
     else:
-        at = check_electrons(bits, counts[spin])
-        if at is not None:
-            raise wrong_electrons(samples.where(at), int(bits[at].sum()), counts[spin])
+        check_electrons(bits, counts[spin], samples.where)
     return SpinStrings(_merged(bits[kept], weights[kept]), is_sampled, left_out)
 
 
@@ -236,15 +238,10 @@ def _checked(path: str | Path, rows: list[tuple[str, Any, str]], lengths: Length
     for at, (text, weight, place) in enumerate(rows):
         if is_hexadecimal and HEXADECIMAL.fullmatch(text):
             text = f"{int(text, 16):0{length}b}"
-        if len(text) != length or text.strip("01"):
-            shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-            problem = f"{shown!r} is no string of {length} zeros and ones"
-            raise InputError(f"{path}: {place}", problem, REMEDY)
+        check_bits(f"{path}: {place}", text, length)
         weights[at] = _weight(f"{path}: {place}", weight)
         texts.append(text)
-    characters = np.frombuffer("".join(texts).encode(), np.uint8)
-    bits = characters.reshape(-1, length)[:, ::-1] == ord("1")
-    return Bitstrings(bits, weights, [place for _, _, place in rows], str(path))
+    return Bitstrings(bits_of(texts, length), weights, [place for _, _, place in rows], str(path))
 
 
 def _weight(place: str, given: Any) -> float:

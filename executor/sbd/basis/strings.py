@@ -6,7 +6,7 @@ is the first orbital. Knows bits and lines of text; no integrals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from tnplan.planner.common.files import read_text
 
 WORD = 64
 """Bits of a word."""
+LONGEST = 80
+"""Characters of a bitstring that an error shows."""
 
 
 @dataclass(frozen=True)
@@ -111,40 +113,45 @@ def read_bits(path: str | Path, length: int) -> tuple[Array, list[int]]:
     text = read_text(path, "a file of bitstrings, one a line")
     entries = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in entries:
-        if len(line) != length or line.strip("01"):
-            shown = line if len(line) <= 80 else f"{line[:80]}..."
-            raise InputError(
-                f"{path}: line {number}", f"{shown!r} is no string of {length} zeros and ones",
-                "write one bitstring a line, the rightmost bit for the first orbital",
-            )  # fmt: skip
-    characters = np.frombuffer("".join(line for _, line in entries).encode(), np.uint8)
-    return characters.reshape(-1, length)[:, ::-1] == ord("1"), [number for number, _ in entries]
+        check_bits(f"{path}: line {number}", line, length)
+    return bits_of([line for _, line in entries], length), [number for number, _ in entries]
+
+
+def check_bits(place: str, text: str, length: int) -> None:
+    """Refuse what is no string of so many bits."""
+    if len(text) != length or text.strip("01"):
+        shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+        raise InputError(
+            place, f"{shown!r} is no string of {length} zeros and ones",
+            "write one bitstring a line, the rightmost bit for the first orbital",
+        )  # fmt: skip
+
+
+def bits_of(texts: Sequence[str], length: int) -> Array:
+    """Bits [string, bit] of strings of so many bits, the first orbital, which is on the right, first."""
+    characters = np.frombuffer("".join(texts).encode(), np.uint8)
+    return characters.reshape(-1, length)[:, ::-1] == ord("1")
 
 
 def _checked(place: str, occupied: Array, lines: Sequence[int], n_electrons: int | None) -> StringSet:
     if not len(occupied):
         raise InputError(place, "holds no string", "give at least one")
     expected = int(occupied[0].sum()) if n_electrons is None else n_electrons
-    at = check_electrons(occupied, expected)
-    if at is not None:
-        raise wrong_electrons(f"{place}: line {lines[at]}", int(occupied[at].sum()), expected)
+    check_electrons(occupied, expected, lambda at: f"{place}: line {lines[at]}")
     strings = from_occupied(occupied)
     check_distinct(strings.words, place, lines, "string")
     return strings
 
 
-def wrong_electrons(place: str, found: int, expected: int) -> InputError:
-    """A string of other electrons than the Hamiltonian's."""
-    return InputError(
-        place, f"fills {found} orbitals, not {expected}",
-        "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
-    )  # fmt: skip
-
-
-def check_electrons(occupied: Array, expected: int) -> int | None:
-    """The first string that does not fill the expected number of orbitals; None where all do."""
-    wrong = occupied.sum(1) != expected
-    return int(np.argmax(wrong)) if wrong.any() else None
+def check_electrons(occupied: Array, expected: int, place: Callable[[int], str]) -> None:
+    """Refuse the first string that has not so many electrons; `place` says where it stands."""
+    counts = occupied.sum(1)
+    if (counts != expected).any():
+        at = int(np.argmax(counts != expected))
+        raise InputError(
+            place(at), f"fills {counts[at]} orbitals, not {expected}",
+            "give strings of the Hamiltonian's electrons, those of beta in their own file where they differ",
+        )  # fmt: skip
 
 
 def check_distinct(rows: Array, place: str, lines: Sequence[int], kind: str) -> None:

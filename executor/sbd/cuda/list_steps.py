@@ -5,6 +5,7 @@ Knows CuPy and launches; nothing of strings and integrals. Everything runs on on
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ class CupyList:
         """Gives back memory that CuPy keeps for arrays that are gone."""
         cupy.get_default_memory_pool().free_all_blocks()
         self._n = n_orbitals
-        self._kernels: dict[tuple[str, bool], Any] = {}
+        self._kernel = cache(
+            lambda entry, counting: load_kernel(FILE, entry, list_defines(n_orbitals, counting))
+        )
 
     def put(self, array: np.ndarray) -> Array:
         """A copy on the GPU; words of strings as the kernels take them."""
@@ -81,8 +84,8 @@ class CupyList:
         """Add to y the excitations of one spin, or their numbers."""
         begin, place, words, _, own = rows.groups
         self.launch(
-            "same_spin", counting, len(rows.tasks.table), *self._sizes(rows.terms.two, above), *rows.tasks,
-            begin, place, words, own, *rows.terms[:3], x, y,
+            "same_spin", counting, len(rows.tasks.table), np.int32(self._n), np.int32(len(rows.terms.two)),
+            np.int64(above), *rows.tasks, begin, place, words, own, *rows.terms[:3], x, y,
         )  # fmt: skip
 
     def add_opposite_spin(self, rows: CellRows, x: Array, y: Array) -> None:
@@ -104,16 +107,7 @@ class CupyList:
             start, other, create, destroy, sign, x, y,
         )  # fmt: skip
 
-    def _sizes(self, two: Array, above: int) -> tuple[np.generic, ...]:
-        return np.int32(self._n), np.int32(len(two)), np.int64(above)
-
     def launch(self, entry: str, counting: bool, blocks: int, *arguments: Any) -> None:
         """Run a kernel in so many blocks; nothing where there is none."""
-        if not blocks:
-            return
-        kernel = self._kernels.get((entry, counting))
-        if kernel is None:
-            kernel = self._kernels[entry, counting] = load_kernel(
-                FILE, entry, list_defines(self._n, counting)
-            )
-        kernel((blocks,), (THREADS,), arguments)
+        if blocks:
+            self._kernel(entry, counting)((blocks,), (THREADS,), arguments)

@@ -5,6 +5,7 @@ Knows CuPy and launches, and the tables of a `QubitHamiltonian`. Everything runs
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.sbd.basis.determinants import OneRank
+from tnplan.executor.sbd.basis.determinants import ListOfStates
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 
 Array = Any
@@ -28,18 +29,15 @@ def qubit_defines(n_words: int, is_complex: bool) -> dict[str, int]:
     return {"WORDS": n_words, "THREADS": THREADS, "COMPLEX": int(is_complex)}
 
 
-class GpuQubits(OneRank):
+class GpuQubits(ListOfStates):
     """The rows that a `QubitHamiltonian` holds, on the GPU and the stream that are current at first."""
-
-    symmetric = False
-    sector = None
 
     def __init__(self, hamiltonian: QubitHamiltonian, room_bytes: float) -> None:
         """`room_bytes` is the memory that elements may take."""
         h = hamiltonian
         self.shape, self.rows, self.parities, self.dtype = h.shape, h.rows, h.parities, h.dtype
-        self._defines = qubit_defines(h.strings.words.shape[1], h.is_complex)
-        self._kernels: dict[str, Any] = {}
+        defines = qubit_defines(h.strings.words.shape[1], h.is_complex)
+        self._kernel = cache(lambda entry: load_kernel(FILE, entry, defines))
         flips, *words = map(self.copy, h.terms.groups)
         self._diagonal = self.copy(h.diagonal())
         tables = *map(self.copy, h.strings), flips
@@ -56,21 +54,11 @@ class GpuQubits(OneRank):
         kept = () if self._matrix is None else self._matrix
         self.size_bytes = sum(table.nbytes for table in (*tables, *self._words, *kept))
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether the elements are kept."""
-        return self._matrix is not None
-
     def _store(self, start: Array) -> None:
         """Keep the elements."""
         column, value = self.new((self.pairs_contributing,), "int32"), self.empty(self.pairs_contributing)
         self.launch("fill_rows", *self._lookup, *self._words, start, column, value)
         self._matrix = start, column, value
-
-    def block(self, first: int, last: int) -> None:
-        """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
-        if (first, last) != (0, self.shape[0]):
-            raise ValueError("a list takes all rows of a state at once")
 
     def empty(self, *shape: int) -> Array:
         """An array on the GPU, not set."""
@@ -106,9 +94,5 @@ class GpuQubits(OneRank):
     def launch(self, entry: str, *arguments: Any) -> None:
         """Run a kernel, 32 threads a row; nothing where there is no row."""
         blocks = -(-int(arguments[0]) * 32 // THREADS)
-        if not blocks:
-            return
-        kernel = self._kernels.get(entry)
-        if kernel is None:
-            kernel = self._kernels[entry] = load_kernel(FILE, entry, self._defines)
-        kernel((blocks,), (THREADS,), arguments)
+        if blocks:
+            self._kernel(entry)((blocks,), (THREADS,), arguments)

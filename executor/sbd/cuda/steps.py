@@ -6,6 +6,7 @@ Knows CuPy, cuBLAS and launches; nothing of strings and integrals. Everything ru
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class CupyBatch:
         self.dtype = dtype
         self._stream = cupy.cuda.get_current_stream()
         self._real = np.dtype(dtype).type
-        self._kernels: dict[str, Any] = {}
+        self._kernel = cache(lambda entry: load_kernel(FILE, entry, excite_defines(dtype)))
         self._tiled: tuple[Any, int] | None = None
 
     def put(self, array: np.ndarray) -> Array:
@@ -163,12 +164,8 @@ class CupyBatch:
         return self._tiled
 
     def _launch(self, entry: str, grid: tuple[int, ...], sizes: tuple[int, ...], *arguments: Any) -> None:
-        if 0 in grid:
-            return
-        kernel = self._kernels.get(entry)
-        if kernel is None:
-            kernel = self._kernels[entry] = load_kernel(FILE, entry, excite_defines(self.dtype))
-        kernel(grid, (THREADS,), (*map(np.int64, sizes), *arguments))
+        if 0 not in grid:
+            self._kernel(entry)(grid, (THREADS,), (*map(np.int64, sizes), *arguments))
 
 
 def memory_meter() -> Callable[[], int]:

@@ -112,6 +112,7 @@ class BatchedList:
             raise ValueError("rows of complex integrals are made on CPUs alone")
         self._hamiltonian, self._steps = h, _ = hamiltonian, steps
         self.shape, self.rows, self.parities = h.shape, h.rows, h.parities
+        self.block, self.empty, self.get = h.block, steps.empty, steps.get
         tables, (alpha_terms, beta_terms) = h.tables, h.terms_of_parts[0]
         once = PutOnce(steps.put)
 
@@ -135,28 +136,11 @@ class BatchedList:
         self._across = CellRows(steps.put(betas), links[1], placed(h.cells), once(two))
         self._couplings = h.cells.couplings
         self._diagonal = steps.put(h.diagonal())
-        self._sizes = [table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal)]
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory of all tables where the steps work."""
-        return sum(self._sizes)
-
-    def block(self, first: int, last: int) -> None:
-        """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
-        self._hamiltonian.block(first, last)
-
-    def empty(self, *shape: int) -> Array:
-        """An array where the steps work, not set."""
-        return self._steps.empty(*shape)
+        self.size_bytes = sum(table.nbytes for table in (*once.copies(), row_groups, betas, self._diagonal))
 
     def put(self, array: Host) -> Array:
         """A copy where the steps work."""
         return self._steps.put(np.asarray(array, np.float64))
-
-    def get(self, array: Array) -> Host:
-        """A copy on the host."""
-        return self._steps.get(array)
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""
@@ -173,7 +157,8 @@ class BatchedList:
             self._steps.add_same_spin(self.rows[0], rows, x, y, False)
         self._steps.add_opposite_spin(self._across, x, y)
 
-    def count(self) -> int:
+    @property
+    def pairs_contributing(self) -> int:
         """How many pairs of determinants couple, the first of them local."""
         n_rows = self.rows[1] - self.rows[0]
         y = self._steps.empty(n_rows)

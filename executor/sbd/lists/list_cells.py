@@ -47,12 +47,6 @@ class ListCells(NamedTuple):
         return int((self.cells[:, 1] - self.cells[:, 0]).sum(dtype=np.int64))
 
 
-def cells_bytes(tables: ListTables, rows: tuple[int, int]) -> int:
-    """The memory of the cells of rows[0] .. rows[1]-1."""
-    n_entries, n_cells = _counts(tables, rows)
-    return 8 * (int(n_entries.sum()) + int(n_cells.sum()) + 2 * (rows[1] - rows[0]) + 1)
-
-
 def list_cells(tables: ListTables, rows: tuple[int, int], threads: int) -> ListCells:
     """The cells of rows[0] .. rows[1]-1."""
     from tnplan.executor.sbd.lists import list_cells_kernel

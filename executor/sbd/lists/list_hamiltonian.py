@@ -73,13 +73,16 @@ class ListHamiltonian(ListedRows):
         """Where the local rows' excitations of both spins are, made when they are first needed."""
         return list_cells(self.tables, self.rows, self.threads)
 
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all tables, and of the elements that are kept."""
+        return self.tables.size_bytes + self.cells.size_bytes + self.elements_bytes
+
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
         parts = (self.tables, self.cells, *self.terms_of_parts[0])
-        self._over_rows(lambda first, last, above: list_kernel.count_rows(
-            first, last, above, *parts, counts, NO_VALUES, NO_COLUMNS
-        ))  # fmt: skip
+        self._over_rows(list_kernel.count_rows, *parts, counts, NO_VALUES, NO_COLUMNS)
 
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.lists import list_kernel
@@ -87,27 +90,21 @@ class ListHamiltonian(ListedRows):
         values = []
         for terms in self.terms_of_parts:
             value, tables = np.empty(start[-1]), (self.tables, self.cells, *terms)
-            self._over_rows(lambda first, last, above: list_kernel.fill_rows(
-                first, last, above, *tables, start, NO_VALUES, column, value  # noqa: B023
-            ))  # fmt: skip
+            self._over_rows(list_kernel.fill_rows, *tables, start, NO_VALUES, column, value)
             values.append(value)
         return values[0] if len(values) == 1 else np.asarray(values[0] + 1j * values[1])
 
     def _fill_diagonal(self, energies: Array) -> None:
         from tnplan.executor.sbd.lists import list_kernel
 
-        self._over_rows(lambda first, last, above: list_kernel.fill_energies(
-            first, last, above, self.tables, *self.terms_of_parts[0], energies
-        ))  # fmt: skip
+        self._over_rows(list_kernel.fill_energies, self.tables, *self.terms_of_parts[0], energies)
 
     def open_shells(self) -> Array:
         """The numbers of singly occupied orbitals of the local determinants."""
         from tnplan.executor.sbd.lists import list_kernel
 
         counts = np.empty(self.n_rows, np.int64)
-        self._over_rows(lambda first, last, above: list_kernel.count_open(
-            first, last, above, self.tables, counts
-        ))  # fmt: skip
+        self._over_rows(list_kernel.count_open, self.tables, counts)
         return counts
 
     def spin_diagonal(self) -> Array:
@@ -120,9 +117,7 @@ class ListHamiltonian(ListedRows):
         from tnplan.executor.sbd.lists import list_kernel
 
         def add(real: Array, made: Array) -> None:
-            self._over_rows(lambda first, last, above: list_kernel.add_exchange(
-                first, last, above, factor, self.tables, real, made
-            ))  # fmt: skip
+            self._over_rows(list_kernel.add_exchange, factor, self.tables, real, made)
 
         add_by_parts(add, x, y)
 
@@ -132,9 +127,7 @@ class ListHamiltonian(ListedRows):
 
         def add(number: int, real: Array, made: Array) -> None:
             tables = self.tables, self.cells, *self.terms_of_parts[number]
-            self._over_rows(lambda first, last, above: list_kernel.add_rows(
-                first, last, above, *tables, real, NO_COLUMNS, made
-            ))  # fmt: skip
+            self._over_rows(list_kernel.add_rows, *tables, real, NO_COLUMNS, made)
 
         y += self._diagonal * x[slice(*self.rows)]
         add_by_parts(partial(add, 0), x, y)

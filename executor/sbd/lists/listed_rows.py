@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import over_rows
-from tnplan.executor.sbd.basis.determinants import NEITHER, OneRank
+from tnplan.executor.sbd.basis.determinants import NEITHER, ListOfStates
 from tnplan.executor.sbd.sigma.row_partition import RowPartition
 from tnplan.planner.common.arrays import Array
 
@@ -25,11 +25,9 @@ LEAST_ROWS, LEAST_ELEMENTS = 128, 1 << 15
 Rows = TypeVar("Rows", bound="ListedRows")
 
 
-class ListedRows(OneRank):
+class ListedRows(ListOfStates):
     """The rows of one rank. `rows` are the first of them and the one after the last."""
 
-    symmetric = False
-    sector = None
     parities: tuple[int, ...] = (NEITHER,)
 
     def __init__(self, dtype: np.dtype, threads: int, partition: RowPartition, rank: int) -> None:
@@ -48,11 +46,6 @@ class ListedRows(OneRank):
     def n_rows(self) -> int:
         """How many rows this rank has."""
         return self.rows[1] - self.rows[0]
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the elements are kept."""
-        return self._matrix is not None
 
     @property
     def elements_bytes(self) -> int:
@@ -107,12 +100,12 @@ class ListedRows(OneRank):
         """Add the local rows of a product to y, with elements made for it."""
         raise NotImplementedError
 
-    def _over_rows(self, work: Callable[[int, int, int], None]) -> None:
-        """Call work(first, last, first local row) over the local rows, on all threads."""
+    def _over_rows(self, kernel: Callable[..., None], *arguments: Any) -> None:
+        """Call kernel(first, last, first local row, *arguments) over the local rows, on all threads."""
         above = self.rows[0]
         over_rows(
             self.n_rows, self.threads,
-            lambda first, last: work(first + above, last + above, above), least=LEAST_ROWS,
+            lambda first, last: kernel(first + above, last + above, above, *arguments), least=LEAST_ROWS,
         )  # fmt: skip
 
     def of_rows(self: Rows, first: int, last: int) -> Rows:
@@ -126,23 +119,6 @@ class ListedRows(OneRank):
     def alone(self: Rows) -> Rows:
         """The same with all rows, whose elements are not kept unless they are here."""
         return self if self.rows == (0, self.shape[0]) else self.of_rows(0, self.shape[0])
-
-    def block(self, first: int, last: int) -> None:
-        """What rows first .. last-1 of a state contribute from: all rows, which are given together."""
-        if (first, last) != (0, self.shape[0]):
-            raise ValueError("a list takes all rows of a state at once")
-
-    def empty(self, *shape: int) -> Array:
-        """An array, not set."""
-        return np.empty(shape, self.dtype)
-
-    def put(self, array: Array) -> Array:
-        """The array in fp64, complex where elements are."""
-        return np.ascontiguousarray(array, self.dtype)
-
-    def get(self, array: Array) -> Array:
-        """The array itself: it is on the host."""
-        return array
 
     def project(self, x: Array, parity: int) -> Array:
         """x itself: a list has no symmetry of exchange."""

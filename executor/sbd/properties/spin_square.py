@@ -17,57 +17,24 @@ from tnplan.executor.sbd.basis.determinants import NEITHER
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
+from tnplan.executor.sbd.solver.davidson import Operator
 
 Array = Any
 """An array where the operator's vectors lie."""
 
 
-class SpinOperator(Protocol):
-    """A Hamiltonian on the ranks of a group whose states have spin orbitals: see `davidson.Operator`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a vector."""
+class SpinOperator(Operator, Protocol):
+    """A Hamiltonian on the ranks of a group whose states have spin orbitals."""
 
     @property
     def parities(self) -> tuple[int, ...]:
         """The parities that occur."""
 
-    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
-        """H x."""
-
     def apply_spin_square(self, x: Array) -> Array:
-        """S^2 x, a new array."""
-
-    def diagonal(self) -> Array:
-        """The diagonal of H."""
+        """S^2 x within the space, a new array."""
 
     def spin_diagonal(self) -> Array:
         """The diagonal of S^2."""
-
-    def project(self, x: Array, parity: int) -> Array:
-        """The part of x that has a parity."""
-
-    def total(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The sum over the ranks of small arrays."""
-
-    def same(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Rank 0's values."""
-
-
-class HostHamiltonian(Protocol):
-    """The rows of a Hamiltonian whose determinants are known on the host."""
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """The first local row, and the one after the last."""
-
-    @property
-    def parities(self) -> tuple[int, ...]:
-        """The parities that occur."""
-
-    def open_shells(self) -> NDArray[Any]:
-        """The numbers of singly occupied orbitals of the local determinants."""
 
 
 def spin_square(hamiltonian: ProductHamiltonian | ListHamiltonian, x: NDArray[Any]) -> float | None:
@@ -109,7 +76,7 @@ class SpinTarget:
         parity = ODD if self.least_open % 4 == 2 else EVEN
         return (parity,) if parity in present and not self.every_state else present
 
-    def count(self, hamiltonian: HostHamiltonian) -> NDArray[Any]:
+    def count(self, hamiltonian: ProductHamiltonian | ListHamiltonian) -> NDArray[Any]:
         """Local determinants of enough open shells, and of these the ones with two equal strings."""
         enough = hamiltonian.open_shells() >= self.least_open
         twins = enough.trace(hamiltonian.rows[0]) if enough.ndim == 2 else 0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, merge
+from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, merge
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
@@ -99,7 +99,7 @@ def pauli_terms(operator: PauliSum, place: str) -> PauliTerms:
 
 def _grouped(flips: Array, signs: Array, values: Array) -> WordGroups:
     """Words in rising order of their flips, those of real elements first, with values as rows take them."""
-    n_y = np.bitwise_count(flips & signs).sum(axis=1, dtype=np.int64)
+    n_y = bit_counts(flips & signs)
     # i^(n_y) (-1)^(z.x) with z.x = n_y: 1, -i, -1, i.
     values = values * np.array([1.0, -1.0, -1.0, 1.0])[n_y % 4]
     order = np.lexsort((*signs.T, n_y % 2, *flips.T))

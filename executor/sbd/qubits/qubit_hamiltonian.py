@@ -53,36 +53,31 @@ class QubitHamiltonian(ListedRows):
         parts = (x.real, x.imag) if x.dtype.kind == "c" and not other.is_complex else (x,)
         return terms.core + sum(float(np.vdot(part, other.apply(part)).real) for part in parts)
 
+    @property
+    def size_bytes(self) -> int:
+        """The memory of words and strings, and of the elements that are kept."""
+        return self.strings.size_bytes + self.terms.size_bytes + self.elements_bytes
+
     def _count(self, counts: Array) -> None:
         from tnplan.executor.sbd.qubits import qubit_kernel
 
-        strings, groups = self.strings, self.terms.groups
-        self._over_rows(lambda first, last, above: qubit_kernel.count_rows(
-            first, last, above, strings, groups, counts
-        ))  # fmt: skip
+        self._over_rows(qubit_kernel.count_rows, self.strings, self.terms.groups, counts)
 
     def _fill(self, start: Array, column: Array) -> Array:
         from tnplan.executor.sbd.qubits import qubit_kernel
 
         value = np.empty(start[-1], self.dtype)
         tables = self.strings, self.terms.groups, self._units, self._diagonal
-        self._over_rows(lambda first, last, above: qubit_kernel.fill_rows(
-            first, last, above, *tables, start, column, value
-        ))  # fmt: skip
+        self._over_rows(qubit_kernel.fill_rows, *tables, start, column, value)
         return value
 
     def _fill_diagonal(self, energies: Array) -> None:
         from tnplan.executor.sbd.qubits import qubit_kernel
 
-        strings, words = self.strings, self.terms.diagonal
-        self._over_rows(lambda first, last, above: qubit_kernel.fill_diagonal(
-            first, last, above, strings, words, energies
-        ))  # fmt: skip
+        self._over_rows(qubit_kernel.fill_diagonal, self.strings, self.terms.diagonal, energies)
 
     def _add_again(self, x: Array, y: Array) -> None:
         from tnplan.executor.sbd.qubits import qubit_kernel
 
         tables = self.strings, self.terms.groups, self._units, self._diagonal
-        self._over_rows(lambda first, last, above: qubit_kernel.add_rows(
-            first, last, above, *tables, x, y
-        ))  # fmt: skip
+        self._over_rows(qubit_kernel.add_rows, *tables, x, y)

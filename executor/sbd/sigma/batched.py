@@ -146,7 +146,7 @@ class BatchedHamiltonian:
         self._hamiltonian = h = hamiltonian.as_type(steps.dtype)
         self._steps = steps
         self.shape, self.rows, self.parities, self.symmetric = h.shape, h.rows, h.parities, h.symmetric
-        self.sector = h.sector
+        self.sector, self.empty, self.get = h.sector, steps.empty, steps.get
         made, tiles, n_beta = h.opposite_spin, h.tiles, h.shape[1]
         self._tables = BatchedTables(
             steps.put(h.beta.pairs.active), steps.put(made.active), steps.put(made.number_weights),
@@ -181,17 +181,9 @@ class BatchedHamiltonian:
             self._put_matrix(block.matrix), tuple(map(put, tasks)), put(up),
         )  # fmt: skip
 
-    def empty(self, *shape: int) -> Array:
-        """An array where the steps work, not set."""
-        return self._steps.empty(*shape)
-
     def put(self, array: Host) -> Array:
         """A copy where the steps work, in their precision."""
         return self._steps.put(np.asarray(array, self._steps.dtype))
-
-    def get(self, array: Array) -> Host:
-        """A copy on the host."""
-        return self._steps.get(array)
 
     def diagonal(self) -> Array:
         """The diagonal of H over the local rows."""

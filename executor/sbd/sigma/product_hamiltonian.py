@@ -240,18 +240,6 @@ class ProductHamiltonian(OneRank):
         """The Hamiltonians of real tables of which this one is made: itself alone."""
         return (self,)
 
-    def empty(self, *shape: int) -> Array:
-        """An array of its precision, not set."""
-        return np.empty(shape, self.dtype)
-
-    def put(self, array: Array) -> Array:
-        """The array in its precision."""
-        return np.ascontiguousarray(array, self.dtype)
-
-    def get(self, array: Array) -> Array:
-        """The array itself: it is on the host."""
-        return array
-
     def parity_of(self, x: Array) -> int:
         """EVEN or ODD where the sets are equal and x equals plus or minus its transpose to the last bit."""
         if not self.symmetric:

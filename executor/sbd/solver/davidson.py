@@ -49,12 +49,8 @@ class Operator(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of a vector."""
 
-    @property
-    def parities(self) -> tuple[int, ...]:
-        """The parities that occur."""
-
-    def apply(self, x: Array, parity: int, out: Array) -> Array:
-        """The product with a vector of that parity, in `out`, which is returned."""
+    def apply(self, x: Array, parity: int, out: Array | None = None) -> Array:
+        """The product with a vector of that parity, in `out` if it is given, which is returned."""
 
     def diagonal(self) -> Array:
         """The diagonal elements, of the operator's shape."""

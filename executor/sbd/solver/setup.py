@@ -27,7 +27,13 @@ from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.distributed import HamiltonianRows
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.executor.sbd.solver.memory_estimate import batched_bytes, fit_list, fit_product, tables_bytes
+from tnplan.executor.sbd.solver.memory_estimate import (
+    MemoryFit,
+    batched_bytes,
+    fit_list,
+    fit_product,
+    tables_bytes,
+)
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
 from tnplan.planner.common.arrays import Array
 
@@ -38,6 +44,7 @@ POOL_VECTORS = 1
 
 Kind = TypeVar("Kind", bound=Hamiltonian, covariant=True)
 Listed = TypeVar("Listed", bound=ListHamiltonian | QubitHamiltonian)
+Solved = TypeVar("Solved", bound=Hamiltonian)
 
 
 @dataclass(frozen=True)
@@ -109,17 +116,8 @@ def set_up_solve(
         table_bytes = tables_bytes(product)
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_product(product, most, n_roots, criteria, memory_bytes))
-    device, pairs = "gpu" if gpu else "cpu", product.pairs_contributing
-    if not gpu and world.size == 1:
-        return SolveSetup(
-            product, None, fit.criteria, fit.predicted_bytes, device, 1, True, _meter(gpu), pairs
-        )  # fmt: skip
     peak_bytes, make = _meter(gpu), _on_gpu(product) if gpu else product.as_type
-    backend = DistributedVectors(product, chosen.ranks, make, fit.gathers)
-    return SolveSetup(
-        product, backend, fit.criteria, fit.predicted_bytes, device, world.size, fit.gathers, peak_bytes,
-        pairs,
-    )  # fmt: skip
+    return _set_up(product, make, fit, chosen, world, peak_bytes, product.pairs_contributing)
 
 
 def keep_symmetry(setup: SolveSetup[FermionHamiltonian], space: Space) -> None:
@@ -144,17 +142,14 @@ def set_up_qubits(
         terms, strings, threads=threads, room_bytes=0 if gpu else room_bytes,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
-    peak_bytes = _meter(gpu)
-    if not gpu:
-        kept_bytes = listed.strings.size_bytes + terms.size_bytes + listed.elements_bytes
-        counted = kept_bytes, listed.pairs_contributing
-        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
-    from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
 
-    rows = GpuQubits(listed, room_bytes)
-    return _fitted(
-        listed, rows, (rows.size_bytes, rows.pairs_contributing), wanted, chosen, world, peak_bytes
-    )
+    def on_gpu() -> HamiltonianRows:
+        """The rows there."""
+        from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
+
+        return GpuQubits(listed, room_bytes)
+
+    return _fitted(listed, on_gpu, wanted, chosen, world)
 
 
 def _memory(chosen: ChosenDevice, world: Communicator, memory_bytes: float) -> float:
@@ -174,32 +169,42 @@ def _set_up_list(
         integrals, basis, threads=threads, room_bytes=0 if gpu else memory_bytes / 2,
         rank_of=(world.rank, world.size),
     )  # fmt: skip
-    peak_bytes, wanted = _meter(gpu), _Wanted(n_roots, criteria, memory_bytes)
-    if not gpu:
-        kept_bytes = listed.tables.size_bytes + listed.cells.size_bytes + listed.elements_bytes
-        counted = kept_bytes, listed.pairs_contributing
-        return _fitted(listed, listed, counted, wanted, chosen, world, peak_bytes)
-    from tnplan.executor.sbd.cuda.list_steps import CupyList
 
-    rows = BatchedList(listed, CupyList(integrals.n_orbitals))
-    return _fitted(listed, rows, (rows.size_bytes, rows.count()), wanted, chosen, world, peak_bytes)
+    def on_gpu() -> HamiltonianRows:
+        """The rows there."""
+        from tnplan.executor.sbd.cuda.list_steps import CupyList
+
+        return BatchedList(listed, CupyList(integrals.n_orbitals))
+
+    return _fitted(listed, on_gpu, _Wanted(n_roots, criteria, memory_bytes), chosen, world)
 
 
 def _fitted(
-    listed: Listed, rows: HamiltonianRows, counted: tuple[int, int], wanted: _Wanted, chosen: ChosenDevice,
-    world: Communicator, peak_bytes: Callable[[], int | None],
+    listed: Listed, on_gpu: Callable[[], HamiltonianRows], wanted: _Wanted, chosen: ChosenDevice,
+    world: Communicator,
 ) -> SolveSetup[Listed]:  # fmt: skip
-    """A list of which this rank makes `rows`, fitted in its memory; `counted`: bytes of tables, and pairs."""
-    table_bytes, pairs = counted
+    """A list fitted in this rank's memory: the host's, or that of the GPU, where rows are made of it."""
+    gpu = chosen.free_bytes is not None
+    peak_bytes = _meter(gpu)
+    rows: Any = on_gpu() if gpu else listed
+    table_bytes, pairs = rows.size_bytes, rows.pairs_contributing
     most = max(world.gather_objects(table_bytes))
     fit = agree(world, lambda: fit_list(listed, most, wanted.n_roots, wanted.criteria, wanted.memory_bytes))
-    gpu = chosen.free_bytes is not None
-    backend = None
+    pairs = sum(world.gather_objects(pairs))
+    return _set_up(listed, lambda dtype: rows, fit, chosen, world, peak_bytes, pairs)
+
+
+def _set_up(
+    hamiltonian: Solved, make: Callable[[str], HamiltonianRows], fit: MemoryFit, chosen: ChosenDevice,
+    world: Communicator, peak_bytes: Callable[[], int | None], pairs: int,
+) -> SolveSetup[Solved]:  # fmt: skip
+    """A solve that fits. Its vectors are this CPU's, or those of ranks or GPUs with the rows of `make`."""
+    gpu, backend = chosen.free_bytes is not None, None
     if gpu or world.size > 1:
-        backend = DistributedVectors(listed, chosen.ranks, lambda dtype: rows)
+        backend = DistributedVectors(hamiltonian, chosen.ranks, make, fit.gathers)
     return SolveSetup(
-        listed, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size, True,
-        peak_bytes, sum(world.gather_objects(pairs)),
+        hamiltonian, backend, fit.criteria, fit.predicted_bytes, "gpu" if gpu else "cpu", world.size,
+        fit.gathers, peak_bytes, pairs,
     )  # fmt: skip
 
 

@@ -46,11 +46,6 @@ class PassProgram:
     """The number of each sum of a word, and the real number by which it is multiplied."""
 
     @property
-    def n_tile_phases(self) -> int:
-        """How many there are."""
-        return len(self.tile_phases)
-
-    @property
     def has_far_pairs(self) -> bool:
         """Whether any has phases of two bits outside the tile."""
         return any(np.any(phases.pairs) for phases in self.tile_phases)

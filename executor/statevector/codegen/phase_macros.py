@@ -31,14 +31,12 @@ class TilePhases:
     """Factors of a tile, each exp(i phase) with a phase that is a sum over the bits outside the tile.
 
     `rows`, float64 [entry, 1 + n_bits]: the phase without these bits, and what each adds. First come entries
-    for every value of a thread's lane bits, `n_lanes`, then for its warp bits, `n_warps`, then one for each
-    register. `pairs`, float64 [n_bits, n_bits], are phases of two bits outside, for all amplitudes.
+    for every value of a thread's lane bits, then for its warp bits, then one for each register. `pairs`,
+    float64 [n_bits, n_bits], are phases of two bits outside, for all amplitudes.
     """
 
     rows: Array
     pairs: Array
-    n_lanes: int
-    n_warps: int
 
     def tables(self, far: Sequence[int], rank_base: int, with_pairs: bool) -> Array:
         """The factors, complex128, by the lower half of a tile's number, by its upper half, and by all of it.
@@ -208,7 +206,7 @@ class PhaseMacros(GateMacros):
         lanes, warps = threads[:LANE_BITS], threads[LANE_BITS:]
         entries = [*_sums(rows[lanes]), *(tile + _sums(rows[warps])), *rows[registers]]
         mask = sum(int(np.any(rows[bit])) << k for k, bit in enumerate(registers))
-        self.tile_phases.append(TilePhases(np.array(entries), pairs, 1 << len(lanes), 1 << len(warps)))
+        self.tile_phases.append(TilePhases(np.array(entries), pairs))
         return f"{len(self.tile_phases) - 1}, {mask}"
 
     def _table(self, step: MultiplexedGate) -> None:

@@ -18,8 +18,6 @@ from tnplan.executor.statevector.cpu.vector_kernel import (
     multiply,
     rotate,
     turn_all,
-    turn_rotate,
-    turns_rotate,
 )
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
@@ -85,15 +83,15 @@ def act(  # noqa: C901
         for i in range(0, re.size, lanes):
             k, s, t = i & mask, high_re[i >> shift], high_im[i >> shift]
             if kind == TURN_ALL:
-                turn_all((re, im, low_re, low_im, i, k, s, t))
+                turn_all((re, im, i, s, t, low_re, low_im, k))
             elif place == 0:
-                lane_rotate_0((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+                lane_rotate_0((re, im, i, a, b, c, d, s, t, low_re, low_im, k))
             elif place == 1:
-                lane_rotate_1((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+                lane_rotate_1((re, im, i, a, b, c, d, s, t, low_re, low_im, k))
             elif place == 2:
-                lane_rotate_2((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+                lane_rotate_2((re, im, i, a, b, c, d, s, t, low_re, low_im, k))
             else:
-                lane_rotate_3((re, im, low_re, low_im, i, k, a, b, c, d, s, t))
+                lane_rotate_3((re, im, i, a, b, c, d, s, t, low_re, low_im, k))
         return
     bit = 1 << place if kind < LANE_EXCHANGE else 1 << other
     for k in range(0, re.size >> 1, lanes):
@@ -102,10 +100,10 @@ def act(  # noqa: C901
         if kind == ROTATE:
             rotate((re, im, i, j, a, b, c, d))
         elif kind == TURN_ROTATE:
-            turn_rotate((re, im, i, j, a, b, c, d, high_re[i >> shift], high_im[i >> shift]))
+            rotate((re, im, i, j, a, b, c, d, high_re[i >> shift], high_im[i >> shift]))
         elif kind == TURNS_ROTATE:
             s, t = high_re[i >> shift], high_im[i >> shift]
-            turns_rotate((re, im, low_re, low_im, i, j, i & mask, a, b, c, d, s, t))
+            rotate((re, im, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
         elif place == 0:
             lane_exchange_0((re, im, i, j))
         elif place == 1:

@@ -132,41 +132,41 @@ def _copy(v: Vectors, given: Sequence[Any]) -> None:
     v.store_parts(v.load_parts((from_re, from_im), at), (re, im), to)
 
 
+def turn_of(v: Vectors, given: Sequence[Any]) -> Parts | None:
+    """Phases of all lanes (their parts), and of each (arrays of parts, and a place), if any."""
+    if not given:
+        return None
+    turn_re, turn_im, *low = given
+    if not low:
+        return v.every(turn_re), v.every(turn_im)
+    return v.product(v.load_parts((low[0], low[1]), low[2]), (v.every(turn_re), v.every(turn_im)))
+
+
 def _rotate(v: Vectors, given: Sequence[Any]) -> None:
-    re, im, first, second, *matrix = given
+    re, im, first, second = given[:4]
     x, y = (v.load_parts((re, im), at) for at in (first, second))
+    matrix, turn = given[4:8], turn_of(v, given[8:])
+    if turn is not None:
+        y = v.product(y, turn)
     for value, at in zip(v.real_rows(matrix, x, y), (first, second), strict=True):
         v.store_parts(value, (re, im), at)
 
 
-def _turn_rotate(v: Vectors, given: Sequence[Any]) -> None:
-    re, im, first, second, *matrix, turn_re, turn_im = given
-    x, y = (v.load_parts((re, im), at) for at in (first, second))
-    y = v.product(y, (v.every(turn_re), v.every(turn_im)))
-    for value, at in zip(v.real_rows(matrix, x, y), (first, second), strict=True):
-        v.store_parts(value, (re, im), at)
-
-
-def _turns_rotate(v: Vectors, given: Sequence[Any]) -> None:
-    re, im, low_re, low_im, first, second, low, *matrix, turn_re, turn_im = given
-    x, y = (v.load_parts((re, im), at) for at in (first, second))
-    turns = v.product(v.load_parts((low_re, low_im), low), (v.every(turn_re), v.every(turn_im)))
-    y = v.product(y, turns)
-    for value, at in zip(v.real_rows(matrix, x, y), (first, second), strict=True):
-        v.store_parts(value, (re, im), at)
+def _turned(v: Vectors, given: Sequence[Any]) -> tuple[Parts, Parts]:
+    """A vector, and it times phases."""
+    re, im, place, *turns = given
+    x, turn = v.load_parts((re, im), place), turn_of(v, turns)
+    assert turn is not None
+    return x, v.product(x, turn)
 
 
 def _turn_all(v: Vectors, given: Sequence[Any]) -> None:
-    re, im, low_re, low_im, place, low, turn_re, turn_im = given
-    turns = v.product(v.load_parts((low_re, low_im), low), (v.every(turn_re), v.every(turn_im)))
-    v.store_parts(v.product(v.load_parts((re, im), place), turns), (re, im), place)
+    v.store_parts(_turned(v, given)[1], (given[0], given[1]), given[2])
 
 
 def _lane_rotate(bit: int, v: Vectors, given: Sequence[Any]) -> None:
-    re, im, low_re, low_im, place, low, a, b, c, d, turn_re, turn_im = given
-    x = v.load_parts((re, im), place)
-    turns = v.product(v.load_parts((low_re, low_im), low), (v.every(turn_re), v.every(turn_im)))
-    turned = v.product(x, turns)
+    re, im, place, a, b, c, d, *turns = given
+    x, turned = _turned(v, (re, im, place, *turns))
     x = v.chosen(x[0], turned[0], bit), v.chosen(x[1], turned[1], bit)
     own = v.chosen(v.every(a), v.every(d), bit)
     other = v.chosen(v.every(b), v.every(c), bit)
@@ -221,17 +221,14 @@ def _word_products(v: Vectors, given: Sequence[Any]) -> None:
 copy: Any = vector_step(_copy)
 """(re, im, to, from_re, from_im, at): both parts of a vector into other arrays."""
 rotate: Any = vector_step(_rotate)
-"""(re, im, first, second, a, b, c, d): a real matrix times the amplitudes at two places."""
-turn_rotate: Any = vector_step(_turn_rotate)
-"""(..., turn_re, turn_im): the second multiplied by a phase before."""
-turns_rotate: Any = vector_step(_turns_rotate)
-"""(re, im, low_re, low_im, first, second, low, a, b, c, d, turn_re, turn_im): by phases of each lane too."""
+"""(re, im, first, second, a, b, c, d): a real matrix times the amplitudes at two places. The second are
+multiplied before by a phase, (..., turn_re, turn_im), and by one of each lane, (..., low_re, low_im, low)."""
 turn_all: Any = vector_step(_turn_all)
-"""(re, im, low_re, low_im, place, low, turn_re, turn_im): phases of all lanes."""
+"""(re, im, place, turn_re, turn_im, low_re, low_im, low): phases of all lanes."""
 lane_rotate_0, lane_rotate_1, lane_rotate_2, lane_rotate_3 = (
     vector_step(partial(_lane_rotate, bit)) for bit in range(4)
 )
-"""(re, im, low_re, low_im, place, low, a, b, c, d, turn_re, turn_im): on a bit of the lane's number."""
+"""(re, im, place, a, b, c, d, turn_re, turn_im, low_re, low_im, low): on a bit of the lane's number."""
 lane_exchange_0, lane_exchange_1, lane_exchange_2, lane_exchange_3 = (
     vector_step(partial(_lane_exchange, bit)) for bit in range(4)
 )

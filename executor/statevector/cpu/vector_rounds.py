@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of, mask_of
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate
 from tnplan.executor.statevector.gates.rotations import real_between_phases
 from tnplan.executor.statevector.scheduling.fusion import PassStep
-from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, choose, sweep
+from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 

@@ -32,7 +32,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
-from tnplan.executor.statevector.scheduling.qubit_cover import index_of
+from tnplan.executor.statevector.scheduling.qubit_cover import index_of, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 
@@ -151,10 +151,9 @@ def pass_of_steps(
             rows.append(next(other))
     inside = set(held)
     beyond = [bit for bit in range(n_all) if bit not in inside]
-    run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
     flat = FlatPass(
         tables.held, tables.far, tables.far,
-        np.asarray(index_of(np.arange(1 << (len(tables.held) - run_bits)), tables.held[run_bits:]), np.int64),
+        tile_runs(tables.held)[1],
         np.array(rows, np.int64).reshape(-1, FIELDS), tables.places, tables.idle,
         np.array(actions.rows, np.int64).reshape(-1, ACTION_FIELDS),
         actions.starts(rounds), actions.others(rounds), np.array(beyond, np.int64),

@@ -49,7 +49,7 @@ def program_defines(
         "BLOCKS": max(1, PROGRAM_THREADS >> (len(held) - register_bits)),
         "HELD": ",".join(map(str, held)), "NUMBER_BITS": n_bits - len(held),
         "NEIGHBOURS": neighbours(dtype, held, n_bits),
-        "N_VALUES": len(program.values), "N_TWISTS": program.n_tile_phases,
+        "N_VALUES": len(program.values), "N_TWISTS": len(program.tile_phases),
         "HAS_FAR_PAIRS": int(program.has_far_pairs), "N_SUMS": len(program.sums), "STEPS": program.steps,
     }  # fmt: skip
 

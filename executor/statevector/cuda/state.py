@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import own_array
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
-from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
@@ -39,7 +38,7 @@ from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, co
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
-from tnplan.executor.statevector.scheduling.qubit_cover import index_of
+from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.errors import InputError
@@ -94,13 +93,6 @@ def open_state(
     state = CupyState(n_bits, dtype, rank)
     state.begin_compiling(targets)
     return state
-
-
-def between_gpus(ranks: Communicator) -> Communicator:
-    """The ranks connected by NCCL, for arrays of the current GPU of each; collective."""
-    from tnplan.executor.device.comm.nccl import NcclCommunicator
-
-    return NcclCommunicator(ranks, cupy.cuda.get_current_stream())
 
 
 class CupyState:
@@ -288,9 +280,7 @@ class CupyState:
     def _arguments(self, tables: PassTables) -> tuple[Any, ...]:
         """What launches a pass read from tables, and its arguments."""
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
-        run_bits = int(np.count_nonzero(np.cumprod(tables.held == np.arange(len(tables.held)))))
-        rows = np.arange(1 << (len(tables.held) - run_bits), dtype=np.int64)
-        starts = index_of(rows, tables.held[run_bits:])
+        run_bits, starts = tile_runs(tables.held)
         return self._by_tables(len(tables.held), 1 << len(tables.far)), (
             self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
             cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),

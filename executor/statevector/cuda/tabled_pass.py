@@ -36,22 +36,18 @@ class TabledPass:
     ) -> None:  # fmt: skip
         self._launch, self._arguments, self._compiled, self._worth = launch, arguments, compiled, worth
         self._times = 0
-        self._program: ProgramLaunch | None = None
-
-    @property
-    def has_program(self) -> bool:
-        """Whether a kernel of its own does it by now."""
-        return self._program is not None
+        self.program: ProgramLaunch | None = None
+        """The launch of its own kernel, once it is made."""
 
     def whole(self) -> None:
         """Do the pass on all tiles."""
-        if self._program is None and self._compiled is not None and self._times >= self._worth:
-            self._program = self._compiled()
+        if self.program is None and self._compiled is not None and self._times >= self._worth:
+            self.program = self._compiled()
         self._times += 1
-        if self._program is None:
+        if self.program is None:
             self._launch(self._arguments)
         else:
-            self._program.whole()
+            self.program.whole()
 
     def on(self, amplitudes: Any) -> TabledPass:
         """The same pass over other amplitudes."""

@@ -15,8 +15,9 @@ from cupy.cuda import driver
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
+from tnplan.executor.statevector.cuda.kernel_defines import REALS
 from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
-from tnplan.executor.statevector.scheduling.qubit_cover import index_of
+from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.word_tiles import WordGroup, word_groups
 
 Array = Any
@@ -25,7 +26,6 @@ Masks = Sequence[tuple[int, int]]
 """x and z of words over the bits of an index."""
 
 WORDS_FILE = Path(__file__).parent / "kernels" / "words.cu"
-REALS = {"complex64": "float", "complex128": "double"}
 MOST_THREADS = 512
 LEAST_BITS = 5
 """A block has a warp or more."""
@@ -81,8 +81,7 @@ def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
     fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
     far = np.array([bit for bit in range(n_bits) if bit not in group.held], np.int32)
     blocks = max(1, min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], 1 << len(far)))
-    run_bits = int(np.count_nonzero(np.cumprod(held == np.arange(tile_bits))))
-    starts = index_of(np.arange(1 << (tile_bits - run_bits), dtype=np.int64), held[run_bits:])
+    run_bits, starts = tile_runs(held)
     structs = word_structs([words[number] for number in group.words], group.held)
     out = cupy.empty((blocks, n_words), np.complex128)
     arguments = (

@@ -86,6 +86,11 @@ def mask_of(bits: Sequence[int]) -> int:
     return mask
 
 
+def bits_of(mask: int) -> list[int]:
+    """The bits set in a mask, rising."""
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
 def commute(first: MultiplexedGate, second: MultiplexedGate) -> bool:
     """Whether the two commute because every bit that they share is a selector of both."""
     return not (first.target_mask & second.mask or second.target_mask & first.mask)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
+from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate, is_phase_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
 
@@ -83,11 +83,7 @@ def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
 
 def _unless_one(bit: int, values: Array) -> list[MultiplexedGate]:
     """The gate with phases that wait on a bit; none where they are 1."""
-    return [_phases(bit, values.copy())] if np.any(np.abs(values - 1) > EXACT) else []
-
-
-def _phases(bit: int, values: Array) -> MultiplexedGate:
-    return MultiplexedGate((), (bit,), values.reshape(2, 1, 1))
+    return [diagonal_gate((bit,), values.copy())] if np.any(np.abs(values - 1) > EXACT) else []
 
 
 def _taken_apart(gate: MultiplexedGate, waiting: Array) -> complex:
@@ -118,7 +114,8 @@ def _split(matrix: Array, bit: int, rotations: bool) -> tuple[list[MultiplexedGa
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
-            return [_phases(bit, np.array([1, column]))], MultiplexedGate((bit,), (), rotation[None]), rows
+            before = diagonal_gate((bit,), np.array([1, column]))
+            return [before], MultiplexedGate((bit,), (), rotation[None]), rows
     return [], MultiplexedGate((bit,), (), freed[None]), rows
 
 

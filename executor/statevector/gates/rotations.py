@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.planner.common.arrays import Array
 
@@ -117,7 +118,7 @@ class _Rotations:
         """What waits on a bit acts now, but for phases of its rows."""
         column, matrix, rows = real_between_phases(self._waiting[bit])
         if abs(column - 1) > EXACT:
-            self.made.append(phases_of_bit(bit, 1, column))
+            self.made.append(diagonal_gate((bit,), np.array([1, column], np.complex128)))
         if matrix is not None:
             self.made.append(MultiplexedGate((bit,), (), matrix[None]))
         self._waiting[bit] = np.array(((rows[0], 0), (0, rows[1])), np.complex128)
@@ -130,7 +131,7 @@ class _Rotations:
         """The phases of a bit, which are all that waits."""
         zero, one = self._waiting[bit].item(0), self._waiting[bit].item(3)
         if max(abs(zero - 1), abs(one - 1)) > EXACT:
-            self.made.append(phases_of_bit(bit, zero, one))
+            self.made.append(diagonal_gate((bit,), np.array([zero, one], np.complex128)))
         self._waiting[bit] = ONE
 
 
@@ -147,11 +148,6 @@ def _moved(word: WordSum, matrix: Array) -> WordSum | None:
             moved = word_sum(bits * has_x, bits * has_z, word.number, not (has_x and has_z))
             return replace(moved, factor=word.factor * np.sign(factor))
     return None
-
-
-def phases_of_bit(bit: int, zero: complex, one: complex) -> MultiplexedGate:
-    """The diagonal of one bit."""
-    return MultiplexedGate((), (bit,), np.array([zero, one], np.complex128).reshape(2, 1, 1))
 
 
 def real_between_phases(matrix: Array) -> tuple[complex, Array | None, tuple[complex, complex]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of, mask_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class WordSum(MultiplexedGate):
 
     def on(self, where: Sequence[int]) -> WordSum:
         """The same sum with bit j renamed to where[j]."""
-        x, z = (mask_of([where[bit] for bit in _bits(mask)]) for mask in (self.target_mask, self.z))
+        x, z = (mask_of([where[bit] for bit in bits_of(mask)]) for mask in (self.target_mask, self.z))
         return replace(word_sum(x, z, self.number, self.imaginary), factor=self.factor)
 
 
@@ -38,11 +38,7 @@ def word_sum(x: int, z: int, number: int, imaginary: bool) -> WordSum:
     >>> word_sum(0b01, 0b11, 0, False).selectors
     (1,)
     """
-    targets, selectors = _bits(x), _bits(z & ~x)
+    targets, selectors = bits_of(x), bits_of(z & ~x)
     side = 1 << len(targets)
     matrices = np.zeros((1 << len(selectors), side, side), np.complex128)
     return WordSum(tuple(targets), tuple(selectors), matrices, z, number, imaginary)
-
-
-def _bits(mask: int) -> list[int]:
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

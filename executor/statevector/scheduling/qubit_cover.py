@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of
+from tnplan.planner.common.arrays import Array
 
 EXCHANGES_TRIED = 64
 """Times that one held bit is exchanged for another."""
@@ -144,6 +145,7 @@ def index_of(value: Any, bits: Any) -> Any:
     return sum(((value >> k & 1) << bit for k, bit in enumerate(bits)), 0 * value)
 
 
-def bits_of(mask: int) -> list[int]:
-    """The bits set in a mask, rising."""
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+def tile_runs(held: Array) -> tuple[int, Array]:
+    """How many of the lowest bits of the index a tile holds, and where in it each run of 2^that begins."""
+    run_bits = int(np.count_nonzero(np.cumprod(held == np.arange(len(held)))))
+    return run_bits, index_of(np.arange(1 << (len(held) - run_bits), dtype=np.int64), held[run_bits:])

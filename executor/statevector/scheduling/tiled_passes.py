@@ -15,13 +15,14 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
     as_swap,
+    bits_of,
     mask_of,
 )
 from tnplan.executor.statevector.gates.phase_commutation import commute_phases
 from tnplan.executor.statevector.gates.rotations import as_rotations
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
-from tnplan.executor.statevector.scheduling.qubit_cover import bits_of, cover, forget_covers, sweep
+from tnplan.executor.statevector.scheduling.qubit_cover import cover, forget_covers, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, Stage, make_stages
 from tnplan.planner.common.errors import InputError
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles.pauli import propagate_sorted
-from tests.support.engines.pauli import chain_edges, kicked_ising
+from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.observables.pauli_sum import parse
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
+from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.resources import Resources

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import tnplan
 from tests.oracles.pauli import propagate_sorted
-from tests.support.engines.pauli import Propagate, dense
+from tests.support.engines.pauli import Propagate, amplitude_damping, dense
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, dephasing, depolarizing
+from tnplan.executor.pauli.algebra.channels import depolarizing, pauli_channel
 from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
-from tnplan.executor.pauli.algebra.expectation import in_product, overlap, product_state
+from tnplan.executor.pauli.algebra.expectation import overlap, product_state, value_in
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
@@ -66,7 +66,11 @@ def any_steps(draw: st.DrawFn, n_qubits: int) -> list[PauliStep]:
             word = st.integers(0, 2**n_qubits - 1)
             steps.append(Rotation(draw(word), draw(word), draw(ANGLES)))
         else:
-            channels = amplitude_damping(qubit, 0.3), dephasing(qubit, 0.3), depolarizing([qubit], 0.3)
+            channels = (
+                amplitude_damping(qubit, 0.3),
+                pauli_channel(qubit, 0, 0, 0.3),
+                depolarizing([qubit], 0.3),
+            )
             steps.append(draw(st.sampled_from(channels)))
     return steps
 
@@ -153,13 +157,13 @@ def test_the_error_of_an_observable_is_within_its_bound(
     steps, terms, bloch, limits = problem
     exact = exact_value(steps, terms, bloch)
     done = run(steps, terms, limits)
-    agrees(done.dropped, abs(in_product(done.result, bloch) - exact), done.dropped.l1)
+    agrees(done.dropped, abs(value_in(done.result, bloch) - exact), done.dropped.l1)
     whole = run(steps, terms)
     if not done.dropped.terms:
         assert overlap(done.result, done.result) == pytest.approx(overlap(whole.result, whole.result))
     with_largest = replace(limits, max_terms=terms.n_terms)
     done = run(steps, terms, with_largest)
-    agrees(done.dropped, abs(in_product(done.result, bloch) - exact), done.dropped.l1)
+    agrees(done.dropped, abs(value_in(done.result, bloch) - exact), done.dropped.l1)
 
 
 @pytest.mark.parametrize("run", ENGINES, ids=("hash", "threads", "sort"))

@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engines.pauli import chain_edges, eagle_edges, ising_trotter, kicked_ising
+from tests.support.engines.pauli import (
+    amplitude_damping,
+    chain_edges,
+    eagle_edges,
+    ising_trotter,
+    kicked_ising,
+)
 from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.executor.pauli import few_terms
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.channels import depolarizing
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import OverlapWith
@@ -79,7 +85,7 @@ def check_same(found: Propagation, expected: Propagation) -> None:
     np.testing.assert_allclose(found.result.coefficients, expected.result.coefficients, rtol=0, atol=1e-14)
     assert replace(found.record, grown=()) == replace(expected.record, grown=())
     assert all(np.greater_equal(found.record.grown, expected.record.grown))
-    assert found.value == pytest.approx(in_bits(expected.result), abs=1e-13)
+    assert found.value == pytest.approx(value_in(expected.result), abs=1e-13)
     assert found.dropped.terms == expected.dropped.terms > 0
     assert found.dropped.l1 == pytest.approx(expected.dropped.l1, rel=1e-12)
     assert found.dropped.l2 == pytest.approx(expected.dropped.l2, rel=1e-12)

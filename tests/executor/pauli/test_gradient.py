@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit
-from tests.support.engines.pauli import chain_edges, kicked_ising
+from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.algebra import expectation
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing, kraus_channel
+from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import (
     bits_bloch,
-    in_bits,
-    in_product,
     overlap,
     product_state,
     state_values,
+    value_in,
 )
 from tnplan.executor.pauli.algebra.gates import (
     NAMED_ROTATIONS,
@@ -103,7 +102,7 @@ def test_gradients_of_truncated_values(limits: Truncation) -> None:
     def value(k: int, change: float) -> float:
         step = steps[k]
         turned = [*steps[:k], Rotation(step.x, step.z, step.angle + change), *steps[k + 1 :]]
-        return float(in_bits(propagate(turned, start, limits).result).real)
+        return float(value_in(propagate(turned, start, limits).result).real)
 
     found = gradient(steps, start, limits)
     assert found.dropped.terms > 0
@@ -117,7 +116,7 @@ def test_gradients_with_cuts_are_those_of_the_whole_within_the_loss() -> None:
     wanted = [k for k, step in enumerate(steps) if isinstance(step, Rotation) and step.x]
     exact = gradient(steps, start, wanted=wanted)
     cut = gradient(steps, start, Truncation(branch_cut=1e-3, merged_cut=1e-3, max_terms=2000), wanted=wanted)
-    assert cut.value == in_bits(propagate(steps, start, Truncation(1e-3, 1e-3, max_terms=2000)).result)
+    assert cut.value == value_in(propagate(steps, start, Truncation(1e-3, 1e-3, max_terms=2000)).result)
     assert cut.dropped.terms > 0
     assert np.abs(cut.derivatives - exact.derivatives).max() < 0.05
     assert np.count_nonzero(exact.derivatives) > 10
@@ -198,9 +197,9 @@ def test_both_pictures_give_the_same_value(make: object) -> None:
     steps.append(kraus_channel((3, 0), list(isometry.reshape(2, 4, 4))))
     evolved = propagate(forward(steps), product_state(BLOCH)[0]).result
     backwards = propagate(steps, OBSERVABLE).result
-    assert overlap(evolved, OBSERVABLE) == pytest.approx(in_product(backwards, BLOCH), abs=1e-13)
+    assert overlap(evolved, OBSERVABLE) == pytest.approx(value_in(backwards, BLOCH), abs=1e-13)
     found = propagate(forward(steps), product_state(bits_bloch("01101"))[0]).result
-    assert overlap(found, OBSERVABLE) == pytest.approx(in_bits(backwards, "01101"), abs=1e-13)
+    assert overlap(found, OBSERVABLE) == pytest.approx(value_in(backwards, "01101"), abs=1e-13)
 
 
 def test_operators_go_forward_and_back() -> None:

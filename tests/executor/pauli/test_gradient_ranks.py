@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engines.pauli import chain_edges, kicked_ising
+from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
+from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, gate_steps, rotation
 from tnplan.executor.pauli.gradient import Gradient, gradient, value_of_terms
 from tnplan.executor.pauli.propagate import propagate

@@ -14,6 +14,7 @@ from tests.support.engines.pauli import (
     ENGINES,
     ON_CPU,
     Propagate,
+    amplitude_damping,
     chain_edges,
     dense,
     eagle_edges,
@@ -22,13 +23,11 @@ from tests.support.engines.pauli import (
 )
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.executor.pauli.algebra.channels import (
-    amplitude_damping,
-    dephasing,
     depolarizing,
     kraus_channel,
     pauli_channel,
 )
-from tnplan.executor.pauli.algebra.expectation import in_bits, in_product, overlap
+from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
     PauliStep,
@@ -120,7 +119,7 @@ def test_the_conventions_are_those_of_textbooks() -> None:
     t = {(x, z): c for x, z, c in propagate(gate_steps(gate("t", (0,))), parse("X0", 1)).result.masks()}
     assert t == {(1, 0): pytest.approx(half, abs=1e-15), (1, 1): pytest.approx(-half, abs=1e-15)}
     done = propagate([rotation("Y", (0,), math.pi / 3)], parse("X0", 1))
-    assert in_bits(done.result) == pytest.approx(math.sqrt(0.75), abs=1e-15)
+    assert value_in(done.result) == pytest.approx(math.sqrt(0.75), abs=1e-15)
 
 
 def one_qubit_cliffords() -> list[np.ndarray]:
@@ -172,7 +171,7 @@ def test_random_circuits_equal_the_state_vector(n_qubits: int, n_gates: int, run
     circuit = random_circuit(n_qubits, n_gates, n_qubits)
     terms = random_sum(n_qubits, 5, 1)
     done = run(circuit_steps(circuit), terms)
-    assert in_bits(done.result) == pytest.approx(dense_value(circuit, terms), abs=1e-12)
+    assert value_in(done.result) == pytest.approx(dense_value(circuit, terms), abs=1e-12)
     assert done.dropped.l1 == 0
 
 
@@ -195,15 +194,14 @@ def test_channels_equal_dense_matrices(run: Propagate) -> None:
         names = {"I": (0, 0), "Z": (0, 1)}
         values = {(x, z): c for x, z, c in found.masks()}
         assert values == {names[k]: pytest.approx(v, abs=1e-15) for k, v in expected.items()}
-    found = run([dephasing(0, 0.2)], parse("X0 + 2*Z0", 1)).result
+    found = run([pauli_channel(0, 0, 0, 0.2)], parse("X0 + 2*Z0", 1)).result
     assert {(x, z): c for x, z, c in found.masks()} == {(0, 1): 2, (1, 0): pytest.approx(0.6, abs=1e-15)}
 
 
 def test_probabilities_past_their_ends_by_rounding() -> None:
     for given, exact in ((1 + 1e-13, 1), (-1e-16, 0)):
-        assert np.array_equal(amplitude_damping(0, given).matrix, amplitude_damping(0, exact).matrix)
         assert np.array_equal(depolarizing([0], given).matrix, depolarizing([0], exact).matrix)
-        assert np.array_equal(dephasing(0, given).matrix, dephasing(0, exact).matrix)
+        assert np.array_equal(pauli_channel(0, 0, 0, given).matrix, pauli_channel(0, 0, 0, exact).matrix)
 
 
 def test_angles_near_multiples_of_a_quarter_turn() -> None:
@@ -262,7 +260,11 @@ def test_random_noisy_circuits_equal_the_density_matrix(run: Propagate) -> None:
         channel, struck, kraus = (
             (amplitude_damping(a, 0.2), (a,), damped),
             (depolarizing((a, b), 0.15), (a, b), kraus_of([0.85] + [0.01] * 15, 2)),
-            (dephasing(a, 0.06), (a,), [math.sqrt(0.94) * np.eye(2), math.sqrt(0.06) * np.diag([1, -1])]),
+            (
+                pauli_channel(a, 0, 0, 0.06),
+                (a,),
+                [math.sqrt(0.94) * np.eye(2), math.sqrt(0.06) * np.diag([1, -1])],
+            ),
             (pauli_channel(a, 0.1, 0.04, 0.06), (a,), kraus_of([strikes[word] for word in words], 1)),
         )[number // 3 % 4]
         steps.append(channel)
@@ -270,7 +272,7 @@ def test_random_noisy_circuits_equal_the_density_matrix(run: Propagate) -> None:
     terms = random_sum(n, 300, 3)
     expected = noisy_value(operations, terms)
     assert abs(expected) > 0.05
-    assert in_bits(run(steps, terms).result) == pytest.approx(expected, abs=1e-12)
+    assert value_in(run(steps, terms).result) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("run", ENGINES)
@@ -278,16 +280,16 @@ def test_known_values(run: Propagate) -> None:
     limits = Truncation(merged_cut=1e-4, max_weight=6)
     done = run(ising_trotter(32, 0.1, 32), parse("Z15", 32), limits)
     assert done.result.n_terms == 1671
-    assert in_bits(done.result) == pytest.approx(0.15459672824142, abs=1e-14)
+    assert value_in(done.result) == pytest.approx(0.15459672824142, abs=1e-14)
     done = run(kicked_ising(12, chain_edges(12), 0.7, 5), parse("Z6", 12), None)
-    assert in_bits(done.result) == pytest.approx(0.6261696139611728, abs=1e-13)
+    assert value_in(done.result) == pytest.approx(0.6261696139611728, abs=1e-13)
     both = Truncation(branch_cut=2**-12, merged_cut=2**-12)
     done = run(kicked_ising(127, eagle_edges(), 0.3, 20), parse("Z62", 127), both)
     assert done.result.n_terms == 2846
-    assert in_bits(done.result) == pytest.approx(0.9138663270908, abs=1e-12)
+    assert value_in(done.result) == pytest.approx(0.9138663270908, abs=1e-12)
     for theta, value in ((0.0, 1.0), (math.pi / 2, 0.0)):
         steps = kicked_ising(127, eagle_edges(), theta, 20)
-        assert in_bits(run(steps, parse("Z62", 127), None).result) == value
+        assert value_in(run(steps, parse("Z62", 127), None).result) == value
 
 
 @pytest.mark.parametrize("run", [ENGINES[0], ENGINES[2]])
@@ -303,7 +305,7 @@ def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation, run: Pro
     steps = kicked_ising(8, chain_edges(8), 0.7, 4)
     steps += [rotation("XYZ", (1, 3, 5), 0.3), depolarizing((2, 3), 0.1), amplitude_damping(4, 0.2)]
     steps += ising_trotter(8, 0.4, 2)
-    exact = in_bits(propagate(steps, parse("Z4 + 0.5*X1", 8)).result)
+    exact = value_in(propagate(steps, parse("Z4 + 0.5*X1", 8)).result)
     start = parse("Z4 + 0.5*X1", 8)
     fast, slow = (engine(steps, start, limits) for engine in (run, propagate_sorted))
     assert np.array_equal(fast.result.keys, slow.result.keys)
@@ -314,14 +316,14 @@ def test_engines_truncate_alike_and_the_bound_holds(limits: Truncation, run: Pro
     if run is ON_CPU:  # a GPU does not count terms that are 0 before they are swept
         assert fast.dropped.terms == slow.dropped.terms
         assert fast.record == slow.record
-    assert abs(in_bits(fast.result) - exact) <= fast.dropped.l1
+    assert abs(value_in(fast.result) - exact) <= fast.dropped.l1
 
 
 def test_states_and_overlaps() -> None:
     terms = parse("0.5*X0 Y1 - 2 Z1 + 3 I + Z0 Z2", 3)
-    assert in_bits(terms, "110") == 2 + 3 - 1
+    assert value_in(terms, "110") == 2 + 3 - 1
     bloch = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1]])
-    assert in_product(terms, bloch) == pytest.approx(0.5 * 0.6 + 3 - 0.8)
+    assert value_in(terms, bloch) == pytest.approx(0.5 * 0.6 + 3 - 0.8)
     assert overlap(terms, parse("X0 Y1 + Z1 + X2", 3)) == pytest.approx(0.5 - 2)
 
 

@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 
 from tests.oracles.pauli import propagate_sorted
-from tests.support.engines.pauli import chain_edges, eagle_edges, ising_trotter, kicked_ising
+from tests.support.engines.pauli import (
+    amplitude_damping,
+    chain_edges,
+    eagle_edges,
+    ising_trotter,
+    kicked_ising,
+)
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
-from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.channels import depolarizing
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
@@ -70,7 +76,7 @@ def check_same(found: Propagation, expected: Propagation, is_cut_after_steps: bo
         assert found.record.grown == expected.record.grown
     assert (found.n_terms, found.value) == (
         found.result.n_terms,
-        pytest.approx(in_bits(found.result), abs=1e-13),
+        pytest.approx(value_in(found.result), abs=1e-13),
     )
     assert found.dropped.terms == expected.dropped.terms > 0
     assert found.dropped.l1 == pytest.approx(expected.dropped.l1, rel=1e-12)
@@ -187,7 +193,7 @@ def test_ranks_share_the_terms_evenly_and_keep_their_own() -> None:
     whole = propagate(steps, parse("Z62", 127), both).result
     assert sum(part.n_terms for part in parts) == whole.n_terms > 1000
     assert max(part.n_terms for part in parts) < 0.3 * whole.n_terms
-    assert sum(in_bits(part) for part in parts) == pytest.approx(in_bits(whole), abs=1e-14)
+    assert sum(value_in(part) for part in parts) == pytest.approx(value_in(whole), abs=1e-14)
 
 
 @needs_gpus(1)
@@ -318,7 +324,7 @@ def test_single_precision_is_near() -> None:
     double = run("letters")
     single = run("letters", precision="fp32")
     assert single.result.coefficients.dtype == np.float32
-    assert in_bits(single.result) == pytest.approx(in_bits(double.result), abs=1e-5)
+    assert value_in(single.result) == pytest.approx(value_in(double.result), abs=1e-5)
     assert single.size_bytes < double.size_bytes
     twin = run_sorted("letters", precision="fp32")
     assert np.array_equal(single.result.keys, twin.result.keys)
@@ -338,7 +344,7 @@ def test_a_full_memory_truncates_or_stops(threads: int) -> None:
     assert done.largest <= room
     assert done.size_bytes <= memory
     assert done.dropped.l1 > 0
-    assert abs(in_bits(done.result) - in_bits(propagate(steps, start).result)) <= done.dropped.l1
+    assert abs(value_in(done.result) - value_in(propagate(steps, start).result)) <= done.dropped.l1
 
 
 @pytest.mark.parametrize(

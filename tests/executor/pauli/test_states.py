@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.support.circuits import random_circuit, unitary
 from tests.support.engines.pauli import chain_edges, dense, kicked_ising
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps
-from tnplan.executor.pauli.algebra.states import given_overlap, given_state, weighted_sum
+from tnplan.executor.pauli.algebra.states import given_overlap, given_state
 from tnplan.executor.pauli.gradient import value_of_terms
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.truncation import Truncation
@@ -112,4 +113,4 @@ def test_what_is_no_state_is_refused(state: object, message: str) -> None:
 
 def test_an_overlap_gives_words_their_coefficients() -> None:
     other = pauli_sum([(1, 0, 2j), (0, 1, 3.0)], 1)
-    assert weighted_sum(parse("X0 + Z0 + 5*I", 1), given_overlap(other, 1)) == 3 - 2j
+    assert value_in(parse("X0 + Z0 + 5*I", 1), given_overlap(other, 1)) == 3 - 2j

@@ -12,7 +12,7 @@ import pytest
 from tests.support.circuits import contract, random_circuit, state_vector
 from tests.support.engines.statevector import NO_BITS, hadamards, many_kinds, simulator_of
 from tnplan.executor.observables.pauli_sum import parse, pauli_sum
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.cpu.state import HostState
@@ -88,7 +88,7 @@ def test_expectation_values_equal_those_of_pauli_propagation() -> None:
         circuit = random_circuit(n, 45, n)
         masks = [[int(v) for v in generator.integers(2**n, size=2)] for _ in range(6)]
         terms = pauli_sum([(x, z, float(generator.normal())) for x, z in masks], n)
-        expected = in_bits(propagate(circuit_steps(circuit), terms).result)
+        expected = value_in(propagate(circuit_steps(circuit), terms).result)
         assert simulator_of(circuit).expectation(terms) == pytest.approx(expected, abs=1e-12)
     assert simulator_of(hadamards(2)).expectation(pauli_sum([(1, 0, 2j)], 2)) == pytest.approx(2j)
 

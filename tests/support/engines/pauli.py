@@ -12,8 +12,10 @@ import pytest
 from tests.oracles.pauli import propagate_sorted
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
+    TransferMatrix,
     local_words,
     rotation,
     word_masks,
@@ -29,6 +31,12 @@ ENGINES = (
     pytest.param(ON_GPU, id="gpu", marks=needs_gpus(1)),
 )
 """`propagate` on what one test body runs on."""
+
+
+def amplitude_damping(qubit: int, probability: float) -> TransferMatrix:
+    """|1> falls to |0> with `probability`: Z becomes (1 - p) Z + p I."""
+    keep, fall = math.sqrt(1 - probability), math.sqrt(probability)
+    return kraus_channel([qubit], [np.diag([1, keep]), np.array([[0, fall], [0, 0]])])
 
 
 def eagle_edges() -> list[tuple[int, int]]:

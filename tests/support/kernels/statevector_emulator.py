@@ -72,6 +72,6 @@ def program_text(made: PassProgram, item: Pass, tile: Tile, state: np.ndarray) -
         "REAL": {"complex64": "float", "complex128": "double"}[state.dtype.name], "TILE_BITS": len(item.held),
         "REGISTER_BITS": tile.register_bits, "BLOCKS": 1, "HELD": ",".join(map(str, item.held)),
         "NUMBER_BITS": len(state).bit_length() - 1 - len(item.held), "NEIGHBOURS": 1,
-        "N_VALUES": len(made.values), "N_TWISTS": made.n_tile_phases,
+        "N_VALUES": len(made.values), "N_TWISTS": len(made.tile_phases),
         "HAS_FAR_PAIRS": int(made.has_far_pairs), "N_SUMS": len(made.sums), "STEPS": made.steps,
     }  # fmt: skip

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 
 import numpy as np
 
+from tests.support.engines.pauli import amplitude_damping
 from tnplan.executor.device.comm.mpi import world
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.observables.pauli_sum import parse
-from tnplan.executor.pauli.algebra.channels import amplitude_damping
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.cuda import terms as gpu_terms
 from tnplan.executor.pauli.propagate import propagate

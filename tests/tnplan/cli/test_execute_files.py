@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.bad_input import Spoil, make_folder, refused, snapshot
 from tests.support.contraction.executor import make_case
+from tests.support.contraction.shards import load_shards
 from tnplan.api.jobs.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.executor.contraction.run.result import load_shards
 from tnplan.planner.common.errors import WriteError
 from tnplan.planner.common.files import Staged
 

@@ -153,7 +153,7 @@ def test_random_networks_agree_with_einsum_on_two_gpus() -> None:
 @needs_gpus(2)
 @pytest.mark.parametrize("result", ["gathered", "sharded"])
 def test_two_gpus_under_mpirun(pair: Case, tmp_path: Path, result: str) -> None:
-    from tnplan.executor.contraction.run.result import load_shards
+    from tests.support.contraction.shards import load_shards
 
     output = tmp_path / "result.npy"
     done = tnplan(2, pair, "--device", "gpu", "-o", output, "--result", result)

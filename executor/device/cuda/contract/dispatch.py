@@ -22,20 +22,16 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
     tiles,
 )
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
-from tnplan.executor.device.cuda.contract.k_first import bind_k_first
+from tnplan.executor.device.cuda.contract.k_first import bind_in_tiles, bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
-from tnplan.executor.device.cuda.copy.permute import bind_placed
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
-from tnplan.executor.device.protocols.output_tiling import Rows, cut_output
 from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 
 Array = Any
 """A flat cupy.ndarray."""
 PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
-EFFICIENT_EXTENT = 256
-"""Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
 SMALL_PRODUCT = 512
 """The most multiplications of one product of a batch that the kernel of small products takes."""
 THIN_PRODUCT = 64
@@ -162,9 +158,10 @@ def bind_contract(
     if parts > 1:
         return bind_split(shape, precision, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     if direct is None:
-        if workspace is None or not len(workspace):
-            raise ValueError("a contraction whose result is stored in another order needs a workspace")
-        return _bind_tiles(shape, a, b, c, workspace, precision, stream)
+        return bind_in_tiles(
+            shape, a, b, c, workspace, stream,
+            lambda extents, _: bind_product(*extents, k, dtype, precision, stream),
+        )  # fmt: skip
     if direct == "nm":
         a, b, m, n = b, a, n, m
     multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
@@ -208,27 +205,3 @@ def _bind_small(n_batch: int, m: int, n: int, k: int, dtype: str, stream: Any) -
 def products_defines(dtype: str, short: bool) -> dict[str, str | int]:
     """The definitions of products.cu; `short`: element numbers are below 2^31."""
     return {**number_defines(dtype), "INDEX": "unsigned" if short else "unsigned long long"}
-
-
-def _bind_tiles(
-    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array, precision: str, stream: Any
-) -> Call:
-    """Form every tile of the product in the workspace and copy it to its place in c."""
-    k, dtype, address = shape.k, c.dtype.name, workspace.data.ptr
-    tiling = cut_output(shape, len(workspace), EFFICIENT_EXTENT)
-    steps = {
-        extents: (
-            bind_product(*extents, k, dtype, precision, stream),
-            address,
-            bind_placed(c, workspace, copy, tiling.start_divisor, stream),
-        )
-        for extents, copy in tiling.copies.items()
-    }
-    row_bytes = k * c.itemsize
-    _, m, n, _ = shape.sizes
-
-    def rows_of(operand: Array, rows: int) -> Rows:
-        base = operand.data.ptr
-        return lambda batch, block: base + (batch.start * rows + block.start) * row_bytes
-
-    return tiling.bind(rows_of(a, m), rows_of(b, n), steps)

@@ -1,9 +1,10 @@
 """A product of operands that are stored with the summed modes first, on a GPU: by cuBLAS, written directly or
-tile by tile. The products of gradients are such.
+tile by tile, which other products are too. The products of gradients are such.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tnplan.executor.device.cuda.contract import cublas
@@ -34,23 +35,39 @@ def bind_k_first(
         multiply = cublas.bind_stored(stream, (n_batch, m, n, k), dtype, precision, a_stored, b_stored)
         addresses = a.data.ptr, b.data.ptr, c.data.ptr
         return lambda: multiply(*addresses)
+
+    def multiply_tile(extents: tuple[int, int, int], n_last: bool) -> cublas.Multiply:
+        sides = (a_stored, b_stored) if n_last else (b_stored, a_stored)
+        return cublas.bind_stored(stream, (*extents, k), dtype, precision, *sides)
+
+    return bind_in_tiles(shape, a, b, c, workspace, stream, multiply_tile)
+
+
+def bind_in_tiles(
+    shape: ContractShape, a: Array, b: Array, c: Array, workspace: Array | None, stream: Any,
+    multiply: Callable[[tuple[int, int, int], bool], cublas.Multiply],
+) -> Call:  # fmt: skip
+    """Form every tile of a product in the workspace and copy it to its place in c.
+
+    `multiply` is given the extents of a tile and whether its columns are those of b. Raises ValueError where
+    there is no workspace.
+    """
     if workspace is None or not len(workspace):
         raise ValueError("a contraction whose result is stored in another order needs a workspace")
-    tiling = cut_output(shape, len(workspace), EFFICIENT_EXTENT)
-    sides = (a_stored, b_stored) if tiling.n_last else (b_stored, a_stored)
+    tiling, address = cut_output(shape, len(workspace), EFFICIENT_EXTENT), workspace.data.ptr
     steps = {
         extents: (
-            cublas.bind_stored(stream, (*extents, k), dtype, precision, *sides),
-            workspace.data.ptr,
+            multiply(extents, tiling.n_last), address,
             bind_placed(c, workspace, copy, tiling.start_divisor, stream),
         )
         for extents, copy in tiling.copies.items()
-    }
-    return tiling.bind(_rows_of(a, a_stored, k), _rows_of(b, b_stored, k), steps)
+    }  # fmt: skip
+    _, m, n, k = shape.sizes
 
+    def rows_of(operand: Array, rows: int, step: int) -> Rows:
+        """The address of the first element of a block."""
+        base, itemsize = operand.data.ptr, operand.itemsize
+        return lambda batch, block: base + (batch.start * rows * k + block.start * step) * itemsize
 
-def _rows_of(operand: Array, stored: tuple[bool, int], k: int) -> Rows:
-    """The address of the first element of a block."""
-    (k_first, rows), base, itemsize = stored, operand.data.ptr, operand.itemsize
-    step = 1 if k_first else k
-    return lambda batch, block: base + (batch.start * rows * k + block.start * step) * itemsize
+    a_step, b_step = (1 if name in shape.k_first else k for name in "ab")
+    return tiling.bind(rows_of(a, m, a_step), rows_of(b, n, b_step), steps)

@@ -213,8 +213,8 @@ class _Builder:
         thread_place = np.full(self.threads, IDLE, np.int64)
         thread_place[: 1 << n_own] = _combine(places[:n_own])
         thread_offset = np.zeros(self.threads, np.int64)
-        thread_offset[: 1 << n_own] = _sums(offsets[:n_own])
-        return _Walk(thread_place, thread_offset, _combine(places[n_own:]), _sums(offsets[n_own:]))
+        thread_offset[: 1 << n_own] = _combine(offsets[:n_own], np.add)
+        return _Walk(thread_place, thread_offset, _combine(places[n_own:]), _combine(offsets[n_own:], np.add))
 
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""
@@ -308,17 +308,10 @@ def _bit_strides(
     }
 
 
-def _combine(parts: Sequence[int]) -> NDArray[np.int64]:
-    """The XOR of every subset of `parts`, indexed by the subset, the first part the lowest bit."""
+def _combine(parts: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
+    """The XOR, or another sum, of every subset of `parts`, indexed by the subset, the first part the lowest
+    bit."""
     table = np.zeros(1, np.int64)
     for part in parts:
-        table = np.concatenate([table, table ^ part])
-    return table
-
-
-def _sums(parts: Sequence[int]) -> NDArray[np.int64]:
-    """The sum of every subset of `parts`, indexed likewise."""
-    table = np.zeros(1, np.int64)
-    for part in parts:
-        table = np.concatenate([table, table + part])
+        table = np.concatenate([table, both(table, part)])
     return table

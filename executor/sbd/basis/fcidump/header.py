@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tnplan.executor.sbd.basis.integrals import OrbitalLabels
+from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, OrbitalLabels
 from tnplan.planner.common.errors import InputError
 
 REMEDY = "give an FCIDUMP file of a molecule's Hamiltonian"
@@ -46,7 +46,6 @@ REFUSED = {
 }
 """Keywords that ask for what is not there, unless they say no."""
 KNOWN = {*COUNTS, *LABELS, *ENERGIES, *OCCUPATIONS, *COMPLEX_ORBITALS, *SWITCHES, *REFUSED}
-LARGEST_IRREP = 8
 
 
 @dataclass(frozen=True)

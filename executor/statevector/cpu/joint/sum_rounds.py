@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_rounds import RoundBuilder, RoundStep, Turn
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
-from tnplan.executor.statevector.scheduling.qubit_cover import bits_of
 from tnplan.planner.common.arrays import Array
 
 Terms = tuple[tuple[int, float], ...]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tnplan.executor.statevector.cpu.vector_kernel import WORD_VECTORS, Parts, Vectors, vector_step
+from tnplan.executor.statevector.cpu.vector_kernel import WORD_VECTORS, Parts, Vectors, turn_of, vector_step
 
 
 def _grow(v: Vectors, totals: Any, at: Any, value: Any) -> None:
@@ -21,14 +21,6 @@ def _grow(v: Vectors, totals: Any, at: Any, value: Any) -> None:
 
 def _offset(v: Vectors, place: Any, count: int) -> Any:
     return v.builder.add(place, v.ir.Constant(place.type, count))
-
-
-def _turns(v: Vectors, given: Sequence[Any]) -> Parts | None:
-    """Phases of all lanes, or of each, if any."""
-    if not given:
-        return None
-    turn = v.every(given[0]), v.every(given[1])
-    return v.product(v.load_parts((given[2], given[3]), given[4]), turn) if len(given) > 2 else turn
 
 
 def _imaginary(v: Vectors, p: Parts, x: Parts) -> Any:
@@ -43,7 +35,7 @@ def _real(v: Vectors, p: Parts, x: Parts) -> Any:
 
 def _sum_rotate(with_z: bool, v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, totals, at, first, second = given[:7]
-    matrix, turn = given[7:11], _turns(v, given[11:])
+    matrix, turn = given[7:11], turn_of(v, given[11:])
     places = [(place, v.builder.add(place, half)) for place in (first, second)]
     (x, p), (y, q) = ([v.load_parts((re, im), place) for place in pair] for pair in places)
     if turn is not None:
@@ -60,7 +52,7 @@ def _sum_rotate(with_z: bool, v: Vectors, given: Sequence[Any]) -> None:
 def _sum_lane_rotate(with_z: bool, bit: int, v: Vectors, given: Sequence[Any]) -> None:
     re, im, half, totals, at, place = given[:6]
     a, b, c, d = (v.every(one) for one in given[6:10])
-    turn = _turns(v, given[10:])
+    turn = turn_of(v, given[10:])
     assert turn is not None
     lanes = [lane ^ 1 << bit for lane in range(v.lanes)]
     own, other = v.chosen(a, d, bit), v.chosen(b, c, bit)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
+from tests.support.contraction.shards import load_shards
 from tnplan.api.jobs import job
 from tnplan.api.jobs.execute import execute
 from tnplan.api.jobs.job import Progress
@@ -22,7 +23,6 @@ from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run import slice_partition as slices
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
-from tnplan.executor.contraction.run.result import load_shards
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice

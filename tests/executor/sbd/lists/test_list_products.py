@@ -19,7 +19,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.lists import list_tasks as tasks_module
 from tnplan.executor.sbd.lists.batched_list import BatchedList, PutOnce
-from tnplan.executor.sbd.lists.list_cells import cells_bytes, list_cells
+from tnplan.executor.sbd.lists.list_cells import list_cells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
@@ -67,7 +67,7 @@ def test_elements_kept_or_made_again_equal_the_reference(case: Any) -> None:
     integrals, basis, matrix = case
     kept = ListHamiltonian(integrals, basis, threads=2)
     again = ListHamiltonian(integrals, basis, threads=2, room_bytes=0)
-    assert (kept.is_stored, again.is_stored) == (True, False)
+    assert (kept.elements_bytes > 0, again.elements_bytes) == (True, 0)
     scale = np.abs(matrix).max()
     np.testing.assert_allclose(kept.dense(), matrix, atol=1e-13 * scale)
     np.testing.assert_allclose(again.diagonal(), matrix.diagonal(), atol=1e-13 * scale)
@@ -83,7 +83,6 @@ def test_cells_have_every_coupling_of_both_spins(rows: tuple[int, int]) -> None:
     h = ListHamiltonian(integrals, as_list(determinants, 6), room_bytes=0)
     tables = h.tables
     cells = list_cells(tables, rows, 2)
-    assert cells.size_bytes == cells_bytes(tables, rows)
     alpha, beta = (
         [int(group.own[number, 0]) for number in group.number] for group in (tables.alpha, tables.beta)
     )
@@ -137,7 +136,7 @@ def test_kernels_equal_the_reference(
     y = steps.put(np.zeros(len(basis)))
     made.add_rows(None, steps.put(x), steps.put(x), y, False)
     np.testing.assert_allclose(steps.get(y), matrix @ x, atol=1e-12 * np.abs(matrix).max())
-    assert made.count() == h.pairs_contributing
+    assert made.pairs_contributing == h.pairs_contributing
     spins = steps.put(np.zeros(len(basis)))
     made.add_exchange(None, -0.5, steps.put(x), spins)
     expected = np.zeros(len(basis))

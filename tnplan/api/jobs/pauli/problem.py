@@ -12,9 +12,9 @@ import numpy as np
 from tnplan.executor.observables.given_sum import given_sum
 from tnplan.executor.observables.pauli_sum import PauliSum, merge
 from tnplan.executor.pauli.algebra.channels import depolarizing
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, gate_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
-from tnplan.executor.pauli.propagate import value_in
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.terms.truncation import Truncation
