@@ -83,6 +83,25 @@ class FusedShape:
     closes: bool = False
 
 
+@dataclass(frozen=True)
+class AdjointShape:
+    """The way back through a chain: from the cotangent of its result, stored as that is, to those of its branches
+    and of its operand.
+
+    `gradients` has the modes of each branch's, and `back` those of the operand's, as they are stored, (mode,
+    extent) each; None for what is not wanted.
+
+    Examples
+    --------
+    >>> chain = FusedShape(((0, 4), (1, 2)), (((2, 2), (1, 2)),), ((0, 4), (2, 2)))
+    >>> shape = AdjointShape(chain, (((1, 2), (2, 2)),), None)  # the branch's gradient alone, transposed
+    """
+
+    chain: FusedShape
+    gradients: tuple[tuple[tuple[int, int], ...] | None, ...]
+    back: tuple[tuple[int, int], ...] | None
+
+
 def nothing() -> None:
     """The call of work that has no elements."""
 

@@ -1,0 +1,241 @@
+"""The tables of the way back through a fused chain: what each thread of adjoint.cu moves and works on.
+
+Values and cotangents lie in their tiles as a chain's steps leave them there. A step back reads what the step wrote
+and writes where that read, so that the layout of the chain serves both ways. Pure arithmetic; knows no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.fused.bank_layout import LANE_BITS, Bit, Kind, stage_kind
+from tnplan.executor.device.cuda.fused.tables import (
+    IDLE,
+    OUTPUTS_A_THREAD,
+    StageTables,
+    TableBuilder,
+    bit_strides,
+    Walk,
+    combine,
+)
+from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.planner.hardware.fusion_tile import FusedStage, FusedTile, fused_tile
+
+LANES = 1 << LANE_BITS
+SIDE = 4
+"""k and n of a block of results that a warp sums at once, at most."""
+
+
+@dataclass(frozen=True)
+class GradientTables:
+    """The gradient of one branch: k and n of a block of results, blocks of a warp, its rounds over rows and its first
+    sum; the places of rounds, and of the first k and n of every block of a warp."""
+
+    k: int
+    n: int
+    blocks: int
+    rounds: int
+    first: int
+    round_place: tuple[int, ...]
+    block_k_place: tuple[int, ...]
+    block_n_place: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AdjointTables:
+    """What the kernel is made with and what it reads, as adjoint.cu says; places, offsets and starts in bytes.
+
+    `stages` are those of all steps there, and then of all steps back; `gradients` one a step. `load`, `store` and `back`
+    are the places and offsets of the elements of the operand, of the cotangent of the result and of that of the operand.
+    `thread_offset`, `near` and `far` have a column for each of these. `slots`: of each sum of each thread the number of
+    its result; results are the gradients in turn, in the order of steps, [k | n] each, a complex one as two numbers;
+    `result_order[s]` is the element of branch s of each, and a number has `parts`. Else as `FusedTables`.
+    """
+
+    stages: tuple[StageTables, ...]
+    gradients: tuple[GradientTables, ...]
+    load: tuple[tuple[int, ...], tuple[int, ...]]
+    store: tuple[tuple[int, ...], tuple[int, ...]]
+    back: tuple[tuple[int, ...], tuple[int, ...]]
+    thread_offset: NDArray[np.int64]
+    near: NDArray[np.int64]
+    far: NDArray[np.int64]
+    thread_place: NDArray[np.uint16]
+    branch_place: NDArray[np.uint16]
+    slots: NDArray[np.uint16]
+    result_order: tuple[NDArray[np.int64], ...]
+    constant_bytes: int
+    held_bytes: int
+    threads: int
+    tile_bytes: int
+    parts: int
+
+    @property
+    def steps(self) -> int:
+        """The steps of the chain."""
+        return len(self.gradients)
+
+    @property
+    def n_tiles(self) -> int:
+        """The tiles of the whole operand."""
+        return len(self.near) * len(self.far)
+
+    @property
+    def n_results(self) -> int:
+        """The numbers that all gradients hold together."""
+        return self.parts * sum(map(len, self.result_order))
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: tiles of values and of the cotangent, branches, the places of its threads."""
+        return (self.steps + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+
+
+@lru_cache(maxsize=1024)
+def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTables:
+    """The tables for tiles of at most `capacity` elements, of half of them where the chain fits.
+
+    Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads. Raises
+    ValueError where the chain has no tile.
+    """
+    chain, itemsize = shape.chain, np.dtype(dtype).itemsize
+    halved = fused_tile(chain.operand, chain.branches, chain.out, capacity // 2)
+    tile = halved or fused_tile(chain.operand, chain.branches, chain.out, capacity)
+    if tile is None:
+        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    size = capacity // 2 if halved else capacity
+    return _Builder(shape, tile, size // OUTPUTS_A_THREAD[itemsize], dtype).adjoint_tables()
+
+
+class _Builder(TableBuilder):
+    def __init__(self, shape: AdjointShape, tile: FusedTile, threads: int, dtype: str) -> None:
+        itemsize = np.dtype(dtype).itemsize
+        super().__init__(shape.chain, tile, threads, itemsize, False)
+        back = shape.chain.operand if shape.back is None else shape.back
+        self.large = [shape.chain.operand, shape.chain.out, back]
+        self.adjoint, self.parts = shape, 2 if dtype.startswith("complex") else 1
+        self.back_strides = bit_strides(back, self.extents, itemsize)
+        self.back_bits = sorted(self.load_bits, key=self.back_strides.__getitem__)
+        self.turned = [
+            FusedStage(stage.n_modes, stage.k_modes, stage.n, stage.k, stage.elements_out, stage.elements_in)
+            for stage in tile.stages
+        ]
+
+    def adjoint_tables(self) -> AdjointTables:
+        """All tables."""
+        walks = (
+            self._walk(self.load_bits, (), self.layout.held[0], self.source),
+            self._walk(self.store_bits, (), self.layout.held[-1], self.target),
+            self._walk(self.back_bits, (), self.layout.held[0], self.back_strides),
+        )
+        thread_place = [walk.thread_place for walk in walks]
+        self.taken, self.branches = {True: 0, False: 0}, list[NDArray[np.int64]]()
+        stages, n_steps = [], len(self.tile.stages)
+        for number, kind in enumerate(self.kinds):
+            places, own = self._fma_stage(number, kind)
+            lanes, stage = self.layout.lanes[number], self.tile.stages[number]
+            order = [*lanes.n, *lanes.k] if number < n_steps - 1 else None
+            stages.append(self._stage(number, stage, kind, places, order))
+            thread_place += own
+        for number, stage in enumerate(self.turned):
+            kind = stage_kind(stage, self.threads, OUTPUTS_A_THREAD[self.itemsize], tensor=False)
+            lanes, held = self.layout.lanes[number], self.layout.held[number]
+            k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, held)
+            places, own = self._fma_places(self._places(lanes.rows, held), k, n, kind)
+            order = [*lanes.k, *lanes.n] if number or self.adjoint.back is not None else None
+            stages.append(self._stage(number, stage, kind, places, order))
+            thread_place += own
+        gradients, slots, orders = [], list[NDArray[np.int64]](), []
+        n_results = 0
+        for number in range(n_steps):
+            made, own, sums, order = self._gradient(number, sum(map(len, slots)), n_results)
+            if self.adjoint.gradients[number] is None:
+                sums, order = sums[:0], order[:0]
+            gradients.append(made)
+            thread_place += own
+            slots.append(sums)
+            orders.append(order)
+            n_results += self.parts * len(order)
+        near, far = self._starts()
+        return AdjointTables(
+            stages=tuple(stages),
+            gradients=tuple(gradients),
+            load=_walked(walks[0]), store=_walked(walks[1]), back=_walked(walks[2]),
+            thread_offset=np.stack([walk.thread_offset for walk in walks], axis=1),
+            near=near,
+            far=far,
+            thread_place=np.stack(thread_place).astype(np.uint16),
+            branch_place=np.concatenate([*self.branches, np.zeros(0, np.int64)]).astype(np.uint16),
+            slots=np.concatenate([*slots, np.zeros((0, self.threads), np.int64)]).astype(np.uint16),
+            result_order=tuple(orders),
+            constant_bytes=self.taken[True],
+            held_bytes=self.taken[False],
+            threads=self.threads,
+            tile_bytes=self.tile.elements * self.itemsize,
+            parts=self.parts,
+        )  # fmt: skip
+
+    def _stage(
+        self, number: int, stage: FusedStage, kind: Kind, places: Sequence[NDArray[np.int64]],
+        order: Sequence[Bit] | None,
+    ) -> StageTables:  # fmt: skip
+        """The tables of a stage; its branch takes a place in memory in an order of bits, or is not read."""
+        whole = kind[2] == stage.n
+        first = self.taken[whole]
+        if order is not None:
+            self.branches.append(self._branch_places(number, order))
+            self.taken[whole] += self._held_bytes(number)
+        return StageTables(kind, stage.k, stage.n, first, *(tuple(map(int, part)) for part in places))
+
+    def _gradient(
+        self, number: int, first: int, first_result: int
+    ) -> tuple[GradientTables, list[NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
+        """The tables of a gradient, the places of each thread, its sums' results, and the elements of those."""
+        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
+        rows, k, n = (
+            combine(self._places(bits, positions))
+            for bits, positions in ((lanes.rows, held), (lanes.k, held), (lanes.n, self.layout.brought[number]))
+        )
+        side_k, side_n = min(stage.k, SIDE), min(stage.n, SIDE)
+        across = stage.n // side_n
+        n_blocks, n_warps = stage.k // side_k * across, self.threads // LANES
+        of_warp = max(1, n_blocks // n_warps)
+        groups = max(1, min(n_warps // n_blocks, len(rows) // LANES))
+        rounds = len(rows) // LANES // groups
+        lane = np.arange(LANES)
+        places = [np.full(self.threads, IDLE, np.int64) for _ in range(2)]
+        count = side_k * side_n * self.parts
+        held_sums = max(1, count // LANES)
+        slots = np.full((of_warp * held_sums, self.threads), IDLE, np.int64)
+        for warp in range(min(n_warps, n_blocks // of_warp * groups)):
+            block, group = warp // groups * of_warp, warp % groups
+            mine = slice(warp * LANES, (warp + 1) * LANES)
+            for part, side, of_block in ((0, k, block // across * side_k), (1, n, block % across * side_n)):
+                places[part][mine] = rows[lane + group * rounds * LANES] ^ side[of_block]
+            for one in range(of_warp):
+                for i in range(held_sums):
+                    value = lane * count // LANES + i
+                    is_first = np.diff(value, prepend=-1) != 0
+                    element, part_of = value // self.parts, value % self.parts
+                    at_k = (block + one) // across * side_k + element // side_n
+                    at_n = (block + one) % across * side_n + element % side_n
+                    result = first_result + (at_k * stage.n + at_n) * self.parts + part_of
+                    slots[one * held_sums + i, mine] = np.where(is_first, result, IDLE)
+        made = GradientTables(
+            side_k, side_n, of_warp, rounds, first,
+            tuple(map(int, rows[LANES * np.arange(rounds)])),
+            tuple(int(k[one // across * side_k]) for one in range(of_warp)),
+            tuple(int(n[one % across * side_n]) for one in range(of_warp)),
+        )  # fmt: skip
+        # Elements of the branch by their place [k | n], n fast.
+        order = np.argsort(self._branch_places(number, [*lanes.n, *lanes.k]))
+        return made, places, slots, order
+
+
+def _walked(walk: Walk) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(map(int, walk.place)), tuple(map(int, walk.offset))

@@ -1,0 +1,120 @@
+"""The way back through fused chains: the kernel on the CPU, threads made fibers, and where there is a GPU."""
+
+from __future__ import annotations
+
+import random
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.executor.device.cuda.test_fused import TOLERANCE, arrays_of, normal
+from tests.support.contraction.fused import random_chain
+from tests.support.kernels.exponent_emulator import HAS_EMULATOR
+from tests.support.kernels.gpus import needs_gpus
+from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.planner.hardware.fusion_tile import fused_tile
+
+RUNNERS = [
+    pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
+    pytest.param("gpu", marks=needs_gpus(1)),
+]
+
+
+def random_adjoint(chance: random.Random, chain, wanted=1.0) -> AdjointShape:
+    """Gradients in any order, each wanted with a probability."""
+
+    def shuffled(modes):
+        return tuple(chance.sample(modes, len(modes))) if chance.random() < wanted else None
+
+    back = chain.operand if chance.random() < 0.5 else shuffled(chain.operand)
+    return AdjointShape(chain, tuple(map(shuffled, chain.branches)), back)
+
+
+def run(runner: str, shape: AdjointShape, arrays, cotangent, capacity: int, patch) -> list[Any]:
+    """The gradients of branches and that of the operand, as the shape orders them."""
+    from tnplan.executor.device.cuda.fused import adjoint
+
+    outs = [
+        None if modes is None else np.full([extent for _, extent in modes], np.nan, cotangent.dtype)
+        for modes in (*shape.gradients, shape.back)
+    ]
+    if runner == "gpu":
+        import cupy
+
+        put, get, stream = cupy.asarray, cupy.asnumpy, cupy.cuda.Stream.null
+    else:
+        from tests.support.kernels.adjoint_emulator import emulate_adjoints
+        from tests.support.kernels.emulator import Arrays
+
+        emulate_adjoints(patch)
+        put, get, stream = (lambda array: array.view(Arrays)), np.asarray, None
+    held = [None if out is None else put(out.ravel()) for out in outs]
+    operand, *branches = (put(array.ravel()) for array in arrays)
+    call = adjoint.bind_adjoint(
+        shape, operand, branches, put(cotangent.ravel()), held[:-1], held[-1], stream,
+        capacity * cotangent.itemsize,
+    )  # fmt: skip
+    found = []
+    for _ in range(2):
+        call()
+        found.append([None if one is None else get(one).copy() for one in held])
+    for one, again in zip(*found, strict=True):
+        assert (one is None) == (again is None)
+        assert one is None or one.tobytes() == again.tobytes()
+    return found[0]
+
+
+def expected(shape: AdjointShape, arrays, cotangent):
+    """Each by einsum from all other tensors."""
+    chain = shape.chain
+    labels = [[mode for mode, _ in modes] for modes in (*chain.branches, chain.operand, chain.out)]
+    tensors = [*arrays[1:], arrays[0], cotangent]
+    for number, modes in enumerate((*shape.gradients, shape.back)):
+        if modes is None:
+            yield None
+            continue
+        terms = []
+        for one, (array, own) in enumerate(zip(tensors, labels, strict=True)):
+            if one != number:
+                terms += [array, own]
+        yield np.einsum(*terms, [mode for mode, _ in modes], optimize=True).ravel()
+
+
+def check(runner, shape: AdjointShape, dtype: str, capacity: int, rng, patch) -> None:
+    arrays = arrays_of(shape.chain, lambda extents: normal(rng, extents, dtype))
+    cotangent = normal(rng, [extent for _, extent in shape.chain.out], dtype)
+    found = run(runner, shape, arrays, cotangent, capacity, patch)
+    exact, exact_cotangent = [array.astype(np.complex128) for array in arrays], cotangent.astype(np.complex128)
+    wanted = expected(shape, exact, exact_cotangent)
+    scales = expected(shape, [np.abs(array) for array in exact], np.abs(exact_cotangent))
+    for one, value, scale in zip(found, wanted, scales, strict=True):
+        assert (one is None) == (value is None)
+        if one is not None:
+            assert np.all(np.abs(one - value) <= TOLERANCE[dtype] * scale), shape
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_random_chains(runner, dtype, monkeypatch):
+    chance, rng = random.Random(7), np.random.default_rng(7)
+    done = 0
+    while done < (5 if runner == "emulated" else 24):
+        chain = random_chain(chance, 13 if runner == "emulated" else 17)
+        capacity = chance.choice((16384, 32768)) // np.dtype(dtype).itemsize
+        if fused_tile(chain.operand, chain.branches, chain.out, capacity) is not None:
+            shape = random_adjoint(chance, chain, 0.8 if done % 2 else 1.0)
+            check(runner, shape, dtype, capacity, rng, monkeypatch)
+            done += 1
+
+
+@pytest.mark.parametrize("logs", [(5, 4), (3, 3, 3), (2, 1, 2, 4)])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_chains_of_circuits(runner, logs, monkeypatch):
+    """Gates side by side: branches that bring as many modes as they sum."""
+    chain = chain_shape(15, logs)
+    shape = AdjointShape(chain, chain.branches, chain.operand)
+    assert prod(extent for _, extent in chain.operand) == 1 << 15
+    check(runner, shape, "complex64", 4096, np.random.default_rng(3), monkeypatch)
