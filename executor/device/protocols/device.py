@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.adjoint import AdjointDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.input_block import InputBlock
 
@@ -83,25 +84,6 @@ class FusedShape:
     closes: bool = False
 
 
-@dataclass(frozen=True)
-class AdjointShape:
-    """The way back through a chain: from the cotangent of its result, stored as that is, to those of its branches
-    and of its operand.
-
-    `gradients` has the modes of each branch's, and `back` those of the operand's, as they are stored, (mode,
-    extent) each; None for what is not wanted.
-
-    Examples
-    --------
-    >>> chain = FusedShape(((0, 4), (1, 2)), (((2, 2), (1, 2)),), ((0, 4), (2, 2)))
-    >>> shape = AdjointShape(chain, (((1, 2), (2, 2)),), None)  # the branch's gradient alone, transposed
-    """
-
-    chain: FusedShape
-    gradients: tuple[tuple[tuple[int, int], ...] | None, ...]
-    back: tuple[tuple[int, int], ...] | None
-
-
 def nothing() -> None:
     """The call of work that has no elements."""
 
@@ -118,7 +100,7 @@ def call_in_turn(calls: Sequence[Call]) -> Call:
     return run
 
 
-class Device(Protocol):
+class Device(AdjointDevice, Protocol):
     """What replay needs of a device.
 
     Work is done in the order of its calls. A call may return before its work is done; `synchronize`, and what

@@ -1,5 +1,5 @@
-"""The way back through a fused chain on the GPU: a kernel made for its tables, between one that holds the branches and
-one that adds up what its blocks have left.
+"""The way back through a fused chain on the GPU: a kernel made for its tables, between one that holds the
+branches and one that adds up what its blocks have left.
 
 Knows CuPy and the kernel adjoint.cu; never which steps make a chain.
 """
@@ -31,8 +31,9 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import (
     load_symbol,
     number_defines,
 )
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
-from tnplan.executor.device.protocols.device import AdjointShape, Call, call_in_turn, nothing
+from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
 
 FILE = Path(__file__).parent / "adjoint.cu"
@@ -44,14 +45,14 @@ SHARED_BYTES = 227 << 10
 
 
 def bind_adjoint(
-    shape: AdjointShape, operand: Any, branches: Sequence[Any], cotangent: Any, gradients: Sequence[Any], back: Any,
-    stream: Any, capacity_bytes: int,
+    shape: AdjointShape, operand: Any, branches: Sequence[Any], cotangent: Any, gradients: Sequence[Any],
+    back: Any, stream: Any, capacity_bytes: int,
 ) -> Call:  # fmt: skip
-    """From the cotangent of a chain's result to those of its branches, `gradients`, and of its operand, `back`; None
-    where the shape has none.
+    """From the cotangent of a chain's result to those of its branches, `gradients`, and of its operand,
+    `back`; None where the shape has none.
 
-    Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit, InputError
-    where this GPU has no room for it.
+    Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit,
+    InputError where this GPU has no room for it.
     """
     dtype = operand.dtype
     tables = chosen(shape, dtype.name, capacity_bytes)
@@ -147,8 +148,8 @@ def _kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int
     if shared_bytes > most:
         raise InputError(
             "profile: fused_bytes",
-            f"makes the way back of a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for "
-            "a block", "plan for it with 0, which means no chains",
+            f"makes a chain need {shared_bytes} bytes of shared memory back, and this GPU has {most} for a block",
+            "plan for it with 0, which means no chains",
         )  # fmt: skip
     kernel = load_kernel(FILE, "adjoint", dict(defines))
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
@@ -192,6 +193,7 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
         *((f"{name}_PLACES", listed(walk[0])) for name, walk in walks.items()),
         *((f"{name}_OFFSETS", listed(walk[1])) for name, walk in walks.items()),
         *((f"{name}_PLACES", listed(map(listed, parts))) for name, parts in places.items()),
-        *((f"MOST_{name}", most[name]) for name in ("ROW", "K", "N", "ROUND")), ("MOST_BLOCK", most["BLOCK_K"]),
+        *((f"MOST_{name}", most[name]) for name in ("ROW", "K", "N", "ROUND")),
+        ("MOST_BLOCK", most["BLOCK_K"]),
         ("MEETS", listed([1] * (2 * steps + 2))),
     )  # fmt: skip

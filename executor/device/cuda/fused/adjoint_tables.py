@@ -1,7 +1,8 @@
 """The tables of the way back through a fused chain: what each thread of adjoint.cu moves and works on.
 
-Values and cotangents lie in their tiles as a chain's steps leave them there. A step back reads what the step wrote
-and writes where that read, so that the layout of the chain serves both ways. Pure arithmetic; knows no device.
+Values and cotangents lie in their tiles as a chain's steps leave them there. A step back reads what the step
+wrote and writes where that read, so that the layout of the chain serves both ways. Pure arithmetic; knows no
+device.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from tnplan.executor.device.cuda.fused.tables import (
     OUTPUTS_A_THREAD,
     StageTables,
     TableBuilder,
-    bit_strides,
     Walk,
+    bit_strides,
     combine,
 )
-from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.planner.hardware.fusion_tile import FusedStage, FusedTile, fused_tile
 
 LANES = 1 << LANE_BITS
+SMALL_TILE_BYTES = 16384
+"""Of a tile where the chain fits."""
 SIDE = 4
 """k and n of a block of results that a warp sums at once, at most."""
 
 
 @dataclass(frozen=True)
 class GradientTables:
-    """The gradient of one branch: k and n of a block of results, blocks of a warp, its rounds over rows and its first
-    sum; the places of rounds, and of the first k and n of every block of a warp."""
+    """The gradient of one branch: k and n of a block of results, blocks of a warp, its rounds over rows and
+    its first sum; the places of rounds, and of the first k and n of every block of a warp."""
 
     k: int
     n: int
@@ -48,13 +51,14 @@ class GradientTables:
 
 @dataclass(frozen=True)
 class AdjointTables:
-    """What the kernel is made with and what it reads, as adjoint.cu says; places, offsets and starts in bytes.
+    """What the kernel is made with and reads, as adjoint.cu says; places, offsets and starts in bytes.
 
-    `stages` are those of all steps there, and then of all steps back; `gradients` one a step. `load`, `store` and `back`
-    are the places and offsets of the elements of the operand, of the cotangent of the result and of that of the operand.
-    `thread_offset`, `near` and `far` have a column for each of these. `slots`: of each sum of each thread the number of
-    its result; results are the gradients in turn, in the order of steps, [k | n] each, a complex one as two numbers;
-    `result_order[s]` is the element of branch s of each, and a number has `parts`. Else as `FusedTables`.
+    `stages` are those of all steps there, and then of all steps back; `gradients` one a step. `load`, `store`
+    and `back` are the places and offsets of the elements of the operand, of the cotangent of the result and
+    of that of the operand. `thread_offset`, `near` and `far` have a column for each of these. `slots`: of
+    each sum of each thread the number of its result. Results are the gradients in turn, in the order of
+    steps, [k | n] each; `result_order[s]` is the element of branch s of each, and an element has `parts`.
+    Else as `FusedTables`.
     """
 
     stages: tuple[StageTables, ...]
@@ -92,23 +96,24 @@ class AdjointTables:
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: tiles of values and of the cotangent, branches, the places of its threads."""
+        """The shared memory of a block: tiles of values and of the cotangent, branches, places of threads."""
         return (self.steps + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
 
 
 @lru_cache(maxsize=1024)
 def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTables:
-    """The tables for tiles of at most `capacity` elements, of half of them where the chain fits.
+    """The tables for tiles of at most `capacity` elements, of `SMALL_TILE_BYTES` where the chain fits.
 
-    Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads. Raises
-    ValueError where the chain has no tile.
+    Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads.
+    Raises ValueError where the chain has no tile.
     """
     chain, itemsize = shape.chain, np.dtype(dtype).itemsize
-    halved = fused_tile(chain.operand, chain.branches, chain.out, capacity // 2)
-    tile = halved or fused_tile(chain.operand, chain.branches, chain.out, capacity)
+    small = min(capacity, SMALL_TILE_BYTES // itemsize)
+    found = fused_tile(chain.operand, chain.branches, chain.out, small)
+    tile = found or fused_tile(chain.operand, chain.branches, chain.out, capacity)
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
-    size = capacity // 2 if halved else capacity
+    size = small if found else capacity
     return _Builder(shape, tile, size // OUTPUTS_A_THREAD[itemsize], dtype).adjoint_tables()
 
 
@@ -195,11 +200,15 @@ class _Builder(TableBuilder):
     def _gradient(
         self, number: int, first: int, first_result: int
     ) -> tuple[GradientTables, list[NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
-        """The tables of a gradient, the places of each thread, its sums' results, and the elements of those."""
+        """The tables of a gradient, the places of each thread, the results of its sums, and their elements."""
         stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
         rows, k, n = (
             combine(self._places(bits, positions))
-            for bits, positions in ((lanes.rows, held), (lanes.k, held), (lanes.n, self.layout.brought[number]))
+            for bits, positions in (
+                (lanes.rows, held),
+                (lanes.k, held),
+                (lanes.n, self.layout.brought[number]),
+            )
         )
         side_k, side_n = min(stage.k, SIDE), min(stage.n, SIDE)
         across = stage.n // side_n

@@ -221,7 +221,7 @@ class TableBuilder:
         return Walk(thread_place, thread_offset, combine(places[n_own:]), _sums(offsets[n_own:]))
 
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where tiles start in each of `large`, by the modes outside the tile: the fast ones, and the others."""
+        """Where tiles start in each of `large`, by the modes outside the tile: the fast ones, the others."""
         strides = [
             {mode: self.itemsize * stride for mode, stride in mode_strides(part).items()}
             for part in self.large
@@ -284,7 +284,7 @@ class TableBuilder:
         return self._branch_places(number, [*lanes.n, *lanes.k])
 
     def _branch_places(self, number: int, order: Sequence[Bit]) -> NDArray[np.int64]:
-        """The place of each element of a branch as it is stored, where bits are in this order, fastest first."""
+        """The place of each element of a branch as it is stored; bits in this order, fastest first."""
         place = {bit: 1 << number for number, bit in enumerate(order)}
         stored = bits_of([mode for mode, _ in self.shape.branches[number]], self.extents)
         return combine([place[bit] for bit in stored])

@@ -14,7 +14,7 @@ from tests.support.contraction.fused import random_chain
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.calibration.device_rates import chain_shape
-from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
 RUNNERS = [
@@ -87,7 +87,10 @@ def check(runner, shape: AdjointShape, dtype: str, capacity: int, rng, patch) ->
     arrays = arrays_of(shape.chain, lambda extents: normal(rng, extents, dtype))
     cotangent = normal(rng, [extent for _, extent in shape.chain.out], dtype)
     found = run(runner, shape, arrays, cotangent, capacity, patch)
-    exact, exact_cotangent = [array.astype(np.complex128) for array in arrays], cotangent.astype(np.complex128)
+    exact, exact_cotangent = (
+        [array.astype(np.complex128) for array in arrays],
+        cotangent.astype(np.complex128),
+    )
     wanted = expected(shape, exact, exact_cotangent)
     scales = expected(shape, [np.abs(array) for array in exact], np.abs(exact_cotangent))
     for one, value, scale in zip(found, wanted, scales, strict=True):
