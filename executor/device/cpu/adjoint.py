@@ -1,8 +1,8 @@
 """The way back through fused chains on the CPU, and the readable twin of the GPU's kernel.
 
-For a tile of the operand and of the cotangent of the result: the values between the steps are made again; then for
-each step, the last one first, the gradient of its branch is added up and the cotangent taken through it. Knows shapes
-and flat arrays; not schedules.
+For a tile of the operand and of the cotangent of the result: the values between the steps are made again; for
+each step, the last one first, the gradient of its branch is added up and the cotangent taken through it.
+Knows shapes and flat arrays; not schedules.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def bind_adjoint(
     shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
     gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
 ) -> Call:  # fmt: skip
-    """From the cotangent of a chain's result to those of its branches and of its operand; flat arrays of one dtype.
+    """From the cotangent of a chain's result to those of its branches and of its operand.
 
-    Raises ValueError where the chain has no tile of `capacity_bytes` or less.
+    Arrays are flat, of one dtype. Raises ValueError where the chain has no tile of `capacity_bytes` or less.
     """
     chain = shape.chain
     tile = fused_tile(chain.operand, chain.branches, chain.out, capacity_bytes // operand.itemsize)
@@ -58,8 +58,8 @@ def bind_adjoint(
                 into[...] = found.transpose([order.index(mode) for mode in labels])
         for total, (_, labels), modes, gradient in zip(totals, held, shape.gradients, gradients, strict=True):
             if gradient is not None and modes is not None:
-                order = [labels.index(mode) for mode in _labels(modes)]
-                gradient[...] = total.transpose(order).ravel()
+                axes = [labels.index(mode) for mode in _labels(modes)]
+                gradient[...] = total.transpose(axes).ravel()
 
     return run
 

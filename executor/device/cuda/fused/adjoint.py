@@ -148,7 +148,7 @@ def _kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int
     if shared_bytes > most:
         raise InputError(
             "profile: fused_bytes",
-            f"makes a chain need {shared_bytes} bytes of shared memory back, and this GPU has {most} for a block",
+            f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
             "plan for it with 0, which means no chains",
         )  # fmt: skip
     kernel = load_kernel(FILE, "adjoint", dict(defines))

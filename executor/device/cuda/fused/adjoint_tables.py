@@ -144,16 +144,16 @@ class _Builder(TableBuilder):
         for number, kind in enumerate(self.kinds):
             places, own = self._fma_stage(number, kind)
             lanes, stage = self.layout.lanes[number], self.tile.stages[number]
-            order = [*lanes.n, *lanes.k] if number < n_steps - 1 else None
-            stages.append(self._stage(number, stage, kind, places, order))
+            bits = [*lanes.n, *lanes.k] if number < n_steps - 1 else None
+            stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         for number, stage in enumerate(self.turned):
             kind = stage_kind(stage, self.threads, OUTPUTS_A_THREAD[self.itemsize], tensor=False)
             lanes, held = self.layout.lanes[number], self.layout.held[number]
             k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, held)
             places, own = self._fma_places(self._places(lanes.rows, held), k, n, kind)
-            order = [*lanes.k, *lanes.n] if number or self.adjoint.back is not None else None
-            stages.append(self._stage(number, stage, kind, places, order))
+            bits = [*lanes.k, *lanes.n] if number or self.adjoint.back is not None else None
+            stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         gradients, slots, orders = [], list[NDArray[np.int64]](), []
         n_results = 0
@@ -200,7 +200,7 @@ class _Builder(TableBuilder):
     def _gradient(
         self, number: int, first: int, first_result: int
     ) -> tuple[GradientTables, list[NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
-        """The tables of a gradient, the places of each thread, the results of its sums, and their elements."""
+        """The tables of a gradient, the places of threads, the results of their sums, and their elements."""
         stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
         rows, k, n = (
             combine(self._places(bits, positions))
