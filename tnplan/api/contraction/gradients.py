@@ -61,7 +61,7 @@ class GradientPlan:
         def planned(share: bool, ranks: int | None = None, profile: Profile = plain) -> Schedule:
             return plan(
                 self.path, profile, devices=options.devices, ranks_per_group=ranks,
-                memory_bytes=self.memory_bytes, precision=options.precision, share=share, early_sums=False,
+                memory_bytes=self.memory_bytes, precision=options.precision, share=share, goes_back=True,
             )  # fmt: skip
 
         if options.device == "gpu" and self.profile.fused_flop_per_s:

@@ -25,11 +25,9 @@ from tnplan.executor.device.cuda.fused.tables import (
     combine,
 )
 from tnplan.executor.device.protocols.adjoint import AdjointShape
-from tnplan.planner.hardware.fusion_tile import FusedStage, FusedTile, fused_tile
+from tnplan.planner.hardware.fusion_tile import ADJOINT_TILE_BYTES, FusedStage, FusedTile, fused_tile
 
 LANES = 1 << LANE_BITS
-SMALL_TILE_BYTES = 16384
-"""Of a tile where the chain fits."""
 SIDE = 4
 """k and n of a block of results that a warp sums at once, at most."""
 
@@ -102,13 +100,13 @@ class AdjointTables:
 
 @lru_cache(maxsize=1024)
 def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTables:
-    """The tables for tiles of at most `capacity` elements, of `SMALL_TILE_BYTES` where the chain fits.
+    """The tables for tiles of at most `capacity` elements, of `ADJOINT_TILE_BYTES` where the chain fits.
 
     Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads.
     Raises ValueError where the chain has no tile.
     """
     chain, itemsize = shape.chain, np.dtype(dtype).itemsize
-    small = min(capacity, SMALL_TILE_BYTES // itemsize)
+    small = min(capacity, ADJOINT_TILE_BYTES // itemsize)
     found = fused_tile(chain.operand, chain.branches, chain.out, small)
     tile = found or fused_tile(chain.operand, chain.branches, chain.out, capacity)
     if tile is None:
