@@ -175,8 +175,8 @@ def of_adjoint() -> Iterator[Defines]:
         while done < 2:
             chain = random_chain(chance, 17)
             if fused_tile(chain.operand, chain.branches, chain.out, capacity_bytes // itemsize):
-                some = tuple(None if done and number % 2 else one for number, one in enumerate(chain.branches))
-                shape = AdjointShape(chain, some, None if done else chain.operand)
+                gradients = (*(None if done else one for one in chain.branches[:-1]), chain.branches[-1])
+                shape = AdjointShape(chain, gradients, None if done else chain.operand)
                 tables = chosen(shape, dtype, capacity_bytes)
                 yield dict(adjoint_defines(dtype, shape, tables))
                 done += 1

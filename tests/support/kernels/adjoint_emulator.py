@@ -53,8 +53,8 @@ def emulate_adjoints(patch: pytest.MonkeyPatch) -> None:
         ndarray=array, asarray=lambda values: np.array(values).view(Arrays),
     )  # fmt: skip
     patch.setattr(adjoint, "cupy", stand_in)
-    patch.setattr(adjoint, "_kernel", kernel)
-    patch.setattr(adjoint, "_hold", hold)
+    patch.setattr(adjoint, "find_kernel", kernel)
+    patch.setattr(adjoint, "find_hold", hold)
     patch.setattr(
         adjoint, "load_kernel",
         lambda _, entry, defines: getattr(_library(tuple(defines.items())), f"emulated_{entry}"),

@@ -59,8 +59,8 @@ def bind_adjoint(
     if tables.n_tiles == 0:
         return nothing
     defines = adjoint_defines(dtype.name, shape, tables)
-    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes)
-    hold, held = _hold(defines)
+    kernel, n_blocks = find_kernel(defines, tables.threads, tables.shared_bytes)
+    hold, held = find_hold(defines)
     *on_device, branch_place = _on_device(tables)
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
@@ -134,14 +134,14 @@ def _on_device(tables: AdjointTables) -> tuple[Any, ...]:
 
 
 @cached_per_device
-def _hold(defines: Defines) -> tuple[Any, int]:
+def find_hold(defines: Defines) -> tuple[Any, int]:
     """The kernel that holds the branches, and the address of constant memory that it writes."""
     given = dict(defines)
     return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
 
 
 @cached_per_device
-def _kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
+def find_kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
     """The kernel of these definitions on the current device; the blocks that fill it."""
     attributes = cupy.cuda.Device().attributes
     most = attributes["MaxSharedMemoryPerBlockOptin"]
