@@ -5,7 +5,7 @@
 //
 // Injected besides what fused.cu says: IMAGES (tiles of values: the operand's and those between the steps), STAGES (of
 // `hold`: all that run), FORWARD and BACK (in their order: FMA as there, and GRADIENT(step, k and n of a block of results,
-// blocks of a warp, its rounds, its first sum)), N_SUMS (of a thread, 1 if it has none), RESULTS (numbers that all
+// lanes that share it, blocks of a lane, its rounds, its first sum)), N_SUMS (of a thread, 1 if it has none), RESULTS (numbers that all
 // gradients hold together), BACK_PLACES, BACK_OFFSETS (of what is written; empty where nothing is: WRITES is 0), and, a
 // row for each step, ROUND_PLACES, BLOCK_K_PLACES, BLOCK_N_PLACES with MOST_ROUND and MOST_BLOCK entries. Stage s < STEPS
 // is step s there, stage STEPS + s that step back: k and n change places, and rows stay where they were.
@@ -32,13 +32,13 @@ __device__ __forceinline__ void take_apart(REAL* into, const Element& value) {
     #endif
 }
 
-// The sums over the lanes of a warp. Of COUNT values lane l has those from l COUNT / 32 on, where that is less than one
-// lanes in a row have the same.
-template <int COUNT>
+// The sums over the ROW_LANES lanes that differ in the upper bits of their numbers. Of COUNT values lane l of these has
+// those from l COUNT / ROW_LANES on; where that is less than one, some have the same.
+template <int ROW_LANES, int COUNT>
 __device__ __forceinline__ void sum_lanes(REAL (&value)[COUNT]) {
     int count = COUNT;
     #pragma unroll
-    for (int lanes = LANES / 2; lanes; lanes /= 2) {
+    for (int lanes = LANES / 2; lanes >= LANES / ROW_LANES; lanes /= 2) {
         if (count == 1) {
             value[0] += __shfl_xor_sync(~0u, value[0], lanes);
             continue;
@@ -54,9 +54,10 @@ __device__ __forceinline__ void sum_lanes(REAL (&value)[COUNT]) {
     }
 }
 
-// The products of a value and a cotangent, summed over rows: each warp has blocks of K x N of them. from, to: the places
+// The products of a value and a cotangent, summed over rows: each lane has blocks of K x N of them, and ROW_LANES lanes
+// share one. Neighbours, with blocks beside each other, read the same rows: one access serves both. from, to: the places
 // of the lane's first row in either tile.
-template <int S, int K, int N, int BLOCKS_OF_WARP, int ROUNDS, int FIRST>
+template <int S, int K, int N, int ROW_LANES, int BLOCKS_OF_WARP, int ROUNDS, int FIRST>
 __device__ __forceinline__ void add_gradient(unsigned char* value, unsigned char* cotangent, const unsigned from,
                                              const unsigned to, REAL (&sums)[N_SUMS]) {
     if (from != IDLE) {
@@ -79,13 +80,13 @@ __device__ __forceinline__ void add_gradient(unsigned char* value, unsigned char
                         else multiply_add(sum[i][j], x[i], g[j]);
                     }
             }
-            const int COUNT = K * N * PARTS, HELD = COUNT > LANES ? COUNT / LANES : 1;
+            const int COUNT = K * N * PARTS, HELD = COUNT > ROW_LANES ? COUNT / ROW_LANES : 1;
             REAL parts[COUNT];
             #pragma unroll
             for (int i = 0; i < K; ++i)
                 #pragma unroll
                 for (int j = 0; j < N; ++j) take_apart(parts + (i * N + j) * PARTS, sum[i][j]);
-            sum_lanes(parts);
+            sum_lanes<ROW_LANES>(parts);
             #pragma unroll
             for (int i = 0; i < HELD; ++i) sums[FIRST + block * HELD + i] += parts[i];
         }
@@ -143,8 +144,8 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
             run_stage<s, rows, columns, k, n, first>( \
                 s < STEPS ? values + s * TILE_BYTES : cotangent, s < STEPS ? values + (s + 1) * TILE_BYTES : cotangent, \
                 n > columns ? held : constant_branches, own[(3 + 2 * s) * THREADS], own[(4 + 2 * s) * THREADS]);
-        #define GRADIENT(s, k, n, blocks, rounds, first) \
-            add_gradient<s, k, n, blocks, rounds, first>(values + s * TILE_BYTES, cotangent, \
+        #define GRADIENT(s, k, n, lanes, blocks, rounds, first) \
+            add_gradient<s, k, n, lanes, blocks, rounds, first>(values + s * TILE_BYTES, cotangent, \
                                                          own[(3 + 4 * STEPS + 2 * s) * THREADS], \
                                                          own[(4 + 4 * STEPS + 2 * s) * THREADS], sums);
         FORWARD

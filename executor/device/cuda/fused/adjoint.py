@@ -168,7 +168,7 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
     for step in reversed(range(steps)):
         one = tables.gradients[step]
         if shape.gradients[step] is not None:
-            way_back.append(f"GRADIENT({step},{one.k},{one.n},{one.blocks},{one.rounds},{one.first})")
+            way_back.append(f"GRADIENT({step},{one.k},{one.n},{one.row_lanes},{one.blocks},{one.rounds},{one.first})")
         if step or shape.back is not None:
             way_back.append(back[step])
     held = [*there, *(back if shape.back is not None else back[1:])]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from tnplan.executor.device.cuda.fused.bank_layout import LANE_BITS, Bit, Kind, stage_kind
 from tnplan.executor.device.cuda.fused.tables import (
     IDLE,
-    OUTPUTS_A_THREAD,
     StageTables,
     TableBuilder,
     Walk,
@@ -28,17 +28,23 @@ from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_TILE_BYTES, FusedStage, FusedTile, fused_tile
 
 LANES = 1 << LANE_BITS
-SIDE = 4
-"""k and n of a block of results that a warp sums at once, at most."""
+RESULTS_A_THREAD = {4: 16, 8: 8, 16: 4}
+"""By bytes an element: elements of a tile that come to a thread. Half of those of a chain one way: on an H100
+more warps hid more of what is waited for."""
+MOST_SIDE = 4
+"""k and n of a block of results that a lane sums at once, at most."""
+MOST_ROW_BITS = 8
+"""So many bits of rows are tried as those of lanes."""
 
 
 @dataclass(frozen=True)
 class GradientTables:
-    """The gradient of one branch: k and n of a block of results, blocks of a warp, its rounds over rows and
-    its first sum; the places of rounds, and of the first k and n of every block of a warp."""
+    """The gradient of one branch: k and n of a block of results, the lanes that share one, blocks of a lane,
+    its rounds over rows and its first sum; the places of rounds, and of every block's first k and n."""
 
     k: int
     n: int
+    row_lanes: int
     blocks: int
     rounds: int
     first: int
@@ -112,7 +118,7 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTab
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
     size = small if found else capacity
-    return _Builder(shape, tile, size // OUTPUTS_A_THREAD[itemsize], dtype).adjoint_tables()
+    return _Builder(shape, tile, size // RESULTS_A_THREAD[itemsize], dtype).adjoint_tables()
 
 
 class _Builder(TableBuilder):
@@ -146,7 +152,7 @@ class _Builder(TableBuilder):
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         for number, stage in enumerate(self.turned):
-            kind = stage_kind(stage, self.threads, OUTPUTS_A_THREAD[self.itemsize], tensor=False)
+            kind = stage_kind(stage, self.threads, RESULTS_A_THREAD[self.itemsize], tensor=False)
             lanes, held = self.layout.lanes[number], self.layout.held[number]
             k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, held)
             places, own = self._fma_places(self._places(lanes.rows, held), k, n, kind)
@@ -199,49 +205,103 @@ class _Builder(TableBuilder):
         self, number: int, first: int, first_result: int
     ) -> tuple[GradientTables, list[NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
         """The tables of a gradient, the places of threads, the results of their sums, and their elements."""
-        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
-        rows, k, n = (
-            combine(self._places(bits, positions))
-            for bits, positions in (
-                (lanes.rows, held),
-                (lanes.k, held),
-                (lanes.n, self.layout.brought[number]),
-            )
-        )
-        side_k, side_n = min(stage.k, SIDE), min(stage.n, SIDE)
-        across = stage.n // side_n
-        n_blocks, n_warps = stage.k // side_k * across, self.threads // LANES
+        stage, lanes = self.tile.stages[number], self.layout.lanes[number]
+        of_lane, rows, side_k, side_n = self._lane_bits(number)
+        inner = {*lanes.k[: side_k.bit_length() - 1], *lanes.n[: side_n.bit_length() - 1], *of_lane}
+        lane = self._sides(number, of_lane)
+        block = self._sides(number, [bit for bit in (*lanes.n, *lanes.k) if bit not in inner])
+        n_blocks, n_warps = len(block.value), self.threads // LANES
         of_warp = max(1, n_blocks // n_warps)
-        groups = max(1, min(n_warps // n_blocks, len(rows) // LANES))
-        rounds = len(rows) // LANES // groups
-        lane = np.arange(LANES)
+        left = combine(self._places([bit for bit in rows if bit not in of_lane], self.layout.held[number]))
+        groups = max(1, min(n_warps // n_blocks, len(left)))
+        rounds = len(left) // groups
+        row_lanes = 1 << sum(bit in rows for bit in of_lane)
+        row_lane = np.arange(LANES) * row_lanes // LANES
         places = [np.full(self.threads, IDLE, np.int64) for _ in range(2)]
         count = side_k * side_n * self.parts
-        held_sums = max(1, count // LANES)
+        held_sums = max(1, count // row_lanes)
         slots = np.full((of_warp * held_sums, self.threads), IDLE, np.int64)
         for warp in range(min(n_warps, n_blocks // of_warp * groups)):
-            block, group = warp // groups * of_warp, warp % groups
+            own, row = warp // groups * of_warp, left[warp % groups * rounds]
             mine = slice(warp * LANES, (warp + 1) * LANES)
-            for part, side, of_block in ((0, k, block // across * side_k), (1, n, block % across * side_n)):
-                places[part][mine] = rows[lane + group * rounds * LANES] ^ side[of_block]
-            for one in range(of_warp):
-                for i in range(held_sums):
-                    value = lane * count // LANES + i
-                    is_first = np.diff(value, prepend=-1) != 0
-                    element, part_of = value // self.parts, value % self.parts
-                    at_k = (block + one) // across * side_k + element // side_n
-                    at_n = (block + one) % across * side_n + element % side_n
-                    result = first_result + (at_k * stage.n + at_n) * self.parts + part_of
-                    slots[one * held_sums + i, mine] = np.where(is_first, result, IDLE)
+            places[0][mine] = lane.value ^ block.value[own] ^ row
+            places[1][mine] = lane.cotangent ^ block.cotangent[own] ^ row
+            for one, i in product(range(of_warp), range(held_sums)):
+                value = row_lane * count // row_lanes + i
+                element, part = value // self.parts, value % self.parts
+                at_k = element // side_n ^ lane.k ^ block.k[own + one]
+                at_n = element % side_n ^ lane.n ^ block.n[own + one]
+                result = first_result + (at_k * stage.n + at_n) * self.parts + part
+                is_first = row_lane * count % row_lanes == 0
+                slots[one * held_sums + i, mine] = np.where(is_first, result, IDLE)
         made = GradientTables(
-            side_k, side_n, of_warp, rounds, first,
-            tuple(map(int, rows[LANES * np.arange(rounds)])),
-            tuple(int(k[one // across * side_k]) for one in range(of_warp)),
-            tuple(int(n[one % across * side_n]) for one in range(of_warp)),
+            side_k, side_n, row_lanes, of_warp, rounds, first, tuple(map(int, left[:rounds])),
+            tuple(map(int, block.value[:of_warp])), tuple(map(int, block.cotangent[:of_warp])),
         )  # fmt: skip
         # Elements of the branch by their place [k | n], n fast.
         order = np.argsort(self._branch_places(number, [*lanes.n, *lanes.k]))
         return made, places, slots, order
+
+    def _lane_bits(self, number: int) -> tuple[list[Bit], set[Bit], int, int]:
+        """The bits that tell the lanes of a warp apart in a gradient, those of rows, and k and n of a block.
+
+        Neighbours have blocks beside each other where there are any. Of the bits of rows those are taken with
+        which lanes meet in the fewest banks.
+        """
+        stage, lanes = self.tile.stages[number], self.layout.lanes[number]
+        side_k, side_n = map(_side, (stage.k, stage.n))
+        beside = lanes.n[side_n.bit_length() - 1 :], lanes.k[side_k.bit_length() - 1 :]
+        choices = [[[bit] for bit in bits] or [[]] for bits in beside]
+        best: tuple[int, list[Bit]] | None = None
+        for n_bits, k_bits in product(*choices):
+            count = LANE_BITS - len(n_bits) - len(k_bits)
+            for rows in combinations(lanes.rows[:MOST_ROW_BITS], count):
+                found = [*n_bits, *k_bits, *rows]
+                lost = self._lost(number, found)
+                if best is None or lost < best[0]:
+                    best = lost, found
+        assert best is not None
+        return best[1], set(lanes.rows), side_k, side_n
+
+    def _lost(self, number: int, bits: Sequence[Bit]) -> int:
+        """How often lanes that differ in these bits wait for each other, in both tiles."""
+        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        brought, lost = self.layout.brought[number], 0
+        for other, positions in ((lanes.n, held), (lanes.k, {**held, **brought})):
+            apart = [positions[bit] % self.bank_bits for bit in bits if bit not in other][: self.bank_bits]
+            lost += (1 << len(apart) - len(set(apart))) - 1
+        return lost
+
+    def _sides(self, number: int, bits: Sequence[Bit]) -> _Sides:
+        """What every value of some bits adds to places in both tiles, and to k and n."""
+        lanes, held, brought = (
+            self.layout.lanes[number],
+            self.layout.held[number],
+            self.layout.brought[number],
+        )
+        value, cotangent, k, n = [], [], [], []
+        for bit in bits:
+            in_k, in_n = bit in lanes.k, bit in lanes.n
+            value.append(0 if in_n else self.place(held[bit]))
+            cotangent.append(0 if in_k else self.place(brought[bit] if in_n else held[bit]))
+            k.append(1 << lanes.k.index(bit) if in_k else 0)
+            n.append(1 << lanes.n.index(bit) if in_n else 0)
+        return _Sides(*map(combine, (value, cotangent, k, n)))
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Places in the tiles of the value and of the cotangent, and k and n, by the values of some bits."""
+
+    value: NDArray[np.int64]
+    cotangent: NDArray[np.int64]
+    k: NDArray[np.int64]
+    n: NDArray[np.int64]
+
+
+def _side(extent: int) -> int:
+    """k or n of a block of results: half of few, so that neighbours share what they read."""
+    return min(MOST_SIDE, max(extent // 2, min(extent, 2)))
 
 
 def _walked(walk: Walk) -> tuple[tuple[int, ...], tuple[int, ...]]:
