@@ -3,14 +3,16 @@
 // last to the first, it sums up the products of a value and a cotangent, the gradient of the step's branch, and takes
 // the cotangent through the branch. So memory is read once and written once, however long the chain is.
 //
-// Injected besides what fused.cu says: IMAGES (tiles of values: the operand's and those between the steps), STAGES (of
-// `hold`: all that run), FORWARD and BACK (in their order: FMA as there, and GRADIENT(step, k and n of a block of results,
-// lanes that share it, blocks of a lane, its rounds, its first sum)), N_SUMS (of a thread, 1 if it has none), RESULTS (numbers that all
-// gradients hold together), BACK_PLACES, BACK_OFFSETS (of what is written; empty where nothing is: WRITES is 0), and, a
-// row for each step, ROUND_PLACES, BLOCK_K_PLACES, BLOCK_N_PLACES with MOST_ROUND and MOST_BLOCK entries. Stage s < STEPS
-// is step s there, stage STEPS + s that step back: k and n change places, and rows stay where they were.
+// Injected besides what fused.cu says: STEPS of the chain; IMAGES (tiles of values that gradients need: the operand's
+// and those behind so many steps), STAGES (of `hold`: all that run), FORWARD and BACK (in their order: FMA as there, and
+// GRADIENT(step, k and n of a block of results, lanes that share it, blocks of a lane, its rounds, its first sum)),
+// N_SUMS (of a thread, 1 if it has none), RESULTS (numbers that all gradients hold together), BACK_PLACES, BACK_OFFSETS
+// (of what is written where WRITES is 1), and, a row for each step, ROUND_PLACES, BLOCK_K_PLACES, BLOCK_N_PLACES with
+// MOST_ROUND and MOST_BLOCK entries. Stage s < STEPS is step s there, stage STEPS + s that step back: k and n change
+// places, and rows stay where they were. All warps meet behind each stage.
+//
 // NumPy twin: einsum, in tests/executor/device/cuda/test_adjoint.py. Sums have a fixed order: the same bits every run on
-// the same GPU.
+// the same GPU. The tables are made in executor/device/cuda/fused/adjoint_tables.py.
 
 #include "stage.cuh"
 #include "hold.cuh"
@@ -123,7 +125,7 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
 
     for (int number = blockIdx.x; number < n_tiles; number += gridDim.x) {
         const Start low = near[number % n_near], high = far[number / n_near];
-        if (own[0] != IDLE) {
+        if (IMAGES && own[0] != IDLE) {
             const unsigned char* from = operand + (low.operand + high.operand + offset.operand);
             Element read[LOADS];
             #pragma unroll

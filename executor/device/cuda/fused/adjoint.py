@@ -14,7 +14,12 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cuda.fused.adjoint_tables import LANES, AdjointTables, adjoint_tables
+from tnplan.executor.device.cuda.fused.adjoint_tables import (
+    LANES,
+    AdjointTables,
+    adjoint_tables,
+    steps_that_run,
+)
 from tnplan.executor.device.cuda.fused.chain import (
     HOLD_THREADS,
     SOURCES_DTYPE,
@@ -163,15 +168,17 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
     """The definitions of adjoint.cu for a chain."""
     steps = tables.steps
     stages = [stage_text(number, stage) for number, stage in enumerate(tables.stages)]
-    there, back = stages[: steps - 1], stages[steps:]
-    way_back = []
+    runs_there, runs_back = steps_that_run(shape)
+    there, back, way_back = stages[: runs_there.stop], stages[steps:], []
     for step in reversed(range(steps)):
         one = tables.gradients[step]
         if shape.gradients[step] is not None:
-            way_back.append(f"GRADIENT({step},{one.k},{one.n},{one.row_lanes},{one.blocks},{one.rounds},{one.first})")
-        if step or shape.back is not None:
+            way_back.append(
+                f"GRADIENT({step},{one.k},{one.n},{one.row_lanes},{one.blocks},{one.rounds},{one.first})"
+            )
+        if step in runs_back:
             way_back.append(back[step])
-    held = [*there, *(back if shape.back is not None else back[1:])]
+    held = [*there, *back[runs_back.start :]]
     places = {
         "ROW": [stage.row_place for stage in tables.stages],
         "K": [stage.k_place for stage in tables.stages],
@@ -186,8 +193,9 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
     return (
         *number_defines(dtype).items(),
         ("THREADS", tables.threads), ("BLOCKS", max(1, blocks)), ("STAGES", " ".join(held)),
-        ("FORWARD", " ".join(there)), ("BACK", " ".join(way_back)), ("STEPS", steps), ("IMAGES", steps),
-        ("N_STAGES", 2 * steps), ("TILE_BYTES", tables.tile_bytes), ("N_SUMS", max(1, len(tables.slots))),
+        ("FORWARD", " ".join(there)), ("BACK", " ".join(way_back)), ("STEPS", steps),
+        ("IMAGES", tables.images), ("N_STAGES", 2 * steps),
+        ("TILE_BYTES", tables.tile_bytes), ("N_SUMS", max(1, len(tables.slots))),
         ("RESULTS", tables.n_results), ("WRITES", int(shape.back is not None)), ("TERMS", 0),
         ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
         *((f"{name}_PLACES", listed(walk[0])) for name, walk in walks.items()),

@@ -89,6 +89,11 @@ class AdjointTables:
         return len(self.gradients)
 
     @property
+    def images(self) -> int:
+        """The tiles of values that gradients need."""
+        return max((number + 1 for number, order in enumerate(self.result_order) if len(order)), default=0)
+
+    @property
     def n_tiles(self) -> int:
         """The tiles of the whole operand."""
         return len(self.near) * len(self.far)
@@ -101,7 +106,7 @@ class AdjointTables:
     @property
     def shared_bytes(self) -> int:
         """The shared memory of a block: tiles of values and of the cotangent, branches, places of threads."""
-        return (self.steps + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+        return (self.images + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
 
 
 @lru_cache(maxsize=1024)
@@ -119,6 +124,15 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTab
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
     size = small if found else capacity
     return _Builder(shape, tile, size // RESULTS_A_THREAD[itemsize], dtype).adjoint_tables()
+
+
+def steps_that_run(shape: AdjointShape) -> tuple[range, range]:
+    """The steps that are made again, up to the last value that a gradient needs, and those that the cotangent
+    is taken back through, down to the operand or to the first gradient."""
+    wanted = [number for number, modes in enumerate(shape.gradients) if modes is not None]
+    last = max(wanted, default=0)
+    first = 0 if shape.back is not None else min(wanted, default=len(shape.gradients)) + 1
+    return range(last), range(first, len(shape.gradients))
 
 
 class _Builder(TableBuilder):
@@ -145,10 +159,11 @@ class _Builder(TableBuilder):
         thread_place = [walk.thread_place for walk in walks]
         self.taken, self.branches = {True: 0, False: 0}, list[NDArray[np.int64]]()
         stages, n_steps = [], len(self.tile.stages)
+        there, back = steps_that_run(self.adjoint)
         for number, kind in enumerate(self.kinds):
             places, own = self._fma_stage(number, kind)
             lanes, stage = self.layout.lanes[number], self.tile.stages[number]
-            bits = [*lanes.n, *lanes.k] if number < n_steps - 1 else None
+            bits = [*lanes.n, *lanes.k] if number in there else None
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         for number, stage in enumerate(self.turned):
@@ -156,7 +171,7 @@ class _Builder(TableBuilder):
             lanes, held = self.layout.lanes[number], self.layout.held[number]
             k, n = self._places(lanes.n, self.layout.brought[number]), self._places(lanes.k, held)
             places, own = self._fma_places(self._places(lanes.rows, held), k, n, kind)
-            bits = [*lanes.k, *lanes.n] if number or self.adjoint.back is not None else None
+            bits = [*lanes.k, *lanes.n] if number in back else None
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
         gradients, slots, orders = [], list[NDArray[np.int64]](), []

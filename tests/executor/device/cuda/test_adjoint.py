@@ -124,3 +124,14 @@ def test_chains_of_circuits(runner, logs, monkeypatch):
     shape = AdjointShape(chain, chain.branches, chain.operand)
     assert prod(extent for _, extent in chain.operand) == 1 << 15
     check(runner, shape, "complex64", 4096, np.random.default_rng(3), monkeypatch)
+
+
+@pytest.mark.parametrize("wanted", [(), (0,), (2,), (1, 2)])
+@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_some_gradients_alone(runner, back, wanted, monkeypatch):
+    """What no gradient needs is not made: values behind the last, cotangents before the first."""
+    chain = chain_shape(14, (2, 3, 2))
+    gradients = tuple(modes if number in wanted else None for number, modes in enumerate(chain.branches))
+    shape = AdjointShape(chain, gradients, chain.operand if back else None)
+    check(runner, shape, "complex64", 4096, np.random.default_rng(4), monkeypatch)
