@@ -23,8 +23,8 @@ MOST_EXTENT = 64
 RUN_ELEMENTS = 8
 """Fewest elements that lie together where a tile is read or written: 64 bytes of complex64."""
 ADJOINT_TILE_BYTES, ADJOINT_STAGES = 16384, 4
-"""The largest tile of a chain that goes back too, and the most branches: all values between its steps are held
-at once, and several blocks share a multiprocessor."""
+"""The largest tile of a chain that goes back too, and the most branches: all values between its steps are
+held at once, and several blocks share a multiprocessor."""
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ def _library(defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
     return library
 
 
-def emulate_adjoints(patch: pytest.MonkeyPatch) -> None:
-    """Run the way back of GPUs on the CPU, by a few blocks."""
+def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BYTES) -> None:
+    """Run the way back of GPUs on the CPU, by a few blocks with so much shared memory."""
     from tnplan.executor.device.cuda.fused import adjoint
 
     def kernel(defines: Any, _threads: int, shared_bytes: int) -> tuple[Any, int]:
-        assert shared_bytes <= MOST_SHARED_BYTES
+        assert shared_bytes <= room_bytes
         return _library(defines).emulated_adjoint, BLOCKS
 
     def hold(defines: Any) -> tuple[Any, int]:
@@ -55,6 +55,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(adjoint, "cupy", stand_in)
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
+    patch.setattr(adjoint, "room_bytes", lambda: room_bytes)
     patch.setattr(
         adjoint, "load_kernel",
         lambda _, entry, defines: getattr(_library(tuple(defines.items())), f"emulated_{entry}"),

@@ -7,6 +7,7 @@ Knows CuPy and the kernel adjoint.cu; never which steps make a chain.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def bind_adjoint(
     InputError where this GPU has no room for it.
     """
     dtype = operand.dtype
-    tables = chosen(shape, dtype.name, capacity_bytes)
+    tables = chosen(shape, dtype.name, capacity_bytes, room_bytes())
     if tables.n_tiles == 0:
         return nothing
     defines = adjoint_defines(dtype.name, shape, tables)
@@ -98,16 +99,22 @@ def bind_adjoint(
 def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
     """Compile the kernels of chains, all at once; raises as `bind_adjoint`."""
     compile_ahead(
-        (FILE, dict(adjoint_defines(dtype, shape, chosen(shape, dtype, capacity_bytes)))) for shape in shapes
+        (FILE, dict(adjoint_defines(dtype, shape, chosen(shape, dtype, capacity_bytes, room_bytes()))))
+        for shape in shapes
     )
 
 
-def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int) -> AdjointTables:
-    """The tables of a chain."""
+def room_bytes() -> int:
+    """The shared memory of a block on the current device."""
+    return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+
+def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int, room: float = inf) -> AdjointTables:
+    """The tables of a chain, for blocks with so many bytes of shared memory."""
     if capacity_bytes not in TILE_BYTES:
         names = " or ".join(map(str, TILE_BYTES))
         raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
-    return adjoint_tables(shape, capacity_bytes // np.dtype(dtype).itemsize, dtype)
+    return adjoint_tables(shape, capacity_bytes // np.dtype(dtype).itemsize, dtype, room)
 
 
 def target_addresses(
@@ -148,8 +155,7 @@ def find_hold(defines: Defines) -> tuple[Any, int]:
 @cached_per_device
 def find_kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
     """The kernel of these definitions on the current device; the blocks that fill it."""
-    attributes = cupy.cuda.Device().attributes
-    most = attributes["MaxSharedMemoryPerBlockOptin"]
+    most = room_bytes()
     if shared_bytes > most:
         raise InputError(
             "profile: fused_bytes",
@@ -161,7 +167,7 @@ def find_kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any,
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, threads, shared_bytes
     )
-    return kernel, a_multiprocessor * attributes["MultiProcessorCount"]
+    return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
 
 def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> Defines:

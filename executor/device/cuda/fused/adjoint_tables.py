@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +111,9 @@ class AdjointTables:
 
 
 @lru_cache(maxsize=1024)
-def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTables:
-    """The tables for tiles of at most `capacity` elements, of `ADJOINT_TILE_BYTES` where the chain fits.
+def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, room_bytes: float = inf) -> AdjointTables:
+    """The tables for tiles of at most `capacity` elements, of `ADJOINT_TILE_BYTES` where the chain fits, or
+    smaller ones where a block has no more than `room_bytes` of shared memory and the chain has such tiles.
 
     Several tiles share a block's memory, so that smaller ones leave more blocks to hide each other's loads.
     Raises ValueError where the chain has no tile.
@@ -123,7 +125,14 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str) -> AdjointTab
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
     size = small if found else capacity
-    return _Builder(shape, tile, size // RESULTS_A_THREAD[itemsize], dtype).adjoint_tables()
+    while True:
+        threads = size // RESULTS_A_THREAD[itemsize]
+        tables = _Builder(shape, tile, threads, dtype).adjoint_tables()
+        size //= 2
+        smaller = fused_tile(chain.operand, chain.branches, chain.out, size)
+        if tables.shared_bytes <= room_bytes or smaller is None or threads == LANES:
+            return tables
+        tile = smaller
 
 
 def steps_that_run(shape: AdjointShape) -> tuple[range, range]:

@@ -14,7 +14,7 @@ from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.device.protocols.adjoint import AdjointShape
-from tnplan.planner.hardware.fusion_tile import fused_tile
+from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, fused_tile
 
 RUNNERS = [
     pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
@@ -32,7 +32,9 @@ def random_adjoint(chance: random.Random, chain, wanted=1.0) -> AdjointShape:
     return AdjointShape(chain, tuple(map(shuffled, chain.branches)), back)
 
 
-def run(runner: str, shape: AdjointShape, arrays, cotangent, capacity: int, patch) -> list[Any]:
+def run(
+    runner: str, shape: AdjointShape, arrays, cotangent, capacity: int, patch, room: int = 1 << 20
+) -> list[Any]:  # fmt: skip
     """The gradients of branches and that of the operand, as the shape orders them."""
     from tnplan.executor.device.cuda.fused import adjoint
 
@@ -48,7 +50,7 @@ def run(runner: str, shape: AdjointShape, arrays, cotangent, capacity: int, patc
         from tests.support.kernels.adjoint_emulator import emulate_adjoints
         from tests.support.kernels.emulator import Arrays
 
-        emulate_adjoints(patch)
+        emulate_adjoints(patch, room)
         put, get, stream = (lambda array: array.view(Arrays)), np.asarray, None
     held = [None if out is None else put(out.ravel()) for out in outs]
     operand, *branches = (put(array.ravel()) for array in arrays)
@@ -82,10 +84,13 @@ def expected(shape: AdjointShape, arrays, cotangent):
         yield np.einsum(*terms, [mode for mode, _ in modes], optimize=True).ravel()
 
 
-def check(runner, shape: AdjointShape, dtype: str, capacity: int, rng, patch) -> None:
+def check(
+    runner, shape: AdjointShape, dtype: str, capacity: int, rng, patch, room: int = 1 << 20
+) -> None:  # fmt: skip
+    """Assert an error that is small beside the contraction of absolute values."""
     arrays = arrays_of(shape.chain, lambda extents: normal(rng, extents, dtype))
     cotangent = normal(rng, [extent for _, extent in shape.chain.out], dtype)
-    found = run(runner, shape, arrays, cotangent, capacity, patch)
+    found = run(runner, shape, arrays, cotangent, capacity, patch, room)
     exact, exact_cotangent = (
         [array.astype(np.complex128) for array in arrays],
         cotangent.astype(np.complex128),
@@ -135,3 +140,33 @@ def test_some_gradients_alone(runner, back, wanted, monkeypatch):
     gradients = tuple(modes if number in wanted else None for number, modes in enumerate(chain.branches))
     shape = AdjointShape(chain, gradients, chain.operand if back else None)
     check(runner, shape, "complex64", 4096, np.random.default_rng(4), monkeypatch)
+
+
+@pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
+def test_blocks_with_less_memory_take_smaller_tiles(monkeypatch):
+    from tnplan.executor.device.cuda.fused.adjoint import chosen
+
+    chain = chain_shape(14, (3, 2, 3))
+    shape = AdjointShape(chain, chain.branches, chain.operand)
+    wide, narrow = (chosen(shape, "complex64", 32768, room) for room in (1 << 20, 48 << 10))
+    assert wide.shared_bytes > 48 << 10 >= narrow.shared_bytes
+    assert narrow.n_tiles > wide.n_tiles
+    check("emulated", shape, "complex64", 4096, np.random.default_rng(5), monkeypatch, 48 << 10)
+
+
+@pytest.mark.parametrize("itemsize", [4, 8, 16])
+def test_any_chain_that_a_plan_makes_fits_the_memory_on_chip(itemsize):
+    """Of GPUs with 164 KB a multiprocessor or more: as many steps as a plan takes, in tiles that it takes."""
+    adjoint_tables = pytest.importorskip("tnplan.executor.device.cuda.fused.adjoint_tables").adjoint_tables
+    dtype = {4: "float32", 8: "complex64", 16: "complex128"}[itemsize]
+    done = 0
+    for logs in ((4,) * 4, (5, 5, 4), (6,), (2,) * 4, (5, 4), (3, 4, 3, 4)):
+        chain = chain_shape(20, logs)
+        assert len(logs) <= ADJOINT_STAGES
+        if fused_tile(chain.operand, chain.branches, chain.out, ADJOINT_TILE_BYTES // itemsize) is not None:
+            tables = adjoint_tables(
+                AdjointShape(chain, chain.branches, chain.operand), 32768 // itemsize, dtype
+            )
+            assert tables.shared_bytes <= 163 << 10
+            done += 1
+    assert done > 1
