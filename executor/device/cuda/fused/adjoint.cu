@@ -161,6 +161,7 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
         __syncthreads();
     }
 
+    #if RESULTS
     // Warps in turn, so that the order of a sum is always the same.
     REAL* const total = reinterpret_cast<REAL*>(memory);
     for (int i = threadIdx.x; i < RESULTS; i += THREADS) total[i] = REAL(0);
@@ -176,6 +177,7 @@ adjoint(const unsigned char* __restrict__ operand, const unsigned char* __restri
         __syncthreads();
     }
     for (int i = threadIdx.x; i < RESULTS; i += THREADS) partial[(long long)blockIdx.x * RESULTS + i] = total[i];
+    #endif
 }
 
 // A column of lanes for each result: adds up what `count` blocks have left, and writes it to its target.

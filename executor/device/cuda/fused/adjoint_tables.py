@@ -62,7 +62,8 @@ class AdjointTables:
     and `back` are the places and offsets of the elements of the operand, of the cotangent of the result and
     of that of the operand. `thread_offset`, `near` and `far` have a column for each of these. `slots`: of
     each sum of each thread the number of its result. Results are the gradients in turn, in the order of
-    steps, [k | n] each; `result_order[s]` is the element of branch s of each, and an element has `parts`.
+    steps, [k | n] each; `result_order[s]` is the element of branch s of each, and an element has `parts` of
+    `part_bytes`.
     Else as `FusedTables`.
     """
 
@@ -83,6 +84,7 @@ class AdjointTables:
     threads: int
     tile_bytes: int
     parts: int
+    part_bytes: int
 
     @property
     def steps(self) -> int:
@@ -106,8 +108,10 @@ class AdjointTables:
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block: tiles of values and of the cotangent, branches, places of threads."""
-        return (self.images + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+        """The shared memory of a block: tiles of values and of the cotangent, branches, places of threads; at
+        the end all results."""
+        needed = (self.images + 1) * self.tile_bytes + self.held_bytes + self.thread_place.nbytes
+        return max(needed, self.n_results * self.part_bytes)
 
 
 @lru_cache(maxsize=1024)
@@ -211,6 +215,7 @@ class _Builder(TableBuilder):
             threads=self.threads,
             tile_bytes=self.tile.elements * self.itemsize,
             parts=self.parts,
+            part_bytes=self.itemsize // self.parts,
         )  # fmt: skip
 
     def _stage(

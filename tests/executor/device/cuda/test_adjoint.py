@@ -53,9 +53,9 @@ def run(
         emulate_adjoints(patch, room)
         put, get, stream = (lambda array: array.view(Arrays)), np.asarray, None
     held = [None if out is None else put(out.ravel()) for out in outs]
-    operand, *branches = (put(array.ravel()) for array in arrays)
+    operand, *branches, last = (put(array.ravel()) for array in (*arrays, cotangent))
     call = adjoint.bind_adjoint(
-        shape, operand, branches, put(cotangent.ravel()), held[:-1], held[-1], stream,
+        shape, operand, branches, last, held[:-1], held[-1], stream,
         capacity * cotangent.itemsize,
     )  # fmt: skip
     found = []
