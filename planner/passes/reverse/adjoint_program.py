@@ -94,9 +94,12 @@ class _Emitter:
     def _forward(self, level: int) -> list[Instruction]:
         """The part without the `Free`s of what is kept, and then the sums and the cotangent of the result."""
         self._begin(level)
+        freed = self._freed(level)
         for item in self._schedule.parts[level].instructions:
             if not (isinstance(item, Free) and item.buffer in self._kept):
                 self._part.append(item)
+            if isinstance(item, Fused) and self._loses_operand(item, level) and item.operand not in freed:
+                self._part += [Free(item.operand)] if item.operand not in self._kept else []
         if not level:
             self._load_seed()
         for item in self._flow.parts[level]:
@@ -107,6 +110,14 @@ class _Emitter:
                 self._cotangents[tensor] = self._cotangent_buffer(tensor)
                 self._part.append(Zero(self._cotangents[tensor]))
         return self._part
+
+    def _freed(self, level: int) -> set[int]:
+        """What a part frees."""
+        return {item.buffer for item in self._schedule.parts[level].instructions if isinstance(item, Free)}
+
+    def _loses_operand(self, item: Fused, level: int) -> bool:
+        """Whether a chain is the last to read its operand, whose place its result may have taken: not here."""
+        return self._flow.level[item.operand] == level
 
     def _load_seed(self) -> None:
         """The cotangent of what is, or is added to, the result."""
@@ -130,7 +141,10 @@ class _Emitter:
 
     def _free_inner_values(self, level: int) -> None:
         """What the part made for inner loops is not read any more."""
-        freed = {item.buffer for item in self._schedule.parts[level].instructions if isinstance(item, Free)}
+        freed = self._freed(level)
+        for item in self._flow.parts[level]:
+            if isinstance(item, Fused) and self._loses_operand(item, level):
+                freed.add(item.operand)
         for item in self._flow.parts[level]:
             for buffer in writes(item):
                 if buffer not in freed and buffer != self._schedule.result and buffer not in self._kept:
