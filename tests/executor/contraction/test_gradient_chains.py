@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tests.oracles.derivatives import gradients_by_einsum
 from tests.support.contraction.fused import fusing_profile, stem_path
+from tests.support.contraction.stems import in_place, steady_path
 from tests.support.effort import repeats
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, window
@@ -141,6 +142,21 @@ def test_values_made_again_give_the_same_gradients(device: str) -> None:
     for one, other in zip(found(tight, arrays, seed_of(path, 2), device=device), wanted, strict=True):
         assert np.array_equal(one, other)
     check(path, wanted, without_chains(path, wrt, arrays, 2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chains_that_work_in_place_where_memory_is_short(seed: int) -> None:
+    """On the way there and back their results have buffers of their own."""
+    path = replace(steady_path(seed), dtype="complex64")
+    profile, wrt, arrays = fusing_profile(1 << 14), list(range(23)), random_arrays(path, seed)
+    free = plan(path, profile, memory_bytes=inf, goes_back=True)
+    short = plan(path, profile, memory_bytes=int(0.75 * free.predicted.peak_bytes), goes_back=True)
+    assert list(in_place(short))
+    schedule = reverse(short, wrt)
+    verify(schedule)
+    assert chains(schedule)
+    assert not list(in_place(schedule))
+    check(path, found(schedule, arrays, seed_of(path, seed)), without_chains(path, wrt, arrays, seed))
 
 
 def test_a_gpu_takes_chains_where_a_cpu_takes_products() -> None:
