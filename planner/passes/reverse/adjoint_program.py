@@ -38,6 +38,8 @@ from tnplan.planner.schedule.schedule import (
     Zero,
 )
 
+CHAIN_BACK = 2.7
+"""The seconds of the way back through a chain over those there: 14 chains of Sycamore m10 on an H100."""
 Make = Callable[[int], None]
 """Emits what makes a buffer."""
 
@@ -116,7 +118,7 @@ class _Emitter:
         return {item.buffer for item in self._schedule.parts[level].instructions if isinstance(item, Free)}
 
     def _loses_operand(self, item: Fused, level: int) -> bool:
-        """Whether a chain is the last to read its operand, whose place its result may have taken: not here."""
+        """Whether a chain's operand is gone after it, also without a `Free`: its result took the place."""
         return self._flow.level[item.operand] == level
 
     def _load_seed(self) -> None:
@@ -258,9 +260,14 @@ class _Emitter:
         """The annotations of the way back through a step of a chain: its products for either operand."""
         known = self._steps[step]
         a, b, c = known.a_modes, known.b_modes, known.c_modes
+        m, n, k = known.m, known.n, known.k
+        alone = replace(
+            known, contract_s=CHAIN_BACK / 2 * known.contract_s, exchange_s=0.0, moved_bytes=0,
+            moved_bytes_by_tier=(0,) * len(known.moved_bytes_by_tier),
+        )  # fmt: skip
         self._steps += [
-            replace(known, a_modes=c, b_modes=b, c_modes=a, n=known.k, k=known.n),
-            replace(known, a_modes=c, b_modes=a, c_modes=b, m=known.n, n=known.k, k=known.m),
+            replace(alone, a_modes=c, b_modes=b, c_modes=a, m=m, n=k, k=n),
+            replace(alone, a_modes=c, b_modes=a, c_modes=b, m=n, n=k, k=m),
         ]
         return len(self._steps) - 2, len(self._steps) - 1
 
