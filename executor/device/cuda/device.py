@@ -208,11 +208,14 @@ class CupyDevice:
         gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """The way back through a chain; see `fused.adjoint`."""
-        return bind_adjoint(shape, operand, branches, cotangent, gradients, out, self.stream, capacity_bytes)
+        made = (*gradients, out)
+        return bind_adjoint(
+            shape, operand, branches, cotangent, made, self.stream, capacity_bytes, self.scratch
+        )
 
     def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
-        """Compile the kernels of ways back; see `fused.adjoint`."""
-        prepare_adjoints(shapes, dtype, capacity_bytes)
+        """Compile the kernels of ways back, and take their scratch memory; see `fused.adjoint`."""
+        self.scratch(prepare_adjoints(shapes, dtype, capacity_bytes))
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target; see `copy.accumulate`."""

@@ -6,7 +6,7 @@ Knows CuPy and the kernel adjoint.cu; never which steps make a chain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ SHARED_BYTES = 227 << 10
 
 
 def bind_adjoint(
-    shape: AdjointShape, operand: Any, branches: Sequence[Any], cotangent: Any, gradients: Sequence[Any],
-    back: Any, stream: Any, capacity_bytes: int,
+    shape: AdjointShape, operand: Any, branches: Sequence[Any], cotangent: Any, made: Sequence[Any],
+    stream: Any, capacity_bytes: int, scratch: Callable[[int], Any],
 ) -> Call:  # fmt: skip
-    """From the cotangent of a chain's result to those of its branches, `gradients`, and of its operand,
-    `back`; None where the shape has none.
+    """From the cotangent of a chain's result to those `made`: of its branches and of its operand; None where
+    the shape has none. `scratch` gives so many bytes, which other calls on the stream may share.
 
     Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit,
     InputError where this GPU has no room for it.
@@ -73,7 +73,8 @@ def bind_adjoint(
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
     blocks = min(n_blocks, tables.n_tiles)
     real = np.empty(0, dtype).real.dtype
-    partial = cupy.ndarray(max(1, blocks * tables.n_results), real)
+    *gradients, back = made
+    partial = scratch(blocks * tables.n_results * real.itemsize)
     arguments: list[Any] = [
         *(np.uint64(array.data.ptr) for array in (operand, cotangent)),
         np.uint64(0 if back is None else back.data.ptr),
@@ -96,12 +97,17 @@ def bind_adjoint(
     return call_in_turn(calls)
 
 
-def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
-    """Compile the kernels of chains, all at once; raises as `bind_adjoint`."""
-    compile_ahead(
-        (FILE, dict(adjoint_defines(dtype, shape, chosen(shape, dtype, capacity_bytes, room_bytes()))))
-        for shape in shapes
-    )
+def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> int:
+    """Compile the kernels of chains, all at once; raises as `bind_adjoint`. The most scratch bytes of one."""
+    every = [(shape, chosen(shape, dtype, capacity_bytes, room_bytes())) for shape in shapes]
+    defines = [adjoint_defines(dtype, *one) for one in every]
+    compile_ahead((FILE, dict(one)) for one in defines)
+    part_bytes = np.empty(0, dtype).real.itemsize
+    return max(
+        min(find_kernel(own, tables.threads, tables.shared_bytes)[1], tables.n_tiles)
+        * tables.n_results * part_bytes
+        for own, (_, tables) in zip(defines, every, strict=True)
+    )  # fmt: skip
 
 
 def room_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -46,17 +47,19 @@ def run(
         import cupy
 
         put, get, stream = cupy.asarray, cupy.asnumpy, cupy.cuda.Stream.null
+        scratch = partial(cupy.empty, dtype=np.uint8)
     else:
         from tests.support.kernels.adjoint_emulator import emulate_adjoints
         from tests.support.kernels.emulator import Arrays
 
         emulate_adjoints(patch, room)
         put, get, stream = (lambda array: array.view(Arrays)), np.asarray, None
+        scratch = partial(Arrays, dtype=np.uint8)
     held = [None if out is None else put(out.ravel()) for out in outs]
     operand, *branches, last = (put(array.ravel()) for array in (*arrays, cotangent))
     call = adjoint.bind_adjoint(
-        shape, operand, branches, last, held[:-1], held[-1], stream,
-        capacity * cotangent.itemsize,
+        shape, operand, branches, last, held, stream,
+        capacity * cotangent.itemsize, scratch,
     )  # fmt: skip
     found = []
     for _ in range(2):
