@@ -163,7 +163,7 @@ def of_fused() -> Iterator[Defines]:
 
 
 def of_adjoint() -> Iterator[Defines]:
-    """Of random chains of each type that fit: with all gradients, and without some and the operand's."""
+    """Of random chains of each type that fit: all gradients, that of the last branch, that of the operand."""
     from tnplan.executor.device.cuda.fused.adjoint import adjoint_defines, chosen
     from tnplan.executor.device.cuda.fused.chain import TILE_BYTES
     from tnplan.executor.device.protocols.adjoint import AdjointShape
@@ -172,11 +172,12 @@ def of_adjoint() -> Iterator[Defines]:
         itemsize = np.dtype(dtype).itemsize
         chance = random.Random(itemsize + capacity_bytes)
         done = 0
-        while done < 2:
+        while done < 3:
             chain = random_chain(chance, 17)
             if fused_tile(chain.operand, chain.branches, chain.out, capacity_bytes // itemsize):
-                gradients = (*(None if done else one for one in chain.branches[:-1]), chain.branches[-1])
-                shape = AdjointShape(chain, gradients, None if done else chain.operand)
+                some = [modes if done == 0 else None for modes in chain.branches]
+                some[-1] = None if done == 2 else chain.branches[-1]
+                shape = AdjointShape(chain, tuple(some), None if done == 1 else chain.operand)
                 tables = chosen(shape, dtype, capacity_bytes)
                 yield dict(adjoint_defines(dtype, shape, tables))
                 done += 1
