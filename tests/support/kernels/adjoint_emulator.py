@@ -61,3 +61,4 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
         lambda _, entry, defines: getattr(_library(tuple(defines.items())), f"emulated_{entry}"),
     )  # fmt: skip
     patch.setattr(adjoint, "BoundKernel", EmulatedLaunch)
+    patch.setattr(adjoint, "compile_ahead", list)

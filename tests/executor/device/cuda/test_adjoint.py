@@ -173,3 +173,37 @@ def test_any_chain_that_a_plan_makes_fits_the_memory_on_chip(itemsize):
             assert tables.shared_bytes <= 163 << 10
             done += 1
     assert done > 1
+
+
+@pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
+def test_scratch_memory_is_known_beforehand(monkeypatch):
+    """What is prepared is the most that a call takes; a way back without gradients of branches takes none."""
+    from tests.support.kernels.adjoint_emulator import emulate_adjoints
+    from tests.support.kernels.emulator import Arrays
+    from tnplan.executor.device.cuda.fused import adjoint
+
+    emulate_adjoints(monkeypatch)
+    taken: list[int] = []
+
+    def scratch(size_bytes: int):
+        taken.append(size_bytes)
+        return Arrays(size_bytes, dtype=np.uint8)
+
+    chains = [chain_shape(12, logs) for logs in ((2, 3), (1, 1))]
+    shapes = [AdjointShape(chain, chain.branches, chain.operand) for chain in chains]
+    shapes.append(AdjointShape(chains[0], (None, None), chains[0].operand))
+    for shape in shapes:
+        operand, *branches = (
+            array.ravel().view(Arrays)
+            for array in arrays_of(shape.chain, lambda extents: np.zeros(extents, "complex64"))
+        )
+        cotangent = np.zeros(operand.size, "complex64").view(Arrays)
+        made = [
+            None if modes is None else np.empty_like(one)
+            for modes, one in zip(shape.gradients, branches, strict=True)
+        ]
+        adjoint.bind_adjoint(
+            shape, operand, branches, cotangent, (*made, np.empty_like(operand)), None, 32768, scratch
+        )
+    assert taken[0] > taken[1] > taken[2] == 0
+    assert adjoint.prepare_adjoints(shapes, "complex64", 32768) == taken[0]
