@@ -14,6 +14,7 @@ from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES, Compression
+from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, MOST_STAGES
 from tnplan.planner.hardware.process_grid import Digit, Grid, prime_factors
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, EXACTNESS, GemmCurve, Profile, Tier
 
@@ -49,11 +50,15 @@ def make_grid(ranks: int, profile: Profile) -> Grid:
 
 
 class CostModel:
-    """Predicts seconds for one profile, dtype and precision. Sizes are a rank's, in bytes."""
+    """Predicts seconds for one profile, dtype and precision. Sizes are a rank's, in bytes.
+
+    With `goes_back` chains are such that there is a way back through them, for gradients.
+    """
 
     def __init__(
-        self, profile: Profile, dtype: str, precision: str | None, compression: Compression | None = None
-    ) -> None:
+        self, profile: Profile, dtype: str, precision: str | None, compression: Compression | None = None,
+        goes_back: bool = False,
+    ) -> None:  # fmt: skip
         self.profile = profile
         self.dtype = dtype
         self.precision = DEFAULT_PRECISION[dtype] if precision is None else precision
@@ -72,8 +77,13 @@ class CostModel:
             table.get(dtype, {}) for table in (profile.fused_flop_per_s, profile.fused_tile_bytes_per_s)
         )
         self._fused = [(name, chips[name], chains[name]) for name in names if name in chains]
-        self.fused_elements = profile.fused_bytes // self.item_bytes if self._fused else 0
+        tile_bytes = min(profile.fused_bytes, ADJOINT_TILE_BYTES) if goes_back else profile.fused_bytes
+        self.fused_elements = tile_bytes // self.item_bytes if self._fused else 0
         """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
+        self.chain_steps = ADJOINT_STAGES if goes_back else MOST_STAGES
+        """The most steps of a chain."""
+        self.chains_close = not goes_back
+        """Whether a chain may end with the tensor that closes the network."""
         self._memory = profile.memory_bytes_per_s
         self._peak = max(
             max(direct[name].flop_per_s) if name in direct else rates[name] for name in names if name in rates

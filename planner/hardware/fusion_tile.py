@@ -22,6 +22,9 @@ MOST_EXTENT = 64
 """Largest product of the modes that one branch sums, and of those that it brings."""
 RUN_ELEMENTS = 8
 """Fewest elements that lie together where a tile is read or written: 64 bytes of complex64."""
+ADJOINT_TILE_BYTES, ADJOINT_STAGES = 16384, 4
+"""The largest tile of a chain that goes back too, and the most branches: all values between its steps are
+held at once, and several blocks share a multiprocessor."""
 
 
 @dataclass(frozen=True)

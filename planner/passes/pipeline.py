@@ -117,7 +117,7 @@ def plan(
     policy: str = "ours",
     compression: Compression | None = None,
     share: bool = True,
-    early_sums: bool = True,
+    goes_back: bool = False,
 ) -> Schedule:
     """Plan the distributed contraction of a path on `devices` devices.
 
@@ -127,8 +127,9 @@ def plan(
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
     128th of that for ours, which distributes only where it is faster). With `compression` exchanges are
     compressed where that is predicted to be faster, and tensors that wait where memory is short. Without
-    `share` every slice makes all that any index of it touches; without `early_sums` no index is summed within
-    a slice. Raises InputError if nothing fits.
+    `share` every slice makes all that any index of it touches. With `goes_back` there is a way back through
+    every step, for gradients: no index is summed within a slice, and chains are short. Raises InputError if
+    nothing fits.
     """
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
@@ -138,7 +139,7 @@ def plan(
     if ranks_per_group is not None:
         check_count("--ranks-per-group", ranks_per_group, 1, devices)
     limits = memory_bytes, threshold_bytes
-    planner = Planner(path, profile, *limits, precision, compression, share, early_sums)
+    planner = Planner(path, profile, *limits, precision, compression, share, goes_back)
     if ranks_per_group is not None:
         return planner.plan(ranks_per_group, policy, devices // ranks_per_group)
     best: Schedule | None = None
@@ -171,7 +172,7 @@ class Planner:
     def __init__(
         self, path: ContractionPath, profile: Profile, memory_bytes: float | None = None,
         threshold_bytes: int | None = None, precision: str | None = None,
-        compression: Compression | None = None, share: bool = True, early_sums: bool = True,
+        compression: Compression | None = None, share: bool = True, goes_back: bool = False,
     ) -> None:  # fmt: skip
         if path.n_slices > MOST_SLICES:
             raise InputError(
@@ -180,14 +181,15 @@ class Planner:
                 "search a path with a larger limit, or slice fewer indices",
             )
         self.path, self.profile = path, profile
-        self.model = CostModel(profile, path.dtype, precision, compression)
+        self.model = CostModel(profile, path.dtype, precision, compression, goes_back)
         self.limit_bytes = memory_limit(profile, memory_bytes)
         if threshold_bytes is not None:
             check_count("--threshold", threshold_bytes)
         self.threshold_bytes = threshold_bytes
         self.tree = build(path)
         self.orders = mode_orders(self.tree)
-        self.loops = InvariantHoisting(self.tree, path.sliced_inds, path.network.size_dict, early_sums)
+        sliced, sizes = path.sliced_inds, path.network.size_dict
+        self.loops = InvariantHoisting(self.tree, sliced, sizes, early_sums=not goes_back)
         if self.loops.work_unshared > MOST_WORK:
             raise InputError(
                 path.name or "the path",

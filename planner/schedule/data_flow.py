@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import (
     Accumulate,
@@ -33,6 +34,8 @@ def reads(instruction: Instruction) -> tuple[int, ...]:
             return (instruction.a, instruction.b)
         case Fused():
             return (instruction.operand, *others(instruction))
+        case FusedAdjoint():
+            return (instruction.operand, *instruction.branches, instruction.cotangent)
         case FixSlice() | AddSlice() | SumModes() | Accumulate() | Encode() | Decode():
             return (instruction.source,)
         case Redistribute() | ReduceScatter():
@@ -48,6 +51,8 @@ def writes(instruction: Instruction) -> tuple[int, ...]:
             return _with(instruction.c, instruction.workspace)
         case Redistribute() | ReduceScatter():
             return _with(instruction.out, instruction.workspace)
+        case FusedAdjoint():
+            return instruction.made
         case _:
             return (instruction.out,)
 

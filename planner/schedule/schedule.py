@@ -27,6 +27,7 @@ from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.process_grid import Digit, Layout
 from tnplan.planner.schedule.annotation import Prediction, StepAnnotation
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 
 FORMAT = "tnplan.schedule"
 VERSION = 10
@@ -236,8 +237,8 @@ class Free:
 
 
 Instruction = (
-    Load | FixSlice | AddSlice | SumModes | Contract | Fused | Redistribute | Gather | ReduceScatter | Encode
-    | Decode | Zero | Accumulate | Free
+    Load | FixSlice | AddSlice | SumModes | Contract | Fused | FusedAdjoint | Redistribute | Gather
+    | ReduceScatter | Encode | Decode | Zero | Accumulate | Free
 )  # fmt: skip
 KINDS = (
     Load, FixSlice, AddSlice, SumModes, Contract, Fused, Redistribute, Gather, ReduceScatter, Encode, Decode,

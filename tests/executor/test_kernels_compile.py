@@ -162,6 +162,27 @@ def of_fused() -> Iterator[Defines]:
             yield dict(kernel_defines(dtype, *made, adds=shape is shapes[2], closes=shape is shapes[1]))
 
 
+def of_adjoint() -> Iterator[Defines]:
+    """Of random chains of each type that fit: all gradients, that of the last branch, that of the operand."""
+    from tnplan.executor.device.cuda.fused.adjoint import adjoint_defines, chosen
+    from tnplan.executor.device.cuda.fused.chain import TILE_BYTES
+    from tnplan.executor.device.protocols.adjoint import AdjointShape
+
+    for dtype, capacity_bytes in product(DTYPES, TILE_BYTES):
+        itemsize = np.dtype(dtype).itemsize
+        chance = random.Random(itemsize + capacity_bytes)
+        done = 0
+        while done < 3:
+            chain = random_chain(chance, 17)
+            if fused_tile(chain.operand, chain.branches, chain.out, capacity_bytes // itemsize):
+                some = [modes if done == 0 else None for modes in chain.branches]
+                some[-1] = None if done == 2 else chain.branches[-1]
+                shape = AdjointShape(chain, tuple(some), None if done == 1 else chain.operand)
+                tables = chosen(shape, dtype, capacity_bytes)
+                yield dict(adjoint_defines(dtype, shape, tables))
+                done += 1
+
+
 def of_state_measure() -> Iterator[Defines]:
     from tnplan.executor.statevector.cuda.kernel_defines import measure_defines
 
@@ -232,6 +253,7 @@ CASES = {
     "sbd/cuda/qubit_rows.cu": of_qubit_rows,
     "device/cuda/contract/kernels/fma.cu": lambda: of_contract("fp32"),
     "device/cuda/fused/fused.cu": of_fused,
+    "device/cuda/fused/adjoint.cu": of_adjoint,
     "device/cuda/contract/kernels/halves.cu": lambda: ({"COMPLEX": number} for number in (0, 1)),
     "device/cuda/contract/kernels/long_sums.cu": of_long_sums,
     "device/cuda/contract/kernels/mma.cu": lambda: of_contract("fp16x3"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tnplan.executor.contraction.bind.adjoints import bind_adjoint, prepare_adjoints
 from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
 from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
 from tnplan.executor.contraction.redistribute.chunked import bind_chunks
@@ -37,6 +38,7 @@ from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
 from tnplan.planner.schedule.schedule import (
@@ -167,6 +169,8 @@ class Binder:
                 return self._contract(instruction)
             case Fused():
                 return call_in_turn([self._fused(instruction, part) for part in self._parts(instruction)])
+            case FusedAdjoint():
+                return bind_adjoint(self._schedule, instruction, self._device, self._shard)
             case Redistribute() | ReduceScatter():
                 return self._exchange(instruction)
             case Encode():
@@ -366,6 +370,7 @@ class Binder:
                     chains.append((self._chain_shape(chain, parts.get(chain, chain.parts)), chain.precision))
         if chains:
             self._device.prepare_fused(chains, schedule.dtype, schedule.profile["fused_bytes"])
+        prepare_adjoints(schedule, self._device, self._shard)
 
     def _change(self, instruction: Redistribute | ReduceScatter) -> Redistribution:
         """The change of layout on this rank."""
@@ -418,6 +423,6 @@ class Binder:
 
 def _step(instruction: Instruction) -> int | None:
     """The step that an instruction's time is counted to."""
-    if isinstance(instruction, Fused):
+    if isinstance(instruction, Fused | FusedAdjoint):
         return instruction.steps[-1]
     return getattr(instruction, "step", None)

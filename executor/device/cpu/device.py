@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.executor.device.cpu.adjoint import bind_adjoint
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.exponents import NumpyExponents
@@ -19,8 +20,14 @@ from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.cpu.input_block import NumpyInputBlock
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import (
+    Call,
+    ContractShape,
+    FusedShape,
+    nothing,
+)
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
 from tnplan.planner.common.memory import CACHE_LINE_BYTES
@@ -203,6 +210,13 @@ class NumpyDevice(HostDevice):
     ) -> Call:  # fmt: skip
         """A chain of contractions, tile by tile of the operand; see `cpu.fused`."""
         return bind_chain(shape, operand, branches, out, capacity_bytes, closing)
+
+    def bind_adjoint(
+        self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
+        gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
+    ) -> Call:  # fmt: skip
+        """The way back through a chain, tile by tile; see `cpu.adjoint`."""
+        return bind_adjoint(shape, operand, branches, cotangent, gradients, out, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target."""

@@ -19,11 +19,13 @@ from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch
 from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
+from tnplan.executor.device.cuda.fused.adjoint import bind_adjoint, prepare_adjoints
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.input_block import CupyInputBlock
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision
@@ -200,6 +202,20 @@ class CupyDevice:
     ) -> None:
         """Compile the kernels of chains; see `fused.chain`."""
         prepare_fused(chains, dtype, capacity_bytes)
+
+    def bind_adjoint(
+        self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
+        gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
+    ) -> Call:  # fmt: skip
+        """The way back through a chain; see `fused.adjoint`."""
+        made = (*gradients, out)
+        return bind_adjoint(
+            shape, operand, branches, cotangent, made, self.stream, capacity_bytes, self.scratch
+        )
+
+    def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
+        """Compile the kernels of ways back, and take their scratch memory; see `fused.adjoint`."""
+        self.scratch(prepare_adjoints(shapes, dtype, capacity_bytes))
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
         """Add the source to the target; see `copy.accumulate`."""

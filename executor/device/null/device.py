@@ -14,9 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.null.input_block import NullInputBlock
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
+from tnplan.executor.device.protocols.device import (
+    Call,
+    ContractShape,
+    FusedShape,
+    call_in_turn,
+    nothing,
+)
 from tnplan.executor.device.protocols.exponents import Exponents
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
@@ -140,6 +147,14 @@ class NullDevice(HostDevice):
             held = {mode: extent for mode, extent in met.items() if mode not in summed}
         products += prod(held.values()) if shape.closes else 0
         return self._multiplies(products, out.dtype)
+
+    def bind_adjoint(
+        self, shape: AdjointShape, operand: NullView, branches: Sequence[NullView], cotangent: NullView,
+        gradients: Sequence[NullView | None], out: NullView | None, capacity_bytes: int,
+    ) -> Call:  # fmt: skip
+        """Count the operations of every step, twice; values that are made again are not counted."""
+        count = self.bind_fused(shape.chain, operand, branches, cotangent, capacity_bytes)
+        return call_in_turn((count, count))
 
     def _multiplies(self, products: float, dtype: str) -> Call:
         flops = products * (8 if dtype.startswith("complex") else 2)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from tnplan.executor.device.protocols.adjoint import AdjointDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.input_block import InputBlock
 
@@ -99,7 +100,7 @@ def call_in_turn(calls: Sequence[Call]) -> Call:
     return run
 
 
-class Device(Protocol):
+class Device(AdjointDevice, Protocol):
     """What replay needs of a device.
 
     Work is done in the order of its calls. A call may return before its work is done; `synchronize`, and what

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
 
 
@@ -28,6 +29,9 @@ class HostDevice:
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
     ) -> None:
         """Nothing to compile: one kernel does all chains."""
+
+    def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
+        """Nothing to compile here either."""
 
     def synchronize(self) -> None:
         """Nothing to wait for."""

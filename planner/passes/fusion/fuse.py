@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 
-from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES, fused_tile
+from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, fused_tile
 from tnplan.planner.hardware.process_grid import Layout
 from tnplan.planner.passes.fusion.in_place import InPlaceResult, Modes, Move, elements, moved_in_place
 from tnplan.planner.passes.sharding.search import StepModes, contract_terms
@@ -189,7 +189,8 @@ class _Finder:
     def _closes(self, step: StepModes) -> bool:
         """Whether a step sums all modes of two tensors that have the same ones."""
         left, right, out = (set(self.tree.legs[node]) for node in (step.left, step.right, step.node))
-        return left == right and not out and bool(left) and step.node != self.tree.loop_nest.waist
+        same = left == right and not out and bool(left)
+        return self.space.model.chains_close and same and step.node != self.tree.loop_nest.waist
 
     def _local(self, node: int, layout: Layout) -> Modes | None:
         """A tensor's modes with their extents on a rank; None where ranks hold parts of unequal extents."""
@@ -219,7 +220,7 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
         least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
         if link.held_elements > alone and _chain_s([link], space, inf)[0] < inf:
             least_s = inf
-        for first in range(last, max(last - MOST_STAGES, -1), -1):
+        for first in range(last, max(last - space.model.chain_steps, -1), -1):
             bound_s = least_s - best_s[first]
             links = run[first : last + 1]
             if thrifty and _grows(links):

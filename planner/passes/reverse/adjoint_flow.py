@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Contract,
     FixSlice,
     Free,
+    Fused,
     Instruction,
     Load,
     Redistribute,
@@ -23,7 +25,7 @@ from tnplan.planner.schedule.schedule import (
     SumModes,
 )
 
-DIFFERENTIABLE = Load | FixSlice | SumModes | Contract | Redistribute | ReduceScatter | Accumulate
+DIFFERENTIABLE = Load | FixSlice | SumModes | Contract | Fused | Redistribute | ReduceScatter | Accumulate
 """The instructions whose adjoints are known."""
 
 
@@ -69,19 +71,25 @@ def adjoint_flow(schedule: Schedule, wrt: Collection[int]) -> AdjointFlow:
         for operand, other in ((item.a, item.b), (item.b, item.a)):
             if operand in active and level[other] == reader[other]:
                 needed.add(other)
+    for item in (item for part in parts for item in part if isinstance(item, Fused) and item.out in active):
+        needed.update(buffer for buffer in reads(item) if level[buffer] == reader[buffer])
     return AdjointFlow(parts, maker, level, reader, frozenset(active), frozenset(needed))
 
 
 def made_by(item: Instruction) -> int:
     """The buffer of an instruction's result."""
-    assert not isinstance(item, Free)
+    assert not isinstance(item, Free | FusedAdjoint)
     return item.c if isinstance(item, Contract) else item.out
 
 
 def _check(item: Instruction) -> None:
     plain = isinstance(item, DIFFERENTIABLE)
-    if not plain or (isinstance(item, Redistribute) and (item.parts > 1 or item.compressed)):
+    if isinstance(item, Redistribute):
+        plain = item.parts == 1 and not item.compressed
+    elif isinstance(item, Fused):
+        plain = item.parts == 1 and item.closing is None and not item.adds
+    if not plain:
         raise InputError(
             f"schedule: {item.op}", "has no adjoint",
-            "plan without chains, early sums and compression",
+            "plan without chains that close the network or work in parts, early sums and compression",
         )  # fmt: skip

@@ -10,7 +10,14 @@ from heapq import heapify, heappop, heappush
 
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, made_by
 from tnplan.planner.schedule.data_flow import reads
-from tnplan.planner.schedule.schedule import Contract, Instruction, Redistribute, ReduceScatter, Schedule
+from tnplan.planner.schedule.schedule import (
+    Contract,
+    Fused,
+    Instruction,
+    Redistribute,
+    ReduceScatter,
+    Schedule,
+)
 
 
 def by_saving(schedule: Schedule, flow: AdjointFlow) -> list[int]:
@@ -86,6 +93,10 @@ def seconds(schedule: Schedule, item: Instruction) -> float:
     if isinstance(item, Contract):
         step = schedule.steps[item.step]
         return step.contract_s + step.permute_s
+    if isinstance(item, Fused):
+        return sum(
+            schedule.steps[number].contract_s + schedule.steps[number].permute_s for number in item.steps
+        )
     if isinstance(item, Redistribute | ReduceScatter):
         return schedule.steps[item.step].exchange_s
     copied = 2 * schedule.buffers[made_by(item)].size_bytes

@@ -32,7 +32,7 @@ def reverse(schedule: Schedule, wrt: Sequence[int], memory_bytes: float = inf) -
     Parameters
     ----------
     schedule : Schedule
-        Without chains, early sums and compression.
+        Without chains that close the network, work in parts or add to early sums, and without compression.
     wrt : sequence of int
         The input tensors whose gradients are wanted, each once.
     memory_bytes : float

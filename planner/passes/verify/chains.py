@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
 
@@ -34,6 +35,32 @@ def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
     if chain_cut(schedule, item) is None:
         yield f"its operand and out do not have {item.parts} parts alike"
     yield from _spread_problems(schedule, item, summed)
+
+
+def adjoint_problems(schedule: Schedule, item: FusedAdjoint) -> Iterator[str]:
+    """Whether the gradients of a chain follow from what it reads, on every rank from its own shards."""
+    buffers = schedule.buffers
+    cotangent = buffers[item.cotangent]
+    partial = tuple(
+        place for place, _ in enumerate(schedule.grid) if _spread_mode(schedule, item, place) is not None
+    )
+    yield from chain_problems(schedule, Fused(item.operand, item.branches, item.cotangent, item.steps[::2]))
+    for gradient, tensor in zip((item.out, *item.gradients), (item.operand, *item.branches), strict=True):
+        if gradient is None:
+            continue
+        made, own = buffers[gradient], buffers[tensor]
+        if set(made.modes) != set(own.modes) or made.layout != own.layout:
+            yield "a gradient has not the modes or the layout of its tensor"
+        if made.partial != tuple(place for place in partial if own.layout[place] is None):
+            yield "a gradient is partial where it should not be"
+    if cotangent.partial:
+        yield "the cotangent is partial"
+
+
+def _spread_mode(schedule: Schedule, item: FusedAdjoint, place: int) -> int | None:
+    """The mode that a digit spreads in a chain."""
+    layouts = (schedule.buffers[buffer].layout for buffer in (item.operand, *item.branches, item.cotangent))
+    return next((layout[place] for layout in layouts if layout[place] is not None), None)
 
 
 def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tnplan.planner.hardware.fusion_tile import fused_tile
+from tnplan.planner.passes.verify.chains import adjoint_problems
+from tnplan.planner.passes.verify.operands import operands
 from tnplan.planner.passes.verify.verifier import Verifier
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Accumulate, Instruction
 
@@ -63,6 +67,27 @@ class GradientVerifier(Verifier):
             if part.depth:
                 left = self.live - {schedule.result}
                 self._require(left == before[-1 - number], "it leaves buffers behind")
+
+    def _check_instruction(self, item: Instruction) -> None:
+        if not isinstance(item, FusedAdjoint):
+            super()._check_instruction(item)
+            return
+        for buffer in operands(item):
+            self._read(buffer)
+        for buffer in item.made:
+            self._define(buffer)
+        one_each = len(item.branches) == len(item.gradients) and 2 * len(item.branches) == len(item.steps)
+        self._require(
+            bool(item.branches) and one_each, "it does not have one gradient and two steps a branch"
+        )
+        for number in item.steps:
+            self._check_step(number)
+        self._refuse(adjoint_problems(self.schedule, item))
+        modes = [
+            self._local(self.buffers[buffer]) for buffer in (item.operand, *item.branches, item.cotangent)
+        ]
+        has_tile = fused_tile(modes[0], modes[1:-1], modes[-1], self.fused_elements) is not None
+        self._require(has_tile, f"it has no tile of {self.fused_elements} elements or less")
 
     def _accumulates(self) -> bool:
         """Whether the body adds to the result."""

@@ -10,6 +10,7 @@ OPERANDS = {
     "free": (),
     "contract": ("a", "b"),
     "fused": ("operand", "branches", "closing"),
+    "fused_adjoint": ("operand", "branches", "cotangent"),
     "fix_slice": ("source",),
     "add_slice": ("source",),
     "sum_modes": ("source",),

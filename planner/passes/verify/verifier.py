@@ -20,6 +20,7 @@ from tnplan.planner.passes.verify.compressed import exchange_problems, memory_pr
 from tnplan.planner.passes.verify.indices import index_problems
 from tnplan.planner.passes.verify.loops import loop_problems
 from tnplan.planner.passes.verify.operands import operands
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.overlap_rows import end_of, exchange_spans, others, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     ENGINES,
@@ -229,6 +230,7 @@ class Verifier:
         self._workspace(getattr(item, "workspace", None))
         if isinstance(item, Fused) and self._takes_place(item):
             self._forget({item.operand})
+        assert not isinstance(item, FusedAdjoint)  # see `GradientVerifier`
         adds = isinstance(item, Accumulate | AddSlice) or (isinstance(item, Fused) and item.adds)
         (self._check_sum if adds else self._define)(item.c if isinstance(item, Contract) else item.out)
         match item:

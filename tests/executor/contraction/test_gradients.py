@@ -56,7 +56,7 @@ def forward(path: ContractionPath, seed: int, ranks: int, groups: int) -> Schedu
     profile = eager_profile((64, 512, 1 << 20)[seed % 3], (16, 256, 1 << 20)[seed // 3 % 3])
     return plan(
         path, profile, devices=ranks * groups, ranks_per_group=ranks, memory_bytes=inf, threshold_bytes=1,
-        early_sums=False,
+        goes_back=True,
     )  # fmt: skip
 
 

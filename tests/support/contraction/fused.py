@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tests.support.contraction.executor import check_result
 from tests.support.networks import eager_profile, random_arrays
@@ -16,6 +20,9 @@ from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Fused, Schedule
+
+TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "float64": 1e-13, "complex128": 1e-13}
+"""Of a chain, relative to the contraction of absolute values."""
 
 
 def fusing_profile(fused_bytes: int, exchange_bytes: int = 512, tile_bytes: int = 256) -> Profile:
@@ -131,3 +138,14 @@ def random_chain(chance: random.Random, most: int) -> FusedShape:
         return tuple((mode, extents[mode]) for mode in modes)
 
     return FusedShape(sized(operand), tuple(map(sized, branches)), sized(held))
+
+
+def normal(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> NDArray[Any]:
+    """Normal numbers of a type, complex ones with both parts."""
+    parts = rng.standard_normal((2, *shape))
+    return (parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0]).astype(dtype)
+
+
+def arrays_of(shape: FusedShape, make: Callable[[list[int]], NDArray[Any]]) -> list[NDArray[Any]]:
+    """The operand and the branches, each made from its extents."""
+    return [make([extent for _, extent in modes]) for modes in (shape.operand, *shape.branches)]

@@ -53,16 +53,19 @@ class GradientPlan:
         raise refusal
 
     def _plans(self, options: ContractionOptions) -> Iterator[Schedule]:
-        """Plans of the contraction without chains and early sums, which have no gradients: the fastest, the
-        one that shares nothing between slices, and those with more ranks a slice."""
-        profile = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
+        """Plans of the contraction without early sums, which have no gradients: on a GPU one with chains;
+        then without chains the fastest, the one that shares nothing between slices, and those with more
+        ranks a slice."""
+        plain = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
 
-        def planned(share: bool, ranks: int | None = None) -> Schedule:
+        def planned(share: bool, ranks: int | None = None, profile: Profile = plain) -> Schedule:
             return plan(
                 self.path, profile, devices=options.devices, ranks_per_group=ranks,
-                memory_bytes=self.memory_bytes, precision=options.precision, share=share, early_sums=False,
+                memory_bytes=self.memory_bytes, precision=options.precision, share=share, goes_back=True,
             )  # fmt: skip
 
+        if options.device == "gpu" and self.profile.fused_flop_per_s:
+            yield planned(share=True, profile=self.profile)
         fastest = planned(share=True)
         yield fastest
         if fastest.outer:

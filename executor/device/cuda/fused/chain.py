@@ -37,7 +37,7 @@ LARGE_TENSOR_SIDE = 64
 HOLD_THREADS = 256
 SUM_REALS = 2
 """Double-precision numbers that a block leaves of what closes a chain; of real ones the second is unused."""
-SOURCES_DTYPE = np.dtype([("branch", "u8", MOST_STAGES)])
+SOURCES_DTYPE = np.dtype([("branch", "u8", 2 * MOST_STAGES)])
 """The struct Sources of fused.cu."""
 TERMS = {"tf32": 1, "fp16x3": 3}
 """Products on tensor cores that make one of a chain, by precision; those of others are multiply-adds."""
@@ -158,19 +158,19 @@ def kernel_defines(
     return (
         *number_defines(dtype).items(),
         ("THREADS", tables.threads), ("BLOCKS", max(1, most // tables.threads)),
-        ("STAGES", " ".join(_stage(number, stage) for number, stage in enumerate(tables.stages))),
+        ("STAGES", " ".join(stage_text(number, stage) for number, stage in enumerate(tables.stages))),
         ("N_STAGES", len(tables.stages)), ("TILE_BYTES", tables.tile_bytes),
         ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
-        ("LOAD_PLACES", _listed(tables.load[0])), ("LOAD_OFFSETS", _listed(tables.load[1])),
-        ("STORE_PLACES", _listed(tables.store[0])), ("STORE_OFFSETS", _listed(tables.store[1])),
-        *((f"{name}_PLACES", _listed(map(_listed, parts))) for name, parts in places.items()),
+        ("LOAD_PLACES", listed(tables.load[0])), ("LOAD_OFFSETS", listed(tables.load[1])),
+        ("STORE_PLACES", listed(tables.store[0])), ("STORE_OFFSETS", listed(tables.store[1])),
+        *((f"{name}_PLACES", listed(map(listed, parts))) for name, parts in places.items()),
         *((f"MOST_{name}", max(map(len, parts))) for name, parts in places.items()),
-        ("MEETS", _listed(map(int, tables.meets))), ("TERMS", terms),
+        ("MEETS", listed(map(int, tables.meets))), ("TERMS", terms),
         ("ADD", int(adds)), ("CLOSE", int(closes)),
     )  # fmt: skip
 
 
-def _stage(number: int, stage: StageTables) -> str:
+def stage_text(number: int, stage: StageTables) -> str:
     """A stage as the kernel's STAGES name it."""
     unit, first, second = stage.kind
     if unit == "FMA":
@@ -180,6 +180,6 @@ def _stage(number: int, stage: StageTables) -> str:
     return f"{unit}({','.join(map(str, parts))})"
 
 
-def _listed(values: Iterable[object]) -> str:
+def listed(values: Iterable[object]) -> str:
     """An initializer of C."""
     return f"{{{','.join(map(str, values))}}}"

@@ -93,7 +93,7 @@ _Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class _Walk:
+class Walk:
     """Places and offsets of a walk over a tile: of each thread, and of each round."""
 
     thread_place: NDArray[np.int64]
@@ -130,17 +130,20 @@ def fused_tables(
     tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
-    return _Builder(shape, tile, threads, itemsize, tensor).tables()
+    return TableBuilder(shape, tile, threads, itemsize, tensor).tables()
 
 
-class _Builder:
+class TableBuilder:
+    """Makes the tables of a chain in tiles that are given."""
+
     def __init__(self, shape: FusedShape, tile: FusedTile, threads: int, itemsize: int, tensor: bool) -> None:
         self.shape, self.tile, self.threads = shape, tile, threads
+        self.large = [shape.operand, shape.out]
         self.extents = {mode: extent for part in (shape.operand, *shape.branches) for mode, extent in part}
         self.itemsize = itemsize
         self.bank_bits = max(1, (BANK_BYTES // itemsize).bit_length() - 1)
-        self.source = _bit_strides(shape.operand, self.extents, itemsize)
-        self.target = _bit_strides(shape.out, self.extents, itemsize)
+        self.source = bit_strides(shape.operand, self.extents, itemsize)
+        self.target = bit_strides(shape.out, self.extents, itemsize)
         inside = set(tile.modes).union(*(stage.n_modes for stage in tile.stages))
         self.load_bits = sorted(
             (bit for bit in self.source if bit[0] in tile.modes), key=self.source.__getitem__
@@ -160,6 +163,7 @@ class _Builder:
         ).best()  # fmt: skip
 
     def tables(self) -> FusedTables:
+        """All tables."""
         load = self._walk(self.load_bits, self.warps.load, self.layout.held[0], self.source)
         store = self._walk(self.store_bits, self.warps.store, self.layout.held[-1], self.target)
         thread_place = [load.thread_place, store.thread_place]
@@ -201,7 +205,7 @@ class _Builder:
     def _walk(
         self, bits: Sequence[Bit], warps: Sequence[Bit], positions: Mapping[Bit, int],
         strides: Mapping[Bit, int],
-    ) -> _Walk:  # fmt: skip
+    ) -> Walk:  # fmt: skip
         """A walk along `bits`, fastest first: the lowest are dealt to threads, the others to rounds. Where
         `warps` are given, lanes take the lowest and warps those.
         """
@@ -211,43 +215,47 @@ class _Builder:
         places = self._places(bits, positions)
         offsets = [strides[bit] for bit in bits]
         thread_place = np.full(self.threads, IDLE, np.int64)
-        thread_place[: 1 << n_own] = _combine(places[:n_own])
+        thread_place[: 1 << n_own] = combine(places[:n_own])
         thread_offset = np.zeros(self.threads, np.int64)
-        thread_offset[: 1 << n_own] = _combine(offsets[:n_own], np.add)
-        return _Walk(thread_place, thread_offset, _combine(places[n_own:]), _combine(offsets[n_own:], np.add))
+        thread_offset[: 1 << n_own] = combine(offsets[:n_own], np.add)
+        return Walk(thread_place, thread_offset, combine(places[n_own:]), combine(offsets[n_own:], np.add))
 
     def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Source and target of tiles, by the modes outside the tile: the fast ones, and the others."""
+        """Where tiles start in each of `large`, by the modes outside the tile: the fast ones, the others."""
         strides = [
             {mode: self.itemsize * stride for mode, stride in mode_strides(part).items()}
-            for part in (self.shape.operand, self.shape.out)
+            for part in self.large
         ]
-        near = np.zeros((1, 2), np.int64)
+        near = np.zeros((1, len(strides)), np.int64)
         modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
         while modes and len(near) * modes[-1][1] <= MOST_NEAR:
             near = _outer_sum(modes.pop(), strides, near)
-        far = np.zeros((1, 2), np.int64)
+        far = np.zeros((1, len(strides)), np.int64)
         while modes:
             far = _outer_sum(modes.pop(), strides, far)
         return near, far
 
     def _fma_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
         """The places of a stage's rows, k and n; the first row's, and the first column, of each thread."""
-        stage, lanes, held = self.tile.stages[number], self.layout.lanes[number], self.layout.held[number]
+        lanes, held = self.layout.lanes[number], self.layout.held[number]
+        k, n = self._places(lanes.k, held), self._places(lanes.n, self.layout.brought[number])
+        return self._fma_places(self._places(lanes.rows, held), k, n, kind)
+
+    def _fma_places(
+        self, rows: Sequence[int], k: Sequence[int], n: Sequence[int], kind: Kind
+    ) -> tuple[_Places, list[NDArray[np.int64]]]:
         _, n_rows, n_columns = kind
-        rows = self._places(lanes.rows, held)
         n_own = LANE_BITS + n_rows.bit_length() - 1
-        lane_places, group_places = _combine(rows[:LANE_BITS]), _combine(rows[n_own:])
+        lane_places, group_places = combine(rows[:LANE_BITS]), combine(rows[n_own:])
         base = np.full(self.threads, IDLE, np.int64)
         column = np.zeros(self.threads, np.int64)
-        parts = stage.n // n_columns
+        parts = (1 << len(n)) // n_columns
         for warp in range(len(group_places) * parts):
             group, part = divmod(warp, parts)
             threads = slice(warp << LANE_BITS, (warp + 1) << LANE_BITS)
             base[threads] = lane_places ^ group_places[group]
             column[threads] = part * n_columns
-        k, n = self._places(lanes.k, held), self._places(lanes.n, self.layout.brought[number])
-        return (_combine(rows[LANE_BITS:n_own]), _combine(k), _combine(n)), [base, column]
+        return (combine(rows[LANE_BITS:n_own]), combine(k), combine(n)), [base, column]
 
     def _tensor_stage(self, number: int, kind: Kind) -> tuple[_Places, list[NDArray[np.int64]]]:
         """The places of a stage's rows, k and n by fours; where each thread first reads and first writes."""
@@ -258,26 +266,28 @@ class _Builder:
         n = self._places(lanes.n, self.layout.brought[number])
         lane_rows = rows[:TENSOR_ROW_LANES]
         n_own = TENSOR_ROW_LANES + (2 * groups * rounds).bit_length() - 1
-        warp_places = _combine(rows[n_own:])
+        warp_places = combine(rows[n_own:])
         sides = []
         for places in (k, n):
             side = np.full(self.threads, IDLE, np.int64)
-            lane_places = _combine([*places[:2], *lane_rows])
+            lane_places = combine([*places[:2], *lane_rows])
             for warp, place in enumerate(warp_places):
                 side[warp << LANE_BITS : (warp + 1) << LANE_BITS] = lane_places ^ place
             sides.append(side)
-        return (_combine(rows[TENSOR_ROW_LANES:n_own]), _combine(k[2:]), _combine(n[2:])), sides
+        return (combine(rows[TENSOR_ROW_LANES:n_own]), combine(k[2:]), combine(n[2:])), sides
 
     def _branch(self, number: int) -> NDArray[np.int64]:
         """Where each element of a branch goes, in elements: k slow, n fast; on tensor cores see fused.cu."""
         lanes = self.layout.lanes[number]
         if self.kinds[number][0] == "TENSOR":
-            order = [*lanes.n[:2], *lanes.k[:2], *lanes.n[2:], *lanes.k[2:]]
-        else:
-            order = [*lanes.n, *lanes.k]
+            return self._branch_places(number, [*lanes.n[:2], *lanes.k[:2], *lanes.n[2:], *lanes.k[2:]])
+        return self._branch_places(number, [*lanes.n, *lanes.k])
+
+    def _branch_places(self, number: int, order: Sequence[Bit]) -> NDArray[np.int64]:
+        """The place of each element of a branch as it is stored; bits in this order, fastest first."""
         place = {bit: 1 << number for number, bit in enumerate(order)}
         stored = bits_of([mode for mode, _ in self.shape.branches[number]], self.extents)
-        return _combine([place[bit] for bit in stored])
+        return combine([place[bit] for bit in stored])
 
     def _held_bytes(self, number: int) -> int:
         """The bytes that a branch takes where it is held."""
@@ -290,12 +300,12 @@ class _Builder:
 def _outer_sum(
     mode: tuple[int, int], strides: Sequence[Mapping[int, int]], inner: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The (source, target) offsets of a slower mode and the faster ones in `inner` together."""
+    """The offsets of a slower mode and the faster ones in `inner` together, in each tensor."""
     step = np.array([side[mode[0]] for side in strides], np.int64)
-    return (np.arange(mode[1])[:, None, None] * step + inner).reshape(-1, 2)
+    return (np.arange(mode[1])[:, None, None] * step + inner).reshape(-1, len(strides))
 
 
-def _bit_strides(
+def bit_strides(
     modes: Sequence[tuple[int, int]], extents: Mapping[int, int], itemsize: int
 ) -> dict[Bit, int]:
     """The stride in bytes of every bit of modes whose extents are powers of two."""
@@ -308,7 +318,7 @@ def _bit_strides(
     }
 
 
-def _combine(parts: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
+def combine(parts: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
     """The XOR, or another sum, of every subset of `parts`, indexed by the subset, the first part the lowest
     bit."""
     table = np.zeros(1, np.int64)

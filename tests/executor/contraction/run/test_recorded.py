@@ -35,7 +35,7 @@ class RecordingDevice(NullDevice):
 def of_slices(differentiated: bool) -> Schedule:
     """A random network of several slices in a row that share steps."""
     path = random_path(20, 3000)
-    found = plan(path, eager_profile(), devices=1, memory_bytes=inf, threshold_bytes=1, early_sums=False)
+    found = plan(path, eager_profile(), devices=1, memory_bytes=inf, threshold_bytes=1, goes_back=True)
     assert found.outer
     return reverse(found, range(len(path.network.inputs))) if differentiated else found
 

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from tests.support.contraction.fused import random_chain
+from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.device.cpu.device import NumpyDevice
@@ -20,7 +20,6 @@ from tnplan.executor.device.protocols.precision import expected_error
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
-TOLERANCE = {"float32": 1e-5, "complex64": 1e-5, "float64": 1e-13, "complex128": 1e-13}
 CASES = [*((dtype, "fp32") for dtype in TOLERANCE), ("complex64", "fp16x3"), ("complex64", "tf32")]
 TERMS = {"tf32": 1, "fp16x3": 3}
 TF32_CUT = np.uint32(0xFFFFE000)
@@ -208,16 +207,6 @@ def run_gpu(
         shape, on_device[0], on_device[1:-1], on_device[-1], stream, capacity * out.itemsize, precision, met
     )()
     out[:] = on_device[-1].get()
-
-
-def normal(rng: np.random.Generator, shape: Sequence[int], dtype: str):
-    parts = rng.standard_normal((2, *shape))
-    return (parts[0] + 1j * parts[1] if dtype.startswith("complex") else parts[0]).astype(dtype)
-
-
-def arrays_of(shape: FusedShape, make):
-    """The operand and the branches, each made from its extents."""
-    return [make([extent for _, extent in modes]) for modes in (shape.operand, *shape.branches)]
 
 
 def contracted(shape: FusedShape, arrays):

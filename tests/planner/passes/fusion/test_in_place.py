@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,13 +13,13 @@ import pytest
 
 from tests.support.contraction.executor import contract_pairwise
 from tests.support.contraction.fused import chains, fused_rates, fusing_profile, stem_path
+from tests.support.contraction.stems import in_place, steady_path, stem
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, random_arrays
 from tests.support.slow import slow_after
 from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering import buffer_assignment as memory
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign
 from tnplan.planner.passes.pipeline import plan
@@ -28,36 +27,6 @@ from tnplan.planner.passes.verify.chains import keeps_off
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.file import load_schedule, save_schedule
 from tnplan.planner.schedule.schedule import Free, Fused, Schedule, with_parts
-
-Change = Callable[[list[str], int], tuple[list[str], int]]
-"""What a step does to the modes held, by the steps still to come: those that it sums, how many it brings."""
-
-
-def stem(rank: int, n_steps: int, changes: Change) -> ContractionPath:
-    """A stem that meets one branch after the other."""
-    held = [f"s{number}" for number in range(rank)]
-    terms, steps, made = [tuple(held)], [], 0
-    for number in range(n_steps):
-        summed, more = changes(held, n_steps - number)
-        brought = [f"n{made + place}" for place in range(more)]
-        made += more
-        terms.append((*summed, *brought))
-        held = [mode for mode in held if mode not in summed] + brought
-        steps.append((0 if not number else n_steps + number, number + 1))
-    sizes = {index: 2 for term in terms for index in term}
-    return ContractionPath(Network(tuple(terms), tuple(sorted(held)), sizes), tuple(steps))
-
-
-def steady_path(seed: int, rank: int = 13, n_steps: int = 22) -> ContractionPath:
-    """A stem whose size stays the same, as every branch brings as many modes as it sums; the last ones bring
-    none."""
-    chance = random.Random(seed)
-
-    def changes(held: list[str], left: int) -> tuple[list[str], int]:
-        count = 2 if left <= 4 else chance.choice((1, 1, 2))
-        return chance.sample(held, count), 0 if left <= 4 else count
-
-    return stem(rank, n_steps, changes)
 
 
 def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPath:
@@ -72,19 +41,6 @@ def swelling_path(seed: int, rank: int = 11, n_steps: int = 24) -> ContractionPa
         return chance.sample(held[:6] if chance.random() < 0.6 else held, count), more
 
     return stem(rank, n_steps, changes)
-
-
-def in_place(schedule: Schedule) -> Iterator[Fused]:
-    """The chains whose result lies where their operand does, in part or as a whole."""
-    for item in schedule.instructions:
-        if isinstance(item, Fused):
-            operand, out = schedule.buffers[item.operand], schedule.buffers[item.out]
-            ahead, behind = (
-                one.offset_bytes + one.size_bytes <= other.offset_bytes
-                for one, other in ((operand, out), (out, operand))
-            )
-            if not ahead and not behind:
-                yield item
 
 
 def change(schedule: Schedule, item: Fused) -> str:

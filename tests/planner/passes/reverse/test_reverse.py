@@ -8,8 +8,11 @@ from math import inf
 import numpy as np
 import pytest
 
+from tests.support.contraction.fused import fusing_profile, stem_path
+from tests.support.contraction.schedules import closing, early_sums_schedule, meeting_path
 from tests.support.networks import random_path, window
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -18,8 +21,9 @@ from tnplan.planner.passes.reverse.adjoint_flow import adjoint_flow
 from tnplan.planner.passes.reverse.keep_values import by_saving
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.schedule import AddSlice, Contract, Free, Zero
+from tnplan.planner.schedule.schedule import AddSlice, Contract, Free, Fused, Zero
 
 
 def chain(length: int, extent: int = 8) -> ContractionPath:
@@ -42,7 +46,7 @@ def gradient(
 ) -> GradientSchedule:
     """The schedule of gradients on a CPU."""
     forward = plan(
-        path, load_profile("cpu"), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, early_sums=False
+        path, load_profile("cpu"), devices=ranks, ranks_per_group=ranks, memory_bytes=inf, goes_back=True
     )
     return reverse(forward, wrt, memory_bytes)
 
@@ -86,11 +90,75 @@ def test_kept_tensors_of_a_stem_lie_apart() -> None:
     assert min(np.diff([0, *sorted(largest), len(stem)])) >= 4, largest
 
 
-def test_chains_and_early_sums_are_refused() -> None:
-    schedule = plan(window(24, 12), load_profile("h200-nvlink"), memory_bytes=inf)
-    assert any(item.op == "fused" for item in schedule.once)
+def with_chains(path: ContractionPath, wrt: list[int], memory_bytes: float = inf) -> GradientSchedule:
+    """The schedule of gradients with chains that go back."""
+    return reverse(plan(path, fusing_profile(1 << 15), memory_bytes=inf, goes_back=True), wrt, memory_bytes)
+
+
+def test_chains_that_close_and_early_sums_are_refused() -> None:
+    profile = fusing_profile(1 << 15)
+    schedule = plan(meeting_path(0), profile, memory_bytes=inf)
+    assert closing(schedule)
     with pytest.raises(InputError, match=r"fused.*no adjoint"):
         reverse(schedule, [0])
+    assert not closing(plan(meeting_path(0), profile, memory_bytes=inf, goes_back=True))
+    with pytest.raises(InputError, match=r"zero.*no adjoint"):
+        reverse(early_sums_schedule(), [0])
+
+
+def test_a_chain_goes_back_at_once() -> None:
+    path = replace(window(24, 12), dtype="complex64")
+    wrt = list(range(25))
+    found, plain = with_chains(path, wrt), gradient(path, wrt)
+    there = [item for item in found.once if isinstance(item, Fused)]
+    back = [item for item in found.once if isinstance(item, FusedAdjoint)]
+    assert [item.branches for item in back] == [item.branches for item in reversed(there)]
+    assert back
+    assert all(len(item.branches) <= ADJOINT_STAGES for item in back)
+    assert all(None not in item.gradients for item in back)
+    assert found.operations == plain.operations
+    assert found.predicted.peak_bytes < plain.predicted.peak_bytes
+    # Of a tensor beside the stem's start alone: the gradient of one branch, and no cotangent beyond it.
+    first = with_chains(path, [0])
+    assert sum(isinstance(item, FusedAdjoint) for item in first.once) == len(back)
+    last = with_chains(path, [max(wrt)])
+    assert sum(isinstance(item, FusedAdjoint) for item in last.once) <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_chains_are_verified(seed: int) -> None:
+    path = stem_path(seed)
+    wrt = list(range(len(path.network.inputs)))
+    found = with_chains(path, wrt)
+    verify(found)
+    try:
+        tight = with_chains(path, wrt, 0.8 * found.predicted.peak_bytes)
+    except InputError:
+        return
+    verify(tight)
+    assert tight.predicted.peak_bytes <= 0.8 * found.predicted.peak_bytes
+
+
+def test_the_verifier_finds_what_is_wrong_with_a_way_back() -> None:
+    schedule = with_chains(replace(window(24, 12), dtype="complex64"), list(range(25)))
+    number = next(place for place, item in enumerate(schedule.once) if isinstance(item, FusedAdjoint))
+    item = schedule.once[number]
+    assert isinstance(item, FusedAdjoint)
+    wrong = [
+        replace(item, gradients=item.gradients[::-1]),
+        replace(item, gradients=item.gradients[1:]),
+        replace(item, steps=item.steps[1:]),
+        replace(item, steps=(*item.steps[1:], len(schedule.steps))),
+        replace(item, cotangent=item.operand),
+        replace(item, operand=item.cotangent),
+        replace(item, out=item.operand),
+        replace(item, branches=()),
+        replace(item, out=item.gradients[0], gradients=(item.out, *item.gradients[1:])),
+    ]
+    for one in wrong:
+        once = (*schedule.once[:number], one, *schedule.once[number + 1 :])
+        with pytest.raises(InputError):
+            verify(replace(schedule, once=once))
 
 
 @pytest.mark.parametrize("seed", range(40))

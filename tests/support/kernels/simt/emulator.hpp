@@ -16,6 +16,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
+#define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__

@@ -1,0 +1,219 @@
+"""The way back through a fused chain on the GPU: a kernel made for its tables, between one that holds the
+branches and one that adds up what its blocks have left.
+
+Knows CuPy and the kernel adjoint.cu; never which steps make a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.executor.device.cuda.fused.adjoint_tables import (
+    LANES,
+    AdjointTables,
+    adjoint_tables,
+    steps_that_run,
+)
+from tnplan.executor.device.cuda.fused.chain import (
+    HOLD_THREADS,
+    SOURCES_DTYPE,
+    TILE_BYTES,
+    Defines,
+    listed,
+    stage_text,
+)
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.kernel_cache import (
+    cached_per_device,
+    compile_ahead,
+    load_kernel,
+    load_symbol,
+    number_defines,
+)
+from tnplan.executor.device.protocols.adjoint import AdjointShape
+from tnplan.executor.device.protocols.copy import mode_strides
+from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
+from tnplan.planner.common.errors import InputError
+
+FILE = Path(__file__).parent / "adjoint.cu"
+ADDERS = 8
+THREADS_A_MULTIPROCESSOR = 512
+"""At least so many share it where its memory has room; bounds the registers of one."""
+SHARED_BYTES = 227 << 10
+"""The memory of a multiprocessor for which registers are bounded; one with less has fewer blocks."""
+
+
+def bind_adjoint(
+    shape: AdjointShape, operand: Any, branches: Sequence[Any], cotangent: Any, made: Sequence[Any],
+    stream: Any, capacity_bytes: int, scratch: Callable[[int], Any],
+) -> Call:  # fmt: skip
+    """From the cotangent of a chain's result to those `made`: of its branches and of its operand; None where
+    the shape has none. `scratch` gives so many bytes, which other calls on the stream may share.
+
+    Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit,
+    InputError where this GPU has no room for it.
+    """
+    dtype = operand.dtype
+    tables = chosen(shape, dtype.name, capacity_bytes, room_bytes())
+    if tables.n_tiles == 0:
+        return nothing
+    defines = adjoint_defines(dtype.name, shape, tables)
+    kernel, n_blocks = find_kernel(defines, tables.threads, tables.shared_bytes)
+    hold, held = find_hold(defines)
+    *on_device, branch_place = _on_device(tables)
+    sources = np.zeros((), SOURCES_DTYPE)
+    sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    blocks = min(n_blocks, tables.n_tiles)
+    real = np.empty(0, dtype).real.dtype
+    *gradients, back = made
+    partial = scratch(blocks * tables.n_results * real.itemsize)
+    arguments: list[Any] = [
+        *(np.uint64(array.data.ptr) for array in (operand, cotangent)),
+        np.uint64(0 if back is None else back.data.ptr),
+        *(np.uint64(array.data.ptr) for array in (partial, *on_device)),
+        np.int32(len(tables.near)), np.int32(tables.n_tiles),
+    ]  # fmt: skip
+    kept = (*on_device, partial)
+    calls: list[Call] = [
+        BoundKernel(hold, 2 * len(branches), HOLD_THREADS, parameters, 0, stream, branch_place),
+        BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
+    ]
+    if tables.n_results:
+        first = [0 if array is None else array.data.ptr for array in gradients]
+        targets = cupy.asarray(target_addresses(shape, tables, first, real.itemsize))
+        cupy.cuda.get_current_stream().synchronize()
+        add_up = load_kernel(FILE, "add_up", dict(defines))
+        parts: list[Any] = [np.uint64(partial.data.ptr), np.int32(blocks), np.uint64(targets.data.ptr)]
+        n_adding = -(-tables.n_results // LANES)
+        calls.append(BoundKernel(add_up, n_adding, ADDERS * LANES, parts, 0, stream, (kept, targets)))
+    return call_in_turn(calls)
+
+
+def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> int:
+    """Compile the kernels of chains, all at once; raises as `bind_adjoint`. The most scratch bytes of one."""
+    every = [(shape, chosen(shape, dtype, capacity_bytes, room_bytes())) for shape in shapes]
+    defines = [adjoint_defines(dtype, *one) for one in every]
+    compile_ahead((FILE, dict(one)) for one in defines)
+    part_bytes = np.empty(0, dtype).real.itemsize
+    return max(
+        min(find_kernel(own, tables.threads, tables.shared_bytes)[1], tables.n_tiles)
+        * tables.n_results * part_bytes
+        for own, (_, tables) in zip(defines, every, strict=True)
+    )  # fmt: skip
+
+
+def room_bytes() -> int:
+    """The shared memory of a block on the current device."""
+    return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+
+def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int, room: float = inf) -> AdjointTables:
+    """The tables of a chain, for blocks with so many bytes of shared memory."""
+    if capacity_bytes not in TILE_BYTES:
+        names = " or ".join(map(str, TILE_BYTES))
+        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
+    return adjoint_tables(shape, capacity_bytes // np.dtype(dtype).itemsize, dtype, room)
+
+
+def target_addresses(
+    shape: AdjointShape, tables: AdjointTables, first: Sequence[int], part_bytes: int
+) -> NDArray[np.uint64]:
+    """The address of every result, where `first` are those of the gradients."""
+    found = []
+    for modes, branch, order, start in zip(
+        shape.gradients, shape.chain.branches, tables.result_order, first, strict=True
+    ):
+        if modes is None:
+            continue
+        strides = mode_strides(modes)
+        place = np.zeros(1, np.int64)
+        for mode, extent in branch:
+            place = (place[:, None] + strides[mode] * np.arange(extent)).ravel()
+        inside = (place[order][:, None] * tables.parts + np.arange(tables.parts)).ravel()
+        found.append(np.uint64(start) + (inside * part_bytes).astype(np.uint64))
+    return np.concatenate(found)
+
+
+def _on_device(tables: AdjointTables) -> tuple[Any, ...]:
+    parts = (
+        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
+    )  # fmt: skip
+    on_device = tuple(cupy.asarray(part) for part in parts)
+    cupy.cuda.get_current_stream().synchronize()
+    return on_device
+
+
+@cached_per_device
+def find_hold(defines: Defines) -> tuple[Any, int]:
+    """The kernel that holds the branches, and the address of constant memory that it writes."""
+    given = dict(defines)
+    return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
+
+
+@cached_per_device
+def find_kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
+    """The kernel of these definitions on the current device; the blocks that fill it."""
+    most = room_bytes()
+    if shared_bytes > most:
+        raise InputError(
+            "profile: fused_bytes",
+            f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
+            "plan for it with 0, which means no chains",
+        )  # fmt: skip
+    kernel = load_kernel(FILE, "adjoint", dict(defines))
+    kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
+    a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+        kernel.kernel.ptr, threads, shared_bytes
+    )
+    return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+
+def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> Defines:
+    """The definitions of adjoint.cu for a chain."""
+    steps = tables.steps
+    stages = [stage_text(number, stage) for number, stage in enumerate(tables.stages)]
+    runs_there, runs_back = steps_that_run(shape)
+    there, back, way_back = stages[: runs_there.stop], stages[steps:], []
+    for step in reversed(range(steps)):
+        one = tables.gradients[step]
+        if shape.gradients[step] is not None:
+            way_back.append(
+                f"GRADIENT({step},{one.k},{one.n},{one.row_lanes},{one.blocks},{one.rounds},{one.first})"
+            )
+        if step in runs_back:
+            way_back.append(back[step])
+    held = [*there, *back[runs_back.start :]]
+    places = {
+        "ROW": [stage.row_place for stage in tables.stages],
+        "K": [stage.k_place for stage in tables.stages],
+        "N": [stage.n_place for stage in tables.stages],
+        "ROUND": [one.round_place for one in tables.gradients],
+        "BLOCK_K": [one.block_k_place for one in tables.gradients],
+        "BLOCK_N": [one.block_n_place for one in tables.gradients],
+    }
+    most = {name: max(map(len, parts)) for name, parts in places.items()}
+    walks = {"LOAD": tables.load, "STORE": tables.store, "BACK": tables.back}
+    blocks = min(THREADS_A_MULTIPROCESSOR // tables.threads, SHARED_BYTES // tables.shared_bytes)
+    return (
+        *number_defines(dtype).items(),
+        ("THREADS", tables.threads), ("BLOCKS", max(1, blocks)), ("STAGES", " ".join(held)),
+        ("FORWARD", " ".join(there)), ("BACK", " ".join(way_back)), ("STEPS", steps),
+        ("IMAGES", tables.images), ("N_STAGES", 2 * steps),
+        ("TILE_BYTES", tables.tile_bytes), ("N_SUMS", max(1, len(tables.slots))),
+        ("RESULTS", tables.n_results), ("WRITES", int(shape.back is not None)), ("TERMS", 0),
+        ("CONSTANT_BYTES", tables.constant_bytes), ("SHARED_BYTES", tables.held_bytes),
+        *((f"{name}_PLACES", listed(walk[0])) for name, walk in walks.items()),
+        *((f"{name}_OFFSETS", listed(walk[1])) for name, walk in walks.items()),
+        *((f"{name}_PLACES", listed(map(listed, parts))) for name, parts in places.items()),
+        *((f"MOST_{name}", most[name]) for name in ("ROW", "K", "N", "ROUND")),
+        ("MOST_BLOCK", most["BLOCK_K"]),
+        ("MEETS", listed([1] * (2 * steps + 2))),
+    )  # fmt: skip

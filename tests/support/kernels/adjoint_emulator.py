@@ -1,0 +1,64 @@
+"""The way back through chains on a CPU: adjoint.cu runs on the CPU, launched as on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.kernels.emulator import ENTRY, Arrays, compiled, launched_by_addresses, source
+from tests.support.kernels.exponent_emulator import EmulatedLaunch
+
+BLOCKS = 3
+MOST_SHARED_BYTES = 1 << 20
+CONSTANT = '\nextern "C" void* constant_address() { return constant_branches; }\n'
+
+
+@cache
+def _library(defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    from tnplan.executor.device.cuda.fused.adjoint import FILE
+
+    text = re.sub(
+        r"extern __shared__ (.*) memory\[\];",
+        rf"__shared__ \1 memory[{MOST_SHARED_BYTES}];", source(FILE),
+    )  # fmt: skip
+    calls = "".join(map(launched_by_addresses, ENTRY.findall(text)))
+    library = compiled(text + calls + CONSTANT, dict(defines))
+    library.constant_address.restype = ctypes.c_void_p
+    return library
+
+
+def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BYTES) -> None:
+    """Run the way back of GPUs on the CPU, by a few blocks with so much shared memory."""
+    from tnplan.executor.device.cuda.fused import adjoint
+
+    def kernel(defines: Any, _threads: int, shared_bytes: int) -> tuple[Any, int]:
+        assert shared_bytes <= room_bytes
+        return _library(defines).emulated_adjoint, BLOCKS
+
+    def hold(defines: Any) -> tuple[Any, int]:
+        return _library(defines).emulated_hold, _library(defines).constant_address()
+
+    def array(count: int, kind: Any) -> Any:
+        return np.full(count, np.nan, kind).view(Arrays)
+
+    stream = SimpleNamespace(synchronize=lambda: None)
+    stand_in = SimpleNamespace(
+        cuda=SimpleNamespace(get_current_stream=lambda: stream),
+        ndarray=array, asarray=lambda values: np.array(values).view(Arrays),
+    )  # fmt: skip
+    patch.setattr(adjoint, "cupy", stand_in)
+    patch.setattr(adjoint, "find_kernel", kernel)
+    patch.setattr(adjoint, "find_hold", hold)
+    patch.setattr(adjoint, "room_bytes", lambda: room_bytes)
+    patch.setattr(
+        adjoint, "load_kernel",
+        lambda _, entry, defines: getattr(_library(tuple(defines.items())), f"emulated_{entry}"),
+    )  # fmt: skip
+    patch.setattr(adjoint, "BoundKernel", EmulatedLaunch)
+    patch.setattr(adjoint, "compile_ahead", list)
