@@ -44,7 +44,7 @@ from tnplan.planner.passes.sharding.states import StateSpace
 from tnplan.planner.passes.tree.build import build
 from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
-from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, step_over, step_without_room
+from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, over_limit, step_over, step_without_room
 from tnplan.planner.passes.tree.mode_order import mode_orders
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
@@ -146,9 +146,8 @@ def plan(
     best_s = inf
     refusal: InputError | None = None
     for size in group_sizes(devices, path.n_slices):
-        if best is not None and (
-            planner.estimated_s(devices, size) >= best_s * (1 - LEAST_SAVING_OF_A_GROUP)
-        ):  # fmt: skip
+        least_s = best_s * (1 - LEAST_SAVING_OF_A_GROUP)
+        if best is not None and planner.estimated_s(devices, size) >= least_s:
             continue
         try:
             schedule = planner.plan(size, policy, devices // size)
@@ -399,7 +398,7 @@ class Planner:
         if rung.step_limited:
             hopeless = step_over(self.tree, sizes, ranks * limit_bytes)
             if hopeless is not None:
-                raise self._refusal(hopeless, ranks, limit_bytes)
+                raise over_limit(self.tree, self.model, hopeless, ranks, limit_bytes)
         closest: PlanContext | None = None
         for _ in range(rung.tries):
             threshold = limits.threshold_bytes
@@ -408,7 +407,8 @@ class Planner:
             except DoesNotFit as refusal:
                 if self.threshold_bytes is not None or threshold <= 1:
                     refused = closest.refusal if closest else None
-                    raise refused or self._refusal(refusal.node, ranks, limit_bytes) from None
+                    none_fits = over_limit(self.tree, self.model, refusal.node, ranks, limit_bytes)
+                    raise refused or none_fits from None
                 limits = replace(limits, threshold_bytes=max(threshold // 8, 1))
                 continue
             if found.fits:
@@ -423,7 +423,7 @@ class Planner:
         if closest is not None:
             raise closest.refusal
         largest = max(range(self.tree.n_leaves, self.tree.n_nodes), key=sizes.__getitem__)
-        raise self._refusal(largest, ranks, limit_bytes)
+        raise over_limit(self.tree, self.model, largest, ranks, limit_bytes)
 
     def context(self, loop_nest: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
         """What the passes begin with."""
@@ -438,20 +438,7 @@ class Planner:
         """Raise OverLimitError where it is sure without any attempt that none fits."""
         node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
         if node is not None:
-            raise self._refusal(node, ranks, self.limit_bytes)
-
-    def _refusal(self, node: int, ranks: int, limit_bytes: float) -> OverLimitError:
-        """Why a step does not fit, with the least that it needs."""
-        first = self.tree.n_leaves
-        nodes = (*self.tree.children[node - first], node)
-        all_bytes = sum(self.tree.sizes[one] for one in nodes) * self.model.item_bytes
-        more = ", its workspace is to be added," if all_bytes <= ranks * limit_bytes else ","
-        return OverLimitError(
-            f"step {node - first}",
-            f"its tensors take {size_text(all_bytes)} together{more} and no layout over {ranks} ranks fits "
-            f"a limit of {size_text(limit_bytes)} a rank",
-            "allow more memory, use more ranks, or search a path that is sliced further",
-        )
+            raise over_limit(self.tree, self.model, node, ranks, self.limit_bytes)
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 
+from tnplan.planner.common.errors import OverLimitError
+from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
 from tnplan.planner.passes.tree.build import Tree
@@ -46,6 +48,22 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
         if not (stored[-1] or found):
             return node
     return None if stored[-1] or not tree.children else tree.n_nodes - 1
+
+
+def over_limit(
+    tree: Tree, model: CostModel, node: int, ranks: int, limit_bytes: float
+) -> OverLimitError:  # fmt: skip
+    """Why a step does not fit, with the least that it needs."""
+    first = tree.n_leaves
+    nodes = (*tree.children[node - first], node)
+    all_bytes = sum(tree.sizes[one] for one in nodes) * model.item_bytes
+    more = ", its workspace is to be added," if all_bytes <= ranks * limit_bytes else ","
+    return OverLimitError(
+        f"step {node - first}",
+        f"its tensors take {size_text(all_bytes)} together{more} and no layout over {ranks} ranks fits "
+        f"a limit of {size_text(limit_bytes)} a rank",
+        "allow more memory, use more ranks, or search a path that is sliced further",
+    )
 
 
 def step_over(tree: Tree, sizes: Sequence[int], most_bytes: float) -> int | None:
