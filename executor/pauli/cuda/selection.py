@@ -1,4 +1,7 @@
-"""Which rows of a table on a GPU stay where there may be only so many. Twin: terms/selection.py."""
+"""Which rows of a table on a GPU stay where there may be only so many, and values that no kernel is for.
+
+Twin: terms/selection.py.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.executor.pauli.algebra.expectation import key_products
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
+from tnplan.planner.common.arrays import Array
+
+ROWS_AT_ONCE = 1 << 22
+"""Rows whose values in a product state are there at once."""
 
 
 def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int]:
@@ -44,3 +52,13 @@ def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
     rows = order[chosen]
     table.coefficients[rows] = (table.coefficients[rows] * (drawn / weights[chosen])).astype(table.dtype)
     return rows
+
+
+def in_product(table: GpuTable, n: int, bloch: Array) -> float:
+    """The value of the first `n` rows in a product state of Bloch vectors, float64 [qubit, 3]."""
+    total = 0.0
+    for first in range(0, n, ROWS_AT_ONCE):
+        rows = slice(first, min(n, first + ROWS_AT_ONCE))
+        values = key_products(table.keys[rows], bloch, cupy)
+        total += float((table.coefficients[rows] * values).sum())
+    return total

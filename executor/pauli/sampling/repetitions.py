@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits, overlap
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep
-from tnplan.executor.pauli.algebra.states import State, weighted_sum
+from tnplan.executor.pauli.algebra.expectation import overlap
+from tnplan.executor.pauli.algebra.first_steps import after_first_steps
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, simple_steps
+from tnplan.executor.pauli.algebra.states import ProductState, State, weighted_sum
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagator, prepared
 from tnplan.executor.pauli.sampling.echo import EchoParts
 from tnplan.executor.pauli.sampling.resampling import LETTER_FACTOR, StratifiedResampler
+from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, check_count
@@ -24,6 +26,8 @@ from tnplan.planner.common.errors import InputError
 BY = {"magnitude": (1, 1.0), "letters": (1, LETTER_FACTOR), "square": (2, 1.0)}
 """In proportion to what terms stay: the power of magnitudes, and the factor of a letter X or Y."""
 MOST_SEED = 2**63 - 1
+Found = TypeVar("Found")
+"""What is read from the terms at the end."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,16 @@ class LinearTask(NamedTuple):
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        final, largest = _resampled(self.steps, self.start, most, resampler, self.device)
-        is_bits = self.state is None or isinstance(self.state, str)
-        value = in_bits(final, self.state) if is_bits else weighted_sum(final, self.state)  # type: ignore[arg-type]
-        return Repetition(float(value.real), resampler.events, largest)
+
+        def value(terms: Terms) -> complex:
+            if self.state is None or isinstance(self.state, str):
+                return terms.in_bits(self.state)
+            if isinstance(self.state, ProductState):
+                return terms.in_product(self.state.bloch)
+            return weighted_sum(terms.local_terms(), self.state)
+
+        found, largest = _resampled(self.steps, self.start, most, resampler, self.device, value)
+        return Repetition(float(found.real), resampler.events, largest)
 
 
 class EchoTask(NamedTuple):
@@ -97,9 +107,10 @@ class EchoTask(NamedTuple):
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        half, largest = _resampled(self.back, self.start, most, resampler, self.device)
+        half, largest = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
         linear = StratifiedResampler(resampler.random)
-        turned, grown = _resampled(self.middle, half, max(most, half.n_terms), linear, self.device)
+        most = max(most, half.n_terms)
+        turned, grown = _resampled(self.middle, half, most, linear, self.device, local_terms)
         value = overlap(half, turned)
         return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
 
@@ -110,9 +121,11 @@ def linear_task(
 ) -> LinearTask:  # fmt: skip
     """What each repetition does for a value that is linear in the coefficients.
 
-    Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits.
+    Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits. First
+    steps on one qubit each go into the state: what the last terms would be split for is then exact.
     """
-    return LinearTask(*prepared(steps, observable, keep_cliffords), state, device)
+    left, turned = after_first_steps(simple_steps(steps), state, observable.n_qubits)
+    return LinearTask(*prepared(left, observable, keep_cliffords), turned, device)
 
 
 def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> EchoTask:
@@ -140,14 +153,20 @@ def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
     return truncation.max_terms
 
 
+def local_terms(terms: Terms) -> PauliSum:
+    """The terms themselves, of a lone rank."""
+    return terms.local_terms()
+
+
 def _resampled(
-    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str
-) -> tuple[PauliSum, int]:
-    """The sum after steps with at most `most` terms, and the most terms that there were."""
+    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str,
+    read: Callable[[Terms], Found],
+) -> tuple[Found, int]:  # fmt: skip
+    """What is read from at most `most` terms after steps, and the most terms that there were."""
     terms = GpuTerms(start) if device == "gpu" else ShardedTerms(start)
     try:
         Propagator(terms, Truncation(max_terms=most), resampler=resampler).run(steps)
         grown = terms.ledger.record().grown
-        return terms.local_terms(), max((start.n_terms, *grown))
+        return read(terms), max((start.n_terms, *grown))
     finally:
         terms.close()

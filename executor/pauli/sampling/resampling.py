@@ -20,7 +20,7 @@ import numpy as np
 
 from tnplan.planner.common.arrays import Array
 
-KEPT_SHARE = 0.75
+KEPT_SHARE = 0.6
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""
 LETTER_FACTOR = 0.2
 """By what a letter X or Y multiplies the weight of a word; 0.2 and 0.3 had the least noise
@@ -49,10 +49,14 @@ class StratifiedResampler:
             return 1.0
         return self.letter_factor ** xy_letters(keys).astype(np.float64)
 
+    def kept(self, most: int) -> int:
+        """How many terms a draw leaves where there may be `most`."""
+        return max(1, int(KEPT_SHARE * most))
+
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
         weights = sizes**self.power
-        count = max(1, int(KEPT_SHARE * most))
+        count = self.kept(most)
         if int(xp.count_nonzero(weights)) <= count:
             chosen = xp.flatnonzero(weights)
             return chosen, sizes[chosen]

@@ -141,5 +141,8 @@ class Terms(Protocol):
     def in_bits(self, bits: str | None = None) -> complex:
         """This rank's part of the value in a computational state; None is all 0."""
 
+    def in_product(self, bloch: Array) -> float:
+        """This rank's part of the value of real terms in a product state of Bloch vectors [qubit, 3]."""
+
     def close(self) -> None:
         """Give back threads and memory."""

@@ -17,7 +17,7 @@ from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.executor.pauli import few_terms
 from tnplan.executor.pauli.algebra.channels import amplitude_damping, depolarizing
-from tnplan.executor.pauli.algebra.expectation import in_bits
+from tnplan.executor.pauli.algebra.expectation import in_bits, in_product
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import OverlapWith
@@ -225,6 +225,18 @@ def test_resampling_by_letters_on_a_gpu_is_without_bias(gpu: pytest.MonkeyPatch)
     estimate = estimate_of([one.value for one in done], "unbiased")
     assert 0 < estimate.standard_error < 0.05
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
+
+
+def test_terms_on_a_gpu_have_the_value_in_a_product_state(gpu: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.pauli.cuda import selection
+
+    gpu.setattr(selection, "ROWS_AT_ONCE", 64)
+    found = run("cuts").result
+    bloch = np.random.default_rng(4).uniform(-0.57, 0.57, (N_QUBITS, 3))
+    terms = GpuTerms(found)
+    assert found.n_terms > 100
+    assert terms.in_product(bloch) == pytest.approx(in_product(found, bloch), rel=1e-12)
+    terms.close()
 
 
 @pytest.mark.slow

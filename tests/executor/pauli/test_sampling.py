@@ -21,6 +21,7 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.sampling.echo import echo_parts
 from tnplan.executor.pauli.sampling.estimate import estimate_of, student_quantile
 from tnplan.executor.pauli.sampling.repetitions import (
+    LinearTask,
     MonteCarlo,
     check_sampling,
     echo_task,
@@ -135,6 +136,19 @@ def test_resampling_by_letters_has_less_noise_in_a_bit_string() -> None:
         values = [repetition(task, plan, 60, r).value for r in range(plan.repetitions)]
         errors[by] = estimate_of(values, "unbiased").standard_error
     assert 0 < 3 * errors["letters"] < errors["magnitude"]
+
+
+def test_first_steps_in_the_state_leave_less_noise() -> None:
+    steps, start = kicked_ising(20, chain_edges(20), 0.5, 6), parse("Z10", 20)
+    exact = float(propagate(steps, start).value.real)
+    errors = []
+    for task in (LinearTask(steps, start, None), linear_task(steps, start, None, keep_cliffords=True)):
+        done = [repetition(task, MonteCarlo(24, 3, "letters"), 60, r) for r in range(24)]
+        assert all(one.resampled for one in done)
+        estimate = estimate_of([one.value for one in done], "unbiased")
+        assert abs(estimate.value - exact) < 4 * estimate.standard_error
+        errors.append(estimate.standard_error)
+    assert 0 < errors[1] < errors[0]
 
 
 def rotating_circuit(n_qubits: int, n_gates: int, random: np.random.Generator) -> GateSequence:
