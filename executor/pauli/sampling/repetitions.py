@@ -42,7 +42,7 @@ class MonteCarlo:
         Repetition r depends on the seed and r alone.
     by : {"magnitude", "letters", "square"}
         In proportion to what small terms stay. By magnitude every value is unbiased. By letters too: every
-        letter X or Y takes four fifths of a word's weight, which has less noise in states of 0 and 1. By
+        letter X or Y takes seven tenths of a word's weight, which has less noise in states of 0 and 1. By
         square is for echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are
         resampled apart do not interfere.
 

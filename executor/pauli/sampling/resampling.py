@@ -22,8 +22,8 @@ from tnplan.planner.common.arrays import Array
 
 KEPT_SHARE = 0.6
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""
-LETTER_FACTOR = 0.2
-"""By what a letter X or Y multiplies the weight of a word; 0.2 and 0.3 had the least noise
+LETTER_FACTOR = 0.3
+"""By what a letter X or Y multiplies the weight of a word; 0.3 had the least noise
 (benchmarks/notes/pauli.md)."""
 SUM_BITS = 62
 """Of integers that stand for weights: their sum stays below 2 to this power."""
