@@ -17,7 +17,7 @@ import numpy as np
 
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.pauli.algebra.expectation import in_bits, in_product
+from tnplan.executor.pauli.algebra.expectation import in_bits
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
@@ -191,10 +191,6 @@ class ShardedTerms(Terms):
     def in_bits(self, bits: str | None = None) -> complex:
         """This rank's part of the value in a computational state; None is all 0."""
         return sum((in_bits(shard.rows(), bits) for shard in self.shards), 0.0)
-
-    def in_product(self, bloch: Array) -> float:
-        """This rank's part of the value of real terms in a product state of Bloch vectors [qubit, 3]."""
-        return sum((in_product(shard.rows(), bloch).real for shard in self.shards), 0.0)
 
     def _rotate_here(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> None:
         """Rotations that leave all branches on this rank."""
