@@ -4,9 +4,9 @@ Usage: python benchmarks/pauli/pauli_sampled.py [--angles 0.3,...] [--terms 1000
        [--by letters] [--layers 20,10] [--seed 1] [--seconds 20] [--device gpu] [--budget 600]
        [--rows 0.3:12:4e6,0.5:8:1e6] [-o results.json]
 Goal: a standard error for the values that cuts do not converge on one GPU (pauli_angles.py). With fewer
-layers than 20 there is no published value; the value beside is then that of cuts of 2^-18 after merging.
-ROWS, each an angle, layers and terms, are done instead of all angles with all layers. A row ends early,
-after two repetitions or more, once it has taken SECONDS; no row begins after BUDGET seconds.
+layers than 20 there is no published value; the value beside is then that of cuts of 2^-POWER after merging,
+2^-18 by default. ROWS, each an angle, layers and terms, are done instead of all angles with all layers. A row
+ends early, after two repetitions or more, once it has taken SECONDS; no row begins after BUDGET seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tnplan.executor.pauli.sampling.estimate import estimate_of, nothing_met
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, linear_task, repetition
 from tnplan.executor.pauli.terms.truncation import Truncation
 
-CUT = 2.0**-18
 ANGLES = "0.3,0.4,0.5,0.6,0.7,0.8,1.0"
 
 
@@ -46,7 +45,9 @@ def row(angle: float, layers: int, terms: int, options: argparse.Namespace) -> d
     beside = CONVERGED[angle]
     if layers != LAYERS:
         use = Resources(device=options.device)
-        beside = float(propagate(steps, start, Truncation(merged_cut=CUT), use, keep="none").value.real)
+        beside = float(
+            propagate(steps, start, Truncation(merged_cut=2.0**-options.power), use, keep="none").value.real
+        )
     values = [one.value for one in done]
     found = estimate_of(values, "unbiased", 1.0) if any(values) else nothing_met(len(values), 1.0)
     print(
@@ -59,7 +60,7 @@ def row(angle: float, layers: int, terms: int, options: argparse.Namespace) -> d
         "angle": angle, "terms": terms, "repetitions": len(done), "seed": plan.seed, "by": plan.by,
         "kind": found.kind, "doubt": found.doubt, "value": found.value,
         "standard_error": found.standard_error, "low": found.low, "high": found.high,
-        "layers": layers, "beside": beside, "values": found.values, "time_s": time_s,
+        "layers": layers, "beside": beside, "power": options.power, "values": found.values, "time_s": time_s,
         "resampled": [one.resampled for one in done], "largest_terms": max(one.largest for one in done),
     }  # fmt: skip
 
@@ -74,6 +75,7 @@ def main() -> None:
     parser.add_argument("--by", choices=("magnitude", "letters"), default="letters")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rows", default="")
+    parser.add_argument("--power", type=int, default=18)
     parser.add_argument("--budget", type=float, default=float("inf"))
     parser.add_argument("--terms", type=int, default=1_000_000)
     parser.add_argument("--repetitions", type=int, default=8)
