@@ -11,20 +11,20 @@ import numpy as np
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import overlap
 from tnplan.executor.pauli.algebra.first_steps import after_first_steps
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, simple_steps
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, simple_steps
 from tnplan.executor.pauli.algebra.states import ProductState, State, weighted_sum
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagator, prepared
 from tnplan.executor.pauli.sampling.echo import EchoParts
-from tnplan.executor.pauli.sampling.resampling import LETTER_FACTOR, StratifiedResampler
+from tnplan.executor.pauli.sampling.resampling import StratifiedResampler, letter_factor
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 
-BY = {"magnitude": (1, 1.0), "letters": (1, LETTER_FACTOR), "square": (2, 1.0)}
-"""In proportion to what terms stay: the power of magnitudes, and the factor of a letter X or Y."""
+BY = {"magnitude": 1, "letters": 1, "square": 2}
+"""In proportion to what terms stay: the power of magnitudes."""
 MOST_SEED = 2**63 - 1
 Found = TypeVar("Found")
 """What is read from the terms at the end."""
@@ -42,7 +42,7 @@ class MonteCarlo:
         Repetition r depends on the seed and r alone.
     by : {"magnitude", "letters", "square"}
         In proportion to what small terms stay. By magnitude every value is unbiased. By letters too: every
-        letter X or Y takes seven tenths of a word's weight, which has less noise in states of 0 and 1. By
+        letter X or Y takes most of a word's weight, which has less noise in states of 0 and 1. By
         square is for echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are
         resampled apart do not interfere.
 
@@ -82,6 +82,11 @@ class LinearTask(NamedTuple):
     start: PauliSum
     state: str | State | None
     device: str = "cpu"
+
+    @property
+    def letter_factor(self) -> float:
+        """By what a letter X or Y multiplies the weight of a word, where letters are looked at."""
+        return letter_factor(np.array([step.angle for step in self.steps if isinstance(step, Rotation)]))
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
@@ -139,7 +144,8 @@ def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> Ec
 def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, most: int, number: int) -> Repetition:
     """Repetition `number`; the same wherever and with whatever others it runs."""
     random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
-    return task.run(most, StratifiedResampler(random, *BY[plan.by]))
+    factor = task.letter_factor if isinstance(task, LinearTask) and plan.by == "letters" else 1.0
+    return task.run(most, StratifiedResampler(random, BY[plan.by], factor))
 
 
 def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
