@@ -220,6 +220,8 @@ class ShardedTerms(Terms):
             if not done and not (is_alone and self.n <= before and self._resample_early()):
                 done = 1
                 super().rotate_many(rotations.between(0, 1), cut, limits)
+                for shard in self.shards:
+                    shard.is_swept = shard.is_swept and not shard.n_changed
             rotations = rotations.between(done)
 
     def _resample_early(self) -> bool:
