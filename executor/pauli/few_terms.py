@@ -6,7 +6,7 @@ import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.cuda.terms import GpuTerms
-from tnplan.executor.pauli.terms.batched_rotations import rotate_all
+from tnplan.executor.pauli.terms.batched_rotations import Bound, rotate_all
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
@@ -36,7 +36,7 @@ class FewTerms(ShardedTerms):
         if self.n > most:
             return super().rotate_many(rotations.between(0, CAPPED_AT_ONCE), cut, limits)
         here = rotations._replace(distances=np.zeros(len(rotations.due), np.int64))
-        return rotate_all(self.shards, here, cut, limits, self.ledger, most=most)
+        return rotate_all(self.shards, here, cut, limits, self.ledger, bound=Bound(most))
 
     def moved(self) -> Terms:
         """The terms on the GPU, if they are many."""

@@ -42,13 +42,16 @@ def bit_values(terms: PauliSum, bits: str | None = None) -> Array:
 
 def product_values(terms: PauliSum, bloch: Array) -> Array:
     """The value of every word, without its coefficient, in a product state; float64."""
-    bloch = _checked(bloch, terms.n_qubits)
-    values = np.ones(terms.n_terms)
-    for qubit in range(terms.n_qubits):
+    return key_products(terms.keys, _checked(bloch, terms.n_qubits))
+
+
+def key_products(keys: Array, bloch: Array, xp: Any = np) -> Array:
+    """The same of packed words, uint64 [n, 2 W], of `xp`, NumPy or CuPy, the library of the keys."""
+    values, half = xp.ones(len(keys)), keys.shape[1] // 2
+    for qubit, (x, y, z) in enumerate(bloch):
         w, bit = qubit // 64, np.uint64(qubit % 64)
-        word = (terms.x[:, w] >> bit & ONE) + 2 * (terms.z[:, w] >> bit & ONE)
-        x, y, z = bloch[qubit]
-        values *= np.array([1.0, x, z, y])[word.astype(np.int64)]
+        word = (keys[:, w] >> bit & ONE) + 2 * (keys[:, half + w] >> bit & ONE)
+        values *= xp.asarray([1.0, x, z, y])[word.astype(np.int64)]
     return values
 
 

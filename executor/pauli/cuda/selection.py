@@ -1,4 +1,4 @@
-"""Which rows of a table on a GPU stay where there may be only so many, and all of them in order.
+"""Which rows of a table on a GPU stay where there may be only so many; all in order; values without a kernel.
 
 Twin: terms/selection.py.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.executor.pauli.algebra.expectation import key_products
 from tnplan.executor.pauli.cuda.room import room_for
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
@@ -17,6 +18,8 @@ from tnplan.planner.common.arrays import Array
 
 READ_ROWS = 1 << 20
 """Rows that are copied to the host at once, where there are many."""
+ROWS_AT_ONCE = 1 << 22
+"""Rows whose values in a product state are there at once."""
 
 
 def largest(table: GpuTable, n: int, count: int) -> tuple[Any, float, float, int]:
@@ -72,3 +75,13 @@ def in_order(table: GpuTable, n: int) -> tuple[Array, Array]:
         keys[first : first + READ_ROWS] = cupy.asnumpy(table.keys[rows])
         coefficients[first : first + READ_ROWS] = cupy.asnumpy(table.coefficients[rows])
     return keys, coefficients
+
+
+def in_product(table: GpuTable, n: int, bloch: Array) -> float:
+    """The value of the first `n` rows in a product state of Bloch vectors, float64 [qubit, 3]."""
+    total = 0.0
+    for first in range(0, n, ROWS_AT_ONCE):
+        rows = slice(first, min(n, first + ROWS_AT_ONCE))
+        values = key_products(table.keys[rows], bloch, cupy)
+        total += float((table.coefficients[rows] * values).sum())
+    return total

@@ -169,6 +169,12 @@ class GpuTerms(RotatedTerms):
         ones = pack(int((bits or "0")[::-1], 2), 0, self.n_qubits)
         return self.table.in_bits(self._settled(), np.ascontiguousarray(ones[: len(ones) // 2]))
 
+    def in_product(self, bloch: Array) -> float:
+        """This rank's part of the value in a product state of Bloch vectors [qubit, 3]."""
+        from tnplan.executor.pauli.cuda.selection import in_product
+
+        return in_product(self.table, self._settled(), bloch)
+
     def _rotate_in_shard(self, rotations: RotationBatch, cut: float, limits: TermLimits | None) -> None:
         """Rotations that all stay in their shards, or one that does not; steps if there are `limits`."""
         generator, cosine, sine, is_due, across = (array[0] for array in rotations)

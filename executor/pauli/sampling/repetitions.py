@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
-from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep
-from tnplan.executor.pauli.algebra.states import State
+from tnplan.executor.pauli.algebra.first_steps import after_first_steps
+from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, simple_steps
+from tnplan.executor.pauli.algebra.states import ProductState, State
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagator, prepared
 from tnplan.executor.pauli.sampling.echo import EchoParts
-from tnplan.executor.pauli.sampling.resampling import LETTER_FACTOR, StratifiedResampler
+from tnplan.executor.pauli.sampling.resampling import StratifiedResampler, letter_factor
+from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, check_count
 from tnplan.planner.common.errors import InputError
 
-BY = {"magnitude": (1, 1.0), "letters": (1, LETTER_FACTOR), "square": (2, 1.0)}
-"""In proportion to what terms stay: the power of magnitudes, and the factor of a letter X or Y."""
+BY = {"magnitude": 1, "letters": 1, "square": 2}
+"""In proportion to what terms stay: the power of magnitudes."""
 MOST_SEED = 2**63 - 1
+Found = TypeVar("Found")
+"""What is read from the terms at the end."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class MonteCarlo:
         Repetition r depends on the seed and r alone.
     by : {"magnitude", "letters", "square"}
         In proportion to what small terms stay. By magnitude every value is unbiased. By letters too: every
-        letter X or Y takes four fifths of a word's weight, which has less noise in states of 0 and 1. By
+        letter X or Y takes most of a word's weight, which has less noise in states of 0 and 1. By
         square is for echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are
         resampled apart do not interfere.
 
@@ -79,11 +83,23 @@ class LinearTask(NamedTuple):
     state: str | State | None
     device: str = "cpu"
 
+    @property
+    def letter_factor(self) -> float:
+        """By what a letter X or Y multiplies the weight of a word, where letters are looked at."""
+        return letter_factor(np.array([step.angle for step in self.steps if isinstance(step, Rotation)]))
+
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        final, largest = _resampled(self.steps, self.start, most, resampler, self.device)
-        value = value_in(final, self.state)
-        return Repetition(float(value.real), resampler.events, largest)
+
+        def value(terms: Terms) -> complex:
+            if self.state is None or isinstance(self.state, str):
+                return terms.in_bits(self.state)
+            if isinstance(self.state, ProductState):
+                return terms.in_product(self.state.bloch)
+            return value_in(terms.local_terms(), self.state)
+
+        found, largest = _resampled(self.steps, self.start, most, resampler, self.device, value)
+        return Repetition(float(found.real), resampler.events, largest)
 
 
 class EchoTask(NamedTuple):
@@ -96,9 +112,10 @@ class EchoTask(NamedTuple):
 
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
-        half, largest = _resampled(self.back, self.start, most, resampler, self.device)
+        half, largest = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
         linear = StratifiedResampler(resampler.random)
-        turned, grown = _resampled(self.middle, half, max(most, half.n_terms), linear, self.device)
+        most = max(most, half.n_terms)
+        turned, grown = _resampled(self.middle, half, most, linear, self.device, local_terms)
         value = overlap(half, turned)
         return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
 
@@ -109,9 +126,11 @@ def linear_task(
 ) -> LinearTask:  # fmt: skip
     """What each repetition does for a value that is linear in the coefficients.
 
-    Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits.
+    Where letters are looked at, `keep_cliffords`: words are then those of the circuit's own qubits. First
+    steps on one qubit each go into the state: what the last terms would be split for is then exact.
     """
-    return LinearTask(*prepared(steps, observable, keep_cliffords), state, device)
+    left, turned = after_first_steps(simple_steps(steps), state, observable.n_qubits)
+    return LinearTask(*prepared(left, observable, keep_cliffords), turned, device)
 
 
 def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> EchoTask:
@@ -125,7 +144,8 @@ def echo_task(parts: EchoParts, observable: PauliSum, device: str = "cpu") -> Ec
 def repetition(task: LinearTask | EchoTask, plan: MonteCarlo, most: int, number: int) -> Repetition:
     """Repetition `number`; the same wherever and with whatever others it runs."""
     random = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(number,)))
-    return task.run(most, StratifiedResampler(random, *BY[plan.by]))
+    factor = task.letter_factor if isinstance(task, LinearTask) and plan.by == "letters" else 1.0
+    return task.run(most, StratifiedResampler(random, BY[plan.by], factor))
 
 
 def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
@@ -139,14 +159,20 @@ def check_sampling(observable: PauliSum, truncation: Truncation) -> int:
     return truncation.max_terms
 
 
+def local_terms(terms: Terms) -> PauliSum:
+    """The terms themselves, of a lone rank."""
+    return terms.local_terms()
+
+
 def _resampled(
-    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str
-) -> tuple[PauliSum, int]:
-    """The sum after steps with at most `most` terms, and the most terms that there were."""
+    steps: Sequence[PauliStep], start: PauliSum, most: int, resampler: StratifiedResampler, device: str,
+    read: Callable[[Terms], Found],
+) -> tuple[Found, int]:  # fmt: skip
+    """What is read from at most `most` terms after steps, and the most terms that there were."""
     terms = GpuTerms(start) if device == "gpu" else ShardedTerms(start)
     try:
         Propagator(terms, Truncation(max_terms=most), resampler=resampler).run(steps)
         grown = terms.ledger.record().grown
-        return terms.local_terms(), max((start.n_terms, *grown))
+        return read(terms), max((start.n_terms, *grown))
     finally:
         terms.close()

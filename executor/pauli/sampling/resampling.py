@@ -20,11 +20,11 @@ import numpy as np
 
 from tnplan.planner.common.arrays import Array
 
-KEPT_SHARE = 0.75
+KEPT_SHARE = 0.6
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""
-LETTER_FACTOR = 0.2
-"""By what a letter X or Y multiplies the weight of a word; 0.2 and 0.3 had the least noise
-(benchmarks/notes/pauli.md)."""
+LETTER_SHARE, LEAST_FACTOR, MOST_FACTOR = 0.6, 0.05, 0.5
+"""By how much of a sine a letter X or Y multiplies the weight of a word, which had the least noise
+(benchmarks/notes/pauli.md), and its bounds."""
 SUM_BITS = 62
 """Of integers that stand for weights: their sum stays below 2 to this power."""
 HALVES = tuple((1 << k, (2**64 - 1) // (2 ** (1 << k) + 1)) for k in range(6))
@@ -49,10 +49,14 @@ class StratifiedResampler:
             return 1.0
         return self.letter_factor ** xy_letters(keys).astype(np.float64)
 
+    def kept(self, most: int) -> int:
+        """How many terms a draw leaves where there may be `most`."""
+        return max(1, int(KEPT_SHARE * most))
+
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
         weights = sizes**self.power
-        count = max(1, int(KEPT_SHARE * most))
+        count = self.kept(most)
         if int(xp.count_nonzero(weights)) <= count:
             chosen = xp.flatnonzero(weights)
             return chosen, sizes[chosen]
@@ -67,6 +71,17 @@ class StratifiedResampler:
         new[large] = sizes[large]
         chosen = xp.flatnonzero(new)
         return chosen, new[chosen]
+
+
+def letter_factor(angles: Array) -> float:
+    """By what a letter X or Y multiplies the weight of a word, from the angles of all rotations.
+
+    A letter that a rotation may make a Z is worth the sine of its angle.
+    """
+    if not len(angles):
+        return MOST_FACTOR
+    sine = float(np.sqrt(np.mean(np.sin(angles) ** 2)))
+    return min(MOST_FACTOR, max(LEAST_FACTOR, LETTER_SHARE * sine))
 
 
 def threshold(weights: Array, count: int, xp: Any = np) -> float:

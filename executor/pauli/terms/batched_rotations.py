@@ -19,6 +19,17 @@ from tnplan.planner.common.arrays import Array
 
 NO_BOUND = 1 << 62
 """More terms than there can be."""
+
+
+class Bound(NamedTuple):
+    """Where rotations stop: before one with more than `before` terms, and, for a lone shard, before one after
+    which there may be more than `after`."""
+
+    before: int = NO_BOUND
+    after: int = NO_BOUND
+
+
+UNBOUNDED = Bound()
 SHARD_COUNTERS = ("n", "n_spare", "is_swept", "n_hits", "n_changed")
 """The first columns of a shard's numbers."""
 
@@ -42,12 +53,12 @@ class ShardTables(NamedTuple):
 
 def rotate_all(
     shards: Sequence[HashTerms], rotations: RotationBatch, cut: float, limits: TermLimits, ledger: Ledger,
-    pool: ThreadPoolExecutor | None = None, threads: int = 1, most: int = NO_BOUND,
+    pool: ThreadPoolExecutor | None = None, threads: int = 1, bound: Bound = UNBOUNDED,
 ) -> int:  # fmt: skip
     """Do rotations, and enter them in the ledger; each is a step. Branches below `cut` are dropped.
 
-    With a pool its `threads` share the shards, else this thread has all of them. Returns how many are done:
-    it stops before one where there are more than `most` terms, which is for one shard.
+    With a pool its `threads` share the shards, else this thread has all of them. Returns how many are done,
+    fewer than all where the `bound` of a lone shard stops them.
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
@@ -59,7 +70,7 @@ def rotate_all(
 
     def work(first: int) -> None:
         try:
-            kernel.rotate_shards(tables, rotations, cut, limits, limits.has_frequency, most, first, workers)
+            kernel.rotate_shards(tables, rotations, cut, limits, limits.has_frequency, bound, first, workers)
         except BaseException:
             tables.stop[0] = 1
             raise

@@ -80,20 +80,29 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
 
 
 @jit
-def split_shard(tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool) -> None:
-    """The first phase: split the terms of shard s, and list their branches."""
+def split_shard(
+    tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, most: int
+) -> bool:  # fmt: skip
+    """The first phase: split the terms of shard s, and list their branches.
+
+    False, and nothing done, where terms and branches may be more than `most`.
+    """
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     generator = rotations.generators[number]
     rows = arrays_of(tables, s, generator.size)
     log[BEFORE] = shard[N] - shard[N_SPARE]
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
     if not may_split(rows.union, generator):
-        return
-    shard[N_HITS] = shard[N_CHANGED] = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
+        return True
+    hits = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
+    if log[BEFORE] + hits > most:
+        return False
+    shard[N_HITS] = shard[N_CHANGED] = hits
     shard[LISTED], losses[0], losses[1], log[CUT] = split(
         rows, shard[N_HITS], follow, generator, rotations.cosines[number], rotations.sines[number], cut
     )
     log[BRANCHED] = shard[N_HITS]
+    return True
 
 
 @jit
@@ -140,11 +149,12 @@ def sweep_shard(
 
 @jit
 def rotate_shards(
-    tables: Any, rotations: Any, cut: float, limits: Any, follow: bool, most: int, first: int, threads: int
+    tables: Any, rotations: Any, cut: float, limits: Any, follow: bool, bound: Any, first: int, threads: int
 ) -> None:
     """Take the shards first, first + threads, ... through the `RotationBatch`, as far as they come.
 
-    Stops before a rotation when all shards together have more than `most` terms.
+    Stops before a rotation when all shards together have more terms than `bound.before`, or where one may
+    have more than `bound.after` behind it.
     """
     done, stop = tables.done, tables.stop
     n_shards, width = len(tables.numbers), rotations.generators.shape[1]
@@ -161,10 +171,11 @@ def rotate_shards(
                     total = 0
                     for t in range(n_shards):
                         total += terms_of(tables.numbers, t)
-                    if total > most:
+                    if total > bound.before or not split_shard(
+                        tables, s, number, rotations, cut, follow, bound.after
+                    ):
                         store_release(stop, 0, 1)
                         return
-                    split_shard(tables, s, number, rotations, cut, follow)
                 elif load_acquire(done, WORDS_A_LINE * other) < PHASES * number + phase:
                     break
                 elif phase == 1:

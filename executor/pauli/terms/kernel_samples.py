@@ -9,7 +9,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms import batched_rotations_kernel as many
 from tnplan.executor.pauli.terms import clifford_kernel, hash_table_kernel
-from tnplan.executor.pauli.terms.batched_rotations import shard_tables
+from tnplan.executor.pauli.terms.batched_rotations import UNBOUNDED, shard_tables
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
@@ -35,7 +35,7 @@ def of_rotations(dtype: str) -> list[Sample]:
     tables, numbers, reals = shard_tables([_one_term(dtype)], 1), np.zeros(1, np.int64), np.zeros(1)
     rotations = RotationBatch(np.zeros((1, 2), np.uint64), reals, reals, np.zeros(1, np.bool_), numbers)
     return [
-        (many.rotate_shards, (tables, rotations, 0.0, LIMITS, False, 0, 0, 1)),
+        (many.rotate_shards, (tables, rotations, 0.0, LIMITS, False, UNBOUNDED, 0, 1)),
     ]
 
 

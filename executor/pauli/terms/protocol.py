@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
@@ -140,6 +141,10 @@ class Terms(Protocol):
 
     def in_bits(self, bits: str | None = None) -> complex:
         """This rank's part of the value in a computational state; None is all 0."""
+
+    def in_product(self, bloch: Array) -> float:
+        """This rank's part of the value of real terms in a product state of Bloch vectors [qubit, 3]."""
+        return float(value_in(self.local_terms(), bloch).real)
 
     def close(self) -> None:
         """Give back threads and memory."""

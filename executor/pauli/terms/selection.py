@@ -18,6 +18,9 @@ class Resampler(Protocol):
     def importance(self, keys: Array) -> Array | float:
         """By what magnitudes of packed words, uint64 [n, 2 W], are multiplied before they are drawn from."""
 
+    def kept(self, most: int) -> int:
+        """How many terms a draw leaves where there may be `most`."""
+
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """From magnitudes times importance, float64: the numbers of the terms that stay, rising, and their
         new magnitudes times importance.

@@ -21,7 +21,7 @@ from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
-from tnplan.executor.pauli.terms.batched_rotations import rotate_all
+from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, Bound, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
@@ -198,7 +198,8 @@ class ShardedTerms(Terms):
         """Rotations that leave all branches on this rank."""
         if not self.is_distributed:
             alone = rotations._replace(distances=np.zeros_like(rotations.distances))
-            done = rotate_all(self.shards[:1], alone, cut, limits, self.ledger, most=SINGLE_SHARD_BELOW)
+            bound = Bound(SINGLE_SHARD_BELOW)
+            done = rotate_all(self.shards[:1], alone, cut, limits, self.ledger, bound=bound)
             rotations = rotations.between(done)
             if not len(rotations.due):
                 return
@@ -207,17 +208,32 @@ class ShardedTerms(Terms):
         rotate_all(self.shards, rotations, cut, limits, self.ledger, self.pool, self.threads)
 
     def _rotate_capped(self, rotations: RotationBatch, cut: float, limits: TermLimits, most: int) -> None:
-        """Rotations of capped terms: many at once while each may double them, where one shard has all."""
+        """Rotations of capped terms: many at once where one shard has all, while they are sure to fit.
+
+        Where the next may not, terms are resampled before it, unless they are few already.
+        """
+        before = NO_BOUND if self.threads == 1 else SINGLE_SHARD_BELOW
         while len(rotations.due):
             done, is_alone = 0, not self.is_distributed or len(self.shards) * self.n_ranks == 1
-            if is_alone and 2 * self.n <= most:
+            if is_alone:
                 here = rotations._replace(distances=np.zeros_like(rotations.distances))
-                few = most // 2 if self.threads == 1 else min(most // 2, SINGLE_SHARD_BELOW)
-                done = rotate_all(self.shards[:1], here, cut, limits, self.ledger, most=few)
-            if not done:
+                bound = Bound(before, most)
+                done = rotate_all(self.shards[:1], here, cut, limits, self.ledger, bound=bound)
+            if not done and not (is_alone and self.n <= before and self._resample_early()):
                 done = 1
                 super().rotate_many(rotations.between(0, 1), cut, limits)
+                for shard in self.shards:
+                    shard.is_swept = shard.is_swept and not shard.n_changed
             rotations = rotations.between(done)
+
+    def _resample_early(self) -> bool:
+        """Let a resampler leave as many terms as it leaves of too many; whether any went."""
+        cap, n = self.term_cap, self.n
+        assert cap is not None
+        if cap.resampler is None or n <= cap.resampler.kept(cap.n_terms):
+            return False
+        self._resample(cap.n_terms, [self.shards[0].none()] * len(self.shards))
+        return self.n < n
 
     def _begin_step(self) -> int:
         """The terms of this rank, spread if they are many."""

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.executor.observables.pauli_sum import pack, parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms import sharded as sharded_terms
+from tnplan.executor.pauli.terms.batched_rotations import Bound, rotate_all
+from tnplan.executor.pauli.terms.protocol import RotationBatch
+from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
 
 
@@ -58,3 +61,30 @@ def test_arrays_stay_near_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         done = propagate(steps, start, limits, Resources(threads=threads))
         assert done.n_terms == done.largest == 4096
         assert done.size_bytes < 600 * 4096
+
+
+@given(st.integers(2, 80), st.integers(1, 40))
+def test_many_rotations_stop_before_one_that_may_not_fit(most: int, before: int) -> None:
+    turns = [*[rotation("X", (q,), 0.3) for q in range(10)], rotation("ZX", (3, 4), 0.3)]
+    keys, cosine, sine = np.array([pack(turn.x, turn.z, 10) for turn in turns]), np.cos(0.3), np.sin(0.3)
+    ones = np.ones(11)
+    batch = RotationBatch(keys, cosine * ones, sine * ones, ones == 0, np.zeros(11, np.int64))
+    terms = ShardedTerms(parse("Z0 Z1 Z2 Z3 + X4 Z5 Z7 + Y8", 10))
+    sizes = []
+    for number in range(11):
+        hits, n = terms.count(keys[number]), terms.n
+        stops = n > before or (hits and n + hits > most)
+        done = rotate_all(
+            terms.shards, batch.between(number, number + 1), 0.0, Truncation().limits, terms.ledger,
+            bound=Bound(before, most),
+        )  # fmt: skip
+        assert done == (not stops)
+        if stops:
+            terms.rotate(keys[number], cosine, sine, 0.0)
+        sizes.append(terms.n)
+    alone = ShardedTerms(parse("Z0 Z1 Z2 Z3 + X4 Z5 Z7 + Y8", 10))
+    assert rotate_all(alone.shards, batch, 0.0, Truncation().limits, alone.ledger) == 11
+    found, expected = terms.local_terms(), alone.local_terms()
+    assert sizes[-1] == expected.n_terms > 20
+    assert np.array_equal(found.keys, expected.keys)
+    assert np.array_equal(found.coefficients, expected.coefficients)

@@ -234,6 +234,18 @@ def test_resampling_by_letters_on_a_gpu_is_without_bias(gpu: pytest.MonkeyPatch)
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
 
 
+def test_terms_on_a_gpu_have_the_value_in_a_product_state(gpu: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.pauli.cuda import selection
+
+    gpu.setattr(selection, "ROWS_AT_ONCE", 64)
+    found = run("cuts").result
+    bloch = np.random.default_rng(4).uniform(-0.57, 0.57, (N_QUBITS, 3))
+    terms = GpuTerms(found)
+    assert found.n_terms > 100
+    assert terms.in_product(bloch) == pytest.approx(value_in(found, bloch), rel=1e-12)
+    terms.close()
+
+
 @pytest.mark.slow
 def test_an_echo_on_a_gpu_keeps_its_norm_and_its_seed(gpu: pytest.MonkeyPatch) -> None:
     from tnplan.executor.pauli.cuda import table

@@ -21,6 +21,7 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.sampling.echo import echo_parts
 from tnplan.executor.pauli.sampling.estimate import estimate_of, student_quantile
 from tnplan.executor.pauli.sampling.repetitions import (
+    LinearTask,
     MonteCarlo,
     check_sampling,
     echo_task,
@@ -29,8 +30,8 @@ from tnplan.executor.pauli.sampling.repetitions import (
 )
 from tnplan.executor.pauli.sampling.resampling import (
     KEPT_SHARE,
-    LETTER_FACTOR,
     StratifiedResampler,
+    letter_factor,
     threshold,
     xy_letters,
 )
@@ -100,9 +101,23 @@ def test_letters_are_counted_in_every_bit(n_qubits: int) -> None:
 
 def test_words_of_many_letters_stay_less_often_and_with_larger_magnitudes() -> None:
     keys = np.array([pack(x, 0, 8) for x in (0, 1, 3)])
-    resampler = StratifiedResampler(np.random.default_rng(0), 1, LETTER_FACTOR)
-    assert np.allclose(resampler.importance(keys), [1, LETTER_FACTOR, LETTER_FACTOR**2])
+    resampler = StratifiedResampler(np.random.default_rng(0), 1, 0.3)
+    assert np.allclose(resampler.importance(keys), [1, 0.3, 0.09])
     assert np.allclose(StratifiedResampler(resampler.random).importance(keys), 1)
+
+
+def test_a_letter_weighs_the_less_the_smaller_the_angles() -> None:
+    steps = kicked_ising(4, chain_edges(4), 0.3, 2)
+    task = linear_task(steps, parse("Z1", 4), None, keep_cliffords=True)
+    assert task.letter_factor == pytest.approx(0.6 * math.sin(0.3), rel=1e-12)
+    assert letter_factor(np.array([0.3, -0.5])) == pytest.approx(
+        0.6 * math.hypot(0.2955202, 0.4794255) / 2**0.5
+    )
+    assert (letter_factor(np.array([1e-9])), letter_factor(np.array([1.5])), letter_factor(np.zeros(0))) == (
+        0.05,
+        0.5,
+        0.5,
+    )
 
 
 def pulls_by_letters(count: int, repetitions: int) -> list[float]:
@@ -135,6 +150,19 @@ def test_resampling_by_letters_has_less_noise_in_a_bit_string() -> None:
         values = [repetition(task, plan, 60, r).value for r in range(plan.repetitions)]
         errors[by] = estimate_of(values, "unbiased").standard_error
     assert 0 < 3 * errors["letters"] < errors["magnitude"]
+
+
+def test_first_steps_in_the_state_leave_less_noise() -> None:
+    steps, start = kicked_ising(20, chain_edges(20), 0.5, 6), parse("Z10", 20)
+    exact = float(propagate(steps, start).value.real)
+    errors = []
+    for task in (LinearTask(steps, start, None), linear_task(steps, start, None, keep_cliffords=True)):
+        done = [repetition(task, MonteCarlo(24, 3, "letters"), 60, r) for r in range(24)]
+        assert all(one.resampled for one in done)
+        estimate = estimate_of([one.value for one in done], "unbiased")
+        assert abs(estimate.value - exact) < 4 * estimate.standard_error
+        errors.append(estimate.standard_error)
+    assert 0 < errors[1] < errors[0]
 
 
 def rotating_circuit(n_qubits: int, n_gates: int, random: np.random.Generator) -> GateSequence:

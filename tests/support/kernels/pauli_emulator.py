@@ -50,6 +50,8 @@ ASSEMBLY = (
     ),
 )
 """How blocks meet, and what that is in C++."""
+
+
 def mine(array: Any) -> Any:
     """The same as CuPy's stand-in."""
     return np.ascontiguousarray(array).view(Arrays)
@@ -89,7 +91,7 @@ def stand_in() -> Any:
     """What `table.py` uses of CuPy."""
     made = {
         name: (lambda call: lambda *arguments, **named: mine(call(*arguments, **named)))(getattr(np, name))
-        for name in ("zeros", "empty", "partition", "flatnonzero", "sort", "cumsum", "arange")
+        for name in ("zeros", "ones", "empty", "partition", "flatnonzero", "sort", "cumsum", "arange")
     }
     same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted")
     return SimpleNamespace(

@@ -75,7 +75,9 @@ def test_more_devices_and_less_precision_take_less_time() -> None:
 @pytest.mark.parametrize(
     ("n_qubits", "hardware", "devices", "least", "most"),
     [
-        (26, "h100-nvlink", 1, 2, 3), (26, "h100-nvlink", 2, 4, 40), (24, "h100-nvlink", 1, 4, 40),
+        (26, "h100-nvlink", 1, 2, 3),
+        (26, "h100-nvlink", 2, 4, 40),
+        (24, "h100-nvlink", 1, 4, 40),
         (20, "cpu", 1, 2, 3),
     ],
 )
