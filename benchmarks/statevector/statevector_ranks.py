@@ -25,7 +25,6 @@ from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
 from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.comm.nccl import NcclCommunicator
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cuda.bit_swap import StateSwap
 from tnplan.executor.statevector.cuda.state import CupyState
@@ -150,6 +149,8 @@ def main() -> None:
     if world is None:
         raise InputError("statevector_ranks.py", "runs on several ranks", "start it with mpirun -n 2 or 4")
     cupy.cuda.runtime.setDevice(world.rank % cupy.cuda.runtime.getDeviceCount())
+    from tnplan.executor.device.comm.nccl import NcclCommunicator  # loads NCCL's library
+
     ranks = NcclCommunicator(world, cupy.cuda.get_current_stream())
     nccl = nccl_rate(ranks, cupy.zeros(1 << 30, np.complex64), options.rounds)
     if world.rank == 0:
