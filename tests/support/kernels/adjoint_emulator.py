@@ -37,11 +37,14 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
     """Run the way back of GPUs on the CPU, by a few blocks with so much shared memory."""
     from tnplan.executor.device.cuda.fused import adjoint
 
-    def kernel(defines: Any, _threads: int, shared_bytes: int) -> tuple[Any, int]:
+    def kernel(
+        _: Any, entry: str, defines: Any, _threads: int, shared_bytes: int, _r: str
+    ) -> tuple[Any, int]:
+        assert entry == "adjoint"
         assert shared_bytes <= room_bytes
         return _library(defines).emulated_adjoint, BLOCKS
 
-    def hold(defines: Any) -> tuple[Any, int]:
+    def hold(_: Any, defines: Any) -> tuple[Any, int]:
         return _library(defines).emulated_hold, _library(defines).constant_address()
 
     def array(count: int, kind: Any) -> Any:

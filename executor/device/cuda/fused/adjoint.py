@@ -26,23 +26,22 @@ from tnplan.executor.device.cuda.fused.chain import (
     SOURCES_DTYPE,
     TILE_BYTES,
     Defines,
+    find_hold,
+    find_kernel,
     listed,
+    room_bytes,
     stage_text,
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
-from tnplan.executor.device.cuda.runtime.kernel_cache import (
-    cached_per_device,
-    compile_ahead,
-    load_kernel,
-    load_symbol,
-    number_defines,
-)
+from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
 from tnplan.planner.common.errors import InputError
 
 FILE = Path(__file__).parent / "adjoint.cu"
+REMEDY = "plan for it with 0, which means no chains"
+"""Where a block has too little shared memory."""
 ADDERS = 8
 THREADS_A_MULTIPROCESSOR = 512
 """At least so many share it where its memory has room; bounds the registers of one."""
@@ -65,8 +64,8 @@ def bind_adjoint(
     if tables.n_tiles == 0:
         return nothing
     defines = adjoint_defines(dtype.name, shape, tables)
-    kernel, n_blocks = find_kernel(defines, tables.threads, tables.shared_bytes)
-    hold, held = find_hold(defines)
+    kernel, n_blocks = _kernel(defines, tables)
+    hold, held = find_hold(FILE, defines)
     *on_device, branch_place = _on_device(tables)
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
@@ -104,15 +103,10 @@ def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes:
     compile_ahead((FILE, dict(one)) for one in defines)
     part_bytes = np.empty(0, dtype).real.itemsize
     return max(
-        min(find_kernel(own, tables.threads, tables.shared_bytes)[1], tables.n_tiles)
+        min(_kernel(own, tables)[1], tables.n_tiles)
         * tables.n_results * part_bytes
         for own, (_, tables) in zip(defines, every, strict=True)
     )  # fmt: skip
-
-
-def room_bytes() -> int:
-    """The shared memory of a block on the current device."""
-    return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int, room: float = inf) -> AdjointTables:
@@ -151,29 +145,8 @@ def _on_device(tables: AdjointTables) -> tuple[Any, ...]:
     return on_device
 
 
-@cached_per_device
-def find_hold(defines: Defines) -> tuple[Any, int]:
-    """The kernel that holds the branches, and the address of constant memory that it writes."""
-    given = dict(defines)
-    return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
-
-
-@cached_per_device
-def find_kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
-    """The kernel of these definitions on the current device; the blocks that fill it."""
-    most = room_bytes()
-    if shared_bytes > most:
-        raise InputError(
-            "profile: fused_bytes",
-            f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
-            "plan for it with 0, which means no chains",
-        )  # fmt: skip
-    kernel = load_kernel(FILE, "adjoint", dict(defines))
-    kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
-    a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-        kernel.kernel.ptr, threads, shared_bytes
-    )
-    return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
+def _kernel(defines: Defines, tables: AdjointTables) -> tuple[Any, int]:
+    return find_kernel(FILE, "adjoint", defines, tables.threads, tables.shared_bytes, REMEDY)
 
 
 def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> Defines:

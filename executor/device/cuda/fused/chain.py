@@ -39,6 +39,8 @@ SUM_REALS = 2
 """Double-precision numbers that a block leaves of what closes a chain; of real ones the second is unused."""
 SOURCES_DTYPE = np.dtype([("branch", "u8", 2 * MOST_STAGES)])
 """The struct Sources of fused.cu."""
+REMEDY = f"plan for it with {TILE_BYTES[0]}, or 0 for no chains"
+"""Where a block has too little shared memory."""
 TERMS = {"tf32": 1, "fp16x3": 3}
 """Products on tensor cores that make one of a chain, by precision; those of others are multiply-adds."""
 
@@ -61,8 +63,8 @@ def bind_fused(
     if tables.n_tiles == 0 or out.size == 0:
         return nothing
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
-    kernel, n_blocks = _kernel(defines, tables.threads, tables.shared_bytes)
-    hold, held = _hold(defines)
+    kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY)
+    hold, held = find_hold(FILE, defines)
     *on_device, branch_place = _on_device(tables)
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
@@ -116,30 +118,36 @@ def _on_device(tables: FusedTables) -> tuple[Any, ...]:
     return on_device
 
 
+def room_bytes() -> int:
+    """The shared memory of a block on the current device."""
+    return int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+
 @cached_per_device
-def _hold(defines: Defines) -> tuple[Any, int]:
-    """The kernel that holds the branches, and the address of constant memory that it writes."""
+def find_hold(file: Path, defines: Defines) -> tuple[Any, int]:
+    """The kernel of a file that holds the branches, and the address of constant memory that it writes."""
     given = dict(defines)
-    return load_kernel(FILE, "hold", given), load_symbol(FILE, "constant_branches", given)
+    return load_kernel(file, "hold", given), load_symbol(file, "constant_branches", given)
 
 
 @cached_per_device
-def _kernel(defines: Defines, threads: int, shared_bytes: int) -> tuple[Any, int]:
+def find_kernel(
+    file: Path, entry: str, defines: Defines, threads: int, shared_bytes: int, remedy: str
+) -> tuple[Any, int]:  # fmt: skip
     """The kernel of these definitions on the current device; the blocks that fill it."""
-    attributes = cupy.cuda.Device().attributes
-    most = attributes["MaxSharedMemoryPerBlockOptin"]
+    most = room_bytes()
     if shared_bytes > most:
         raise InputError(
             "profile: fused_bytes",
             f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
-            f"plan for it with {TILE_BYTES[0]}, or 0 for no chains",
+            remedy,
         )
-    kernel = load_kernel(FILE, "fused", dict(defines))
+    kernel = load_kernel(file, entry, dict(defines))
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, threads, shared_bytes
     )
-    return kernel, a_multiprocessor * attributes["MultiProcessorCount"]
+    return kernel, a_multiprocessor * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
 
 def kernel_defines(
