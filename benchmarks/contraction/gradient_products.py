@@ -19,7 +19,7 @@ from typing import Any
 from roofline import aligned_bytes, fill, timed_s
 from shared import PATHS, RESULTS, open_device
 
-from tnplan.api.contraction.gradients import GradientPlan
+from tnplan.api.contraction.gradients.calls import GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice

@@ -23,7 +23,7 @@ import numpy as np
 from shared import PATHS, RESULTS
 
 import tnplan
-from tnplan.api.contraction.gradients import GradientCalls, GradientPlan
+from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.device.cpu.parallel_rows import blas_threads

@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.adjoints import bind_adjoint, prepare_adjoints
+from tnplan.executor.contraction.bind.chains import chain_shape
 from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
 from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
 from tnplan.executor.contraction.redistribute.chunked import bind_chunks
@@ -36,11 +37,11 @@ from tnplan.executor.device.protocols.device import (
 )
 from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.common.memory import ITEM_BYTES
-from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
+from tnplan.planner.hardware.chunked_overlap import chunk_order
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.overlap_rows import Row, end_of, overlapped_rows
+from tnplan.planner.schedule.overlap_rows import Row, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -331,20 +332,7 @@ class Binder:
 
     def _chain_shape(self, instruction: Fused, parts: int) -> FusedShape:
         """The shape of a chain on this rank, or of one of several equal parts of it."""
-        schedule = self._schedule
-        operand = schedule.buffers[instruction.operand]
-        cut = cut_modes(operand.modes, operand.layout, schedule.extents, schedule.grid, parts)
-        if cut is None:
-            raise ValueError(f"the chain of step {instruction.steps[-1]} has no {parts} parts")
-
-        def modes(buffer: int) -> tuple[tuple[int, int], ...]:
-            stored = zip(schedule.buffers[buffer].modes, self._shard(buffer).shape, strict=True)
-            return tuple(entry for entry in stored if entry[0] not in cut)
-
-        branches, closes = tuple(map(modes, instruction.branches)), instruction.closing is not None
-        return FusedShape(
-            modes(instruction.operand), branches, modes(end_of(instruction)), instruction.adds, closes
-        )
+        return chain_shape(self._schedule, instruction, parts, lambda buffer: self._shard(buffer).shape)
 
     def _prepare_products(self) -> None:
         """Let the device get ready for all products at once."""

@@ -16,7 +16,7 @@ from tests.support.contraction.stems import in_place, steady_path
 from tests.support.effort import repeats
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, window
-from tnplan.api.contraction.gradients import GradientCalls, GradientPlan
+from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile

@@ -14,7 +14,7 @@ from tests.oracles.derivatives import gradients_by_einsum
 from tests.support.effort import repeats
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import TOLERANCE, eager_profile, exact, random_arrays, random_path, window
-from tnplan.api.contraction.gradients import GradientCalls
+from tnplan.api.contraction.gradients.calls import GradientCalls
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -19,7 +19,7 @@ from tnplan.api.contraction.arrays import (
     requires_grad,
     stated_dtype,
 )
-from tnplan.api.contraction.gradients import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.ranks import OneRank, Ranks, open_ranks
 from tnplan.executor.contraction.bind.program import needed_bytes
@@ -107,7 +107,7 @@ class CompiledContraction:
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
         if any(requires_grad(array) for array in arrays):
-            from tnplan.api.contraction.torch_gradient import differentiable_call
+            from tnplan.api.contraction.gradients.torch_function import differentiable_call
 
             return differentiable_call(self, arrays)
         with self._open().together():
@@ -232,7 +232,7 @@ class CompiledContraction:
         >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
         >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
         """
-        from tnplan.api.contraction.jax_gradient import jax_function
+        from tnplan.api.contraction.gradients.jax_function import jax_function
 
         return jax_function(self)
 

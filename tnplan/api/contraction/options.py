@@ -19,6 +19,7 @@ class ContractionOptions:
 
     Of `calls` calls, each has new values of the tensors `changing`; of all where that is None. A path is
     searched for `search_s` seconds, or for as long as it can gain, and its random choices follow from `seed`.
+    It `waits` for kernels that are to be compiled, also where a first call would end sooner without them.
     """
 
     optimize: Any = "auto"
@@ -34,6 +35,7 @@ class ContractionOptions:
     changing: tuple[int, ...] | None = None
     search_s: float | None = None
     seed: int = 0
+    waits: bool = False
     progress: Listener | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

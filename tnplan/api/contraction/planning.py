@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.contraction.compiled import CompiledContraction
-from tnplan.api.contraction.gradients import GradientPlan
+from tnplan.api.contraction.gradients.calls import GradientPlan
+from tnplan.api.contraction.meanwhile import Meanwhile, find_meanwhile
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.planning.load import known_profile
@@ -53,12 +54,19 @@ GPU_FROM_S = 1.0
 
 @dataclass(frozen=True)
 class Planned:
-    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given; and
-    the path of one that was planned."""
+    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given; the
+    path of one that was planned; and what may be contracted while kernels are compiled."""
 
     schedule: Schedule
     device: str
     path: ContractionPath | None = None
+    meanwhile: Meanwhile | None = None
+
+    def now(self) -> Planned:
+        """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
+        if self.meanwhile is None or self.meanwhile.is_over():
+            return self
+        return Planned(self.meanwhile.schedule, self.device, self.path)
 
 
 def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
@@ -100,7 +108,7 @@ def find_batched(
     while True:
         network = batched_network(request.call.network, batch, batched)
         try:
-            return _plan(replace(path, network=network), options)
+            return _plan(replace(path, network=network), replace(options, calls=-(-options.calls // batch)))
         except InputError:
             if batch == 1:
                 raise
@@ -153,14 +161,14 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
     device = _device(path, options)
+    profile, memory = _profile(options, device), memory_bytes(options, device)
     schedule = pipeline.plan(
-        path,
-        _profile(options, device),
-        devices=options.devices,
-        memory_bytes=memory_bytes(options, device),
-        precision=options.precision,
+        path, profile, devices=options.devices, memory_bytes=memory, precision=options.precision
     )
-    return Planned(schedule, device, path)
+    meanwhile = None
+    if device == "gpu":
+        meanwhile = find_meanwhile(schedule, path, profile, options, memory)
+    return Planned(schedule, device, path, meanwhile)
 
 
 def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
@@ -209,6 +217,7 @@ _kept_lock = threading.Lock()
 @contextmanager
 def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
     """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
+    planned = planned.now()
     schedule, options = planned.schedule, replace(options, device=planned.device)
     size_bytes = needed_bytes(schedule)
 

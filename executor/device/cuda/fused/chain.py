@@ -94,10 +94,15 @@ def bind_fused(
 
 def prepare_fused(chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int) -> None:
     """Compile the kernels of chains, each a shape and a precision, all at once; raises as `bind_fused`."""
+    compile_ahead(chain_kernels(chains, dtype, capacity_bytes))
+
+
+def chain_kernels(
+    chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
+) -> list[tuple[Path, dict[str, str | int]]]:
+    """The file and the definitions of each chain's kernel."""
     chosen_ones = ((shape, chosen(shape, dtype, capacity_bytes, precision)) for shape, precision in chains)
-    compile_ahead(
-        (FILE, dict(kernel_defines(dtype, *one, shape.adds, shape.closes))) for shape, one in chosen_ones
-    )
+    return [(FILE, dict(kernel_defines(dtype, *one, shape.adds, shape.closes))) for shape, one in chosen_ones]
 
 
 def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:

@@ -10,14 +10,16 @@ import atexit
 import hashlib
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 from tempfile import mkdtemp
-from threading import RLock
+from threading import RLock, Thread, current_thread, main_thread
 from typing import Any, ParamSpec, TypeVar
 
 import cupy
@@ -39,8 +41,13 @@ OPTIONS = ("--std=c++17", "--fmad=true", "--extra-device-vectorization", "--diag
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
-_in_progress: dict[tuple[Path, Defines, str], Future[Path]] = {}
+Key = tuple[Path, Defines, str]
+_in_progress: dict[Key, Future[Path]] = {}
+_waiting: deque[tuple[Key, Future[Path]]] = deque()
+"""Those of them with which no thread has begun."""
+_compiling: set[Thread] = set()
 _beginning = RLock()
+"""Held while these three change."""
 
 
 def source(file: Path) -> str:
@@ -97,25 +104,35 @@ def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> No
 
     Raises as `load_kernel` does.
     """
-    for kernel in compile_soon(several):
-        kernel.result()
+    several = list(several)
+    compile_soon(several)
+    arch = current_arch()
+    for file, defines in several:
+        cached_cubin(file, _sorted(defines), arch)
 
 
-def compile_soon(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> list[Future[Path]]:
+def compile_soon(
+    several: Iterable[tuple[Path, Mapping[str, str | int]]], device: int | None = None
+) -> list[Future[Path]]:
     """Begin with kernels, in threads, and return at once; who needs one that is not ready waits for it.
 
-    As many are compiled at once as this process has cores, in an order of its own: ranks that start together
-    and share the cache then share the work.
+    They are for a device, or for the current one. As many are compiled at once as this process has cores, in
+    an order of its own: ranks that start together and share the cache then share the work.
     """
-    arch = current_arch()
+    arch = current_arch(device)
     distinct = sorted({(file, _sorted(defines)) for file, defines in several})
     Random(os.getpid()).shuffle(distinct)
     return [_begun(file, defines, arch) for file, defines in distinct]
 
 
-def is_kept(file: Path, defines: Mapping[str, str | int]) -> bool:
-    """Whether the cache has the kernel of a file with these definitions, for the current device."""
-    return _kept_as(file, _sorted(defines), current_arch()).exists()
+def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
+    """Whether the cache has the kernel of a file with these definitions, for a device or the current one."""
+    return _kept_as(file, _sorted(defines), current_arch(device)).exists()
+
+
+def may_compile() -> bool:
+    """Whether a kernel that is not in the cache is compiled; else it is refused."""
+    return os.environ.get(NEVER_COMPILE, "0") in ("", "0")
 
 
 def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -150,7 +167,10 @@ def current_arch(device: int | None = None) -> str:
 def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
     """The compiled kernel's file in the cache, compiled now where it is not there."""
     begun = _in_progress.get((file, defines, arch))
-    return _made(file, defines, arch) if begun is None else begun.result()
+    if begun is not None:
+        with suppress(CancelledError):
+            return begun.result()
+    return _made(file, defines, arch)
 
 
 def _begun(file: Path, defines: Defines, arch: str) -> Future[Path]:
@@ -159,14 +179,31 @@ def _begun(file: Path, defines: Defines, arch: str) -> Future[Path]:
     with _beginning:
         begun = _in_progress.get(key)
         if begun is None:
-            begun = _in_progress[key] = _threads().submit(_made, *key)
+            begun = _in_progress[key] = Future()
             begun.add_done_callback(lambda _: _in_progress.pop(key, None))
+            _waiting.append((key, begun))
+            if len(_compiling) < len(os.sched_getaffinity(0)):
+                thread = Thread(target=_compile_waiting, name="tnplan kernels")
+                _compiling.add(thread)
+                thread.start()
         return begun
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tnplan kernels")
+def _compile_waiting() -> None:
+    """Make all files that wait, one after the other; at the program's end those that wait are left."""
+    while True:
+        with _beginning:
+            if not _waiting:
+                _compiling.discard(current_thread())
+                return
+            key, begun = _waiting.popleft()
+        if not main_thread().is_alive():
+            begun.cancel()
+            continue
+        try:
+            begun.set_result(_made(*key))
+        except Exception as error:
+            begun.set_exception(error)
 
 
 def _kept_as(file: Path, defines: Defines, arch: str) -> Path:
@@ -177,7 +214,7 @@ def _made(file: Path, defines: Defines, arch: str) -> Path:
     path = _kept_as(file, defines, arch)
     if path.exists():
         return path
-    if os.environ.get(NEVER_COMPILE, "0") not in ("", "0"):
+    if not may_compile():
         raise InputError(
             NEVER_COMPILE, f"is set, and kernel {file.name} for {arch} is not in {path.parent}",
             "run the schedule once without it, or copy the cache of a machine that has run it",

@@ -92,7 +92,7 @@ def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.
     from tnplan.executor.device.cuda.fused import chain as cupy_fused
     from tnplan.executor.device.cuda.runtime import kernel_cache
 
-    monkeypatch.setattr(kernel_cache, "current_arch", lambda: "sm_90")
+    monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
     chains = [(chain_shape(14, logs), precision) for logs in ((2,), (4,)) for precision in ("fp32", "fp16x3")]
     with monkeypatch.context() as patch:
         patch.setenv(kernel_cache.NEVER_COMPILE, "1")
@@ -146,7 +146,7 @@ def test_what_is_begun_is_not_compiled_again(folder: Path, monkeypatch: pytest.M
         return ELF
 
     monkeypatch.setattr(kernel_cache, "compile_cubin", slow)
-    monkeypatch.setattr(kernel_cache, "current_arch", lambda: "sm_90")
+    monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
     wanted = [(ADD_FILE, dict(ADD)), (ADD_FILE, dict(reversed(ADD)))]
     (begun,) = kernel_cache.compile_soon(wanted)
     assert kernel_cache.compile_soon(wanted) == [begun]
@@ -160,3 +160,16 @@ def test_what_is_begun_is_not_compiled_again(folder: Path, monkeypatch: pytest.M
     kernel_cache.compile_ahead(wanted)
     assert kernel_cache.is_kept(ADD_FILE, dict(ADD))
     assert len(compiled) == 2
+
+
+def test_the_end_of_a_program_waits_for_no_kernel_that_has_not_begun(folder: Path) -> None:
+    code = (
+        "from time import sleep\n"
+        "from tnplan.executor.device.cuda.runtime import kernel_cache\n"
+        "from tnplan.executor.device.cuda.copy.accumulate import ADD_FILE\n"
+        "kernel_cache.current_arch = lambda device=None: 'sm_90'\n"
+        "kernel_cache.compile_cubin = lambda *_: sleep(0.1) or b'kernel'\n"
+        "kernel_cache.compile_soon([(ADD_FILE, {'WIDTH': width}) for width in range(100)])[0].result()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+    assert 0 < len(list(folder.iterdir())) < 50

@@ -97,7 +97,7 @@ def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contractio
     options = replace(options, device=planned.device)
 
     def run() -> Array:
-        with CompiledContraction(planned.schedule, options, constants, numbers) as contraction:
+        with CompiledContraction(planned.now().schedule, options, constants, numbers) as contraction:
             return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
 
     return run

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tnplan.api.contraction.differentiable import Differentiable
+from tnplan.api.contraction.gradients.differentiable import Differentiable
 from tnplan.planner.common.errors import InputError
 
 

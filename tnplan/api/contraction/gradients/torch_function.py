@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from tnplan.api.contraction.differentiable import Differentiable
+from tnplan.api.contraction.gradients.differentiable import Differentiable
 
 
 def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
