@@ -9,7 +9,7 @@ no order in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
@@ -84,8 +84,10 @@ class BankLayoutSearch:
         self, tile: FusedTile, extents: Mapping[int, int], bank_bits: int, kinds: Sequence[Kind],
         load_bits: Sequence[Bit], store_bits: Sequence[Bit], warp_bits: Sequence[Sequence[Bit]],
     ) -> None:  # fmt: skip
-        self.tile, self.extents, self.bank_bits, self.kinds = tile, extents, bank_bits, kinds
+        self.tile, self.bank_bits, self.kinds = tile, bank_bits, kinds
         self.load_bits, self.store_bits, self.warp_bits = load_bits, store_bits, warp_bits
+        self.summed = [bits_of(stage.k_modes, extents) for stage in tile.stages]
+        self.new = [bits_of(stage.n_modes, extents) for stage in tile.stages]
 
     def best(self) -> BankLayout:
         """The layout with the fewest bank conflicts in loads, stages and stores, of some random ones."""
@@ -108,15 +110,14 @@ class BankLayoutSearch:
         random.shuffle(free)
         held = [{bit: free.pop() for bit in self.load_bits}]
         brought, chosen = [], []
-        for stage, kind, warps in zip(self.tile.stages, self.kinds, self.warp_bits, strict=True):
+        for number, (summed, new) in enumerate(zip(self.summed, self.new, strict=True)):
             before = held[-1]
-            summed, new = bits_of(stage.k_modes, self.extents), bits_of(stage.n_modes, self.extents)
-            kept = {bit: position for bit, position in before.items() if bit[0] not in stage.k_modes}
             free += [before[bit] for bit in summed]
+            lanes_of = self._lanes(number, before)
             best: tuple[Lanes, list[int]] | None = None
             for _ in range(TRIES_A_STAGE):
                 random.shuffle(free)
-                lanes = self._lanes(kind, stage, warps, before, dict(zip(new, free, strict=False)))
+                lanes = lanes_of(dict(zip(new, free, strict=False)))
                 if best is None or lanes.lost < best[0].lost:
                     best = lanes, list(free)
                 if lanes.lost == 0:
@@ -125,33 +126,38 @@ class BankLayoutSearch:
             chosen.append(best[0])
             brought.append(dict(zip(new, best[1], strict=False)))
             free = best[1][len(new) :]
+            kept = {bit: position for bit, position in before.items() if bit not in summed}
             held.append(kept | brought[-1])
         return BankLayout(tuple(held), tuple(brought), tuple(chosen))
 
-    def _lanes(
-        self, kind: Kind, stage: FusedStage, warps: Sequence[Bit], held: Mapping[Bit, int],
-        brought: Mapping[Bit, int],
-    ) -> Lanes:  # fmt: skip
-        summed, new = bits_of(stage.k_modes, self.extents), bits_of(stage.n_modes, self.extents)
-        rows = [bit for bit in held if bit[0] not in stage.k_modes and bit not in warps]
+    def _lanes(self, number: int, held: Mapping[Bit, int]) -> Callable[[Mapping[Bit, int]], Lanes]:
+        """The lanes of a stage, from the positions of the bits that it brings."""
+        summed, new, warps = self.summed[number], self.new[number], list(self.warp_bits[number])
+        rows = [bit for bit in held if bit not in summed and bit not in warps]
         rows.sort(key=held.__getitem__)
         first = self._in_different_banks(rows, held)
-        if kind[0] == "FMA":
-            ordered = _led(rows, first) + list(warps)
-            lost = 2 * stage.k.bit_length() * self._lost(ordered, held)
-            return Lanes(tuple(summed), tuple(new), tuple(ordered), lost)
-        best: tuple[int, tuple[Bit, Bit], tuple[Bit, Bit], tuple[Bit, Bit]] | None = None
-        for k_pair in self._pairs(summed, held):
-            for n_pair in self._pairs(new, brought):
-                for row_pair in self._pairs(first if len(first) > 1 else rows, held):
-                    lost = self._lost([*k_pair, *row_pair], held)
-                    lost += self._lost([*n_pair, *row_pair], {**held, **brought})
-                    if best is None or lost < best[0]:
-                        best = lost, k_pair, n_pair, row_pair
-        assert best is not None
-        lost, k_pair, n_pair, row_pair = best
-        ordered = _led(rows, row_pair) + list(warps)
-        return Lanes(tuple(_led(summed, k_pair)), tuple(_led(new, n_pair)), tuple(ordered), lost)
+        if self.kinds[number][0] == "FMA":
+            ordered = _led(rows, first) + warps
+            lost = 2 * self.tile.stages[number].k.bit_length() * self._lost(ordered, held)
+            fixed = Lanes(tuple(summed), tuple(new), tuple(ordered), lost)
+            return lambda brought: fixed
+        k_pairs = self._pairs(summed, held)
+        row_pairs = self._pairs(first if len(first) > 1 else rows, held)
+        reads = [[self._lost([*pair, *row_pair], held) for row_pair in row_pairs] for pair in k_pairs]
+
+        def lanes(brought: Mapping[Bit, int]) -> Lanes:
+            n_pairs, after = self._pairs(new, brought), {**held, **brought}
+            writes = [[self._lost([*pair, *row_pair], after) for row_pair in row_pairs] for pair in n_pairs]
+            lost, k, n, row = min(
+                (lost_read + lost_write, k, n, row)
+                for k, of_reads in enumerate(reads)
+                for n, of_writes in enumerate(writes)
+                for row, (lost_read, lost_write) in enumerate(zip(of_reads, of_writes, strict=True))
+            )
+            ordered = _led(rows, row_pairs[row]) + warps
+            return Lanes(tuple(_led(summed, k_pairs[k])), tuple(_led(new, n_pairs[n])), tuple(ordered), lost)
+
+        return lanes
 
     def _in_different_banks(self, bits: Iterable[Bit], positions: Mapping[Bit, int]) -> list[Bit]:
         """The first of the bits in every bank."""
