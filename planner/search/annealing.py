@@ -119,8 +119,11 @@ class Found:
     """The ranks of a group in that schedule."""
 
 
-def search_tree(task: Task, tell: Callable[[Found], None] | None = None) -> Found:
-    """One worker: trials, then rounds of annealing until the time or the rounds are used up."""
+def search_tree(
+    task: Task, tell: Callable[[Found], None] | None = None, goes_on: Callable[[], bool] = lambda: True
+) -> Found:  # fmt: skip
+    """One worker: trials, then rounds of annealing until the time or the rounds are used up, or as long as it
+    goes on."""
     ends = time.monotonic() + task.effort.time_s
     with seeded(task.seed):
         annealer = _Annealer(task, ends)
@@ -131,7 +134,7 @@ def search_tree(task: Task, tell: Callable[[Found], None] | None = None) -> Foun
             sweeps = SWEEPS * 2 ** min(number // ROUNDS_PER_DOUBLING, 4)
             left_s = ends - time.monotonic()
             steps = min(STEPS, int(left_s / (pace_s * sweeps))) if pace_s else STEPS
-            if left_s <= 0 or steps < MIN_STEPS:
+            if left_s <= 0 or steps < MIN_STEPS or not goes_on():
                 break
             before = time.monotonic()
             try:

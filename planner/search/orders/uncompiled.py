@@ -12,12 +12,10 @@ from tnplan.planner.search.annealing import Effort, Found, Task, search_tree
 from tnplan.planner.search.orders.kernel_samples import DIVISIONS, PLAIN_ORDERS
 
 KERNELS = MOVES, DIVISIONS, PLAIN_ORDERS
-PIECE_S = 0.5
-"""Seconds of a search after which it is seen whether the kernels are there."""
+LEAST_S = 0.2
+"""Seconds of annealing at least."""
 MOST_TENSORS = 1000
-"""Of a network that cotengra anneals in such a piece; larger ones wait for the kernels."""
-LATEST_S = 0.2
-"""Seconds before the end at which no other search begins."""
+"""Of a network that cotengra anneals; larger ones wait for the kernels."""
 
 
 def are_compiled() -> bool:
@@ -35,13 +33,7 @@ def search_uncompiled(task: Task, ends: float, tell: Callable[[Found], None]) ->
     compile_soon(KERNELS)
     if len(task.inputs) > MOST_TENSORS:
         return None
-    best: Found | None = None
-    number = 0
-    while best is None or (still_compiling(KERNELS) and time.monotonic() < ends - LATEST_S):
-        effort = Effort(max(min(PIECE_S, ends - time.monotonic()), LATEST_S), task.effort.max_trials)
-        found = search_tree(replace(task, seed=task.seed + number, minimize="flops", effort=effort))
-        number += 1
-        if best is None or found.score < best.score:
-            best = found
-            tell(best)
-    return best
+    effort = Effort(max(ends - time.monotonic(), LEAST_S), task.effort.max_trials)
+    return search_tree(
+        replace(task, minimize="flops", effort=effort), tell, lambda: still_compiling(KERNELS)
+    )  # fmt: skip
