@@ -89,14 +89,23 @@ class Array(Arrays):
         return np.array(self)
 
 
+class Bytes(np.ndarray):
+    """Memory of the host."""
+
+    @property
+    def ptr(self) -> int:
+        """Its address."""
+        return self.ctypes.data
+
+
 class Memory:
     """Zeros."""
 
     def __init__(self, size_bytes: int) -> None:
-        whole = np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        whole = np.zeros(size_bytes + ALIGNMENT_BYTES, np.uint8).view(Bytes)
         start = -whole.ctypes.data % ALIGNMENT_BYTES
         self.bytes = whole[start : start + size_bytes]
-        self.ptr = self.bytes.ctypes.data
+        self.ptr = self.bytes.ptr
 
 
 class Pointer:
