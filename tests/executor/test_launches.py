@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,17 +18,24 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit
+from tests.support.contraction.fused import fusing_profile
 from tests.support.engines.pauli import chain_edges, kicked_ising
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tests.support.engines.sbd_lists import as_list, random_list
 from tests.support.engines.sbd_qubits import as_text, bits_of, random_terms, walk
 from tests.support.kernels.contract import shape_of
 from tests.support.kernels.gpus import count_gpus
+from tests.support.networks import window
 from tests.support.root import ROOT
 from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.contraction.run.compiled_program import CompiledProgram
+from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import make_copy
 from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 
 pytestmark = [
     pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy, which brings the compiler"),
@@ -240,6 +247,23 @@ def test_kernels_are_launched_with_what_they_take(
         part(dtype)
     wanted = {(path, entry) for path in files_of(patterns) for entry, _ in KERNEL.findall(path.read_text())}
     assert wanted - launched == set()
+
+
+def test_gradients_of_chains_are_bound_run_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.kernels.idle_gpu import put_in_place
+    from tnplan.executor.device.cuda.device import CupyDevice
+
+    put_in_place(monkeypatch)
+    path = replace(window(16, 12), dtype="complex64")
+    forward = plan(path, fusing_profile(1 << 15), memory_bytes=inf, goes_back=True)
+    schedule = reverse(forward, range(len(path.network.inputs)))
+    assert any(isinstance(item, FusedAdjoint) for item in schedule.instructions)
+    program = CompiledProgram(schedule, CupyDevice(0), run_ranks(1, lambda own: own)[0])
+    for _ in range(3):
+        program.run()
+    assert [len(gradient) for gradient in program.results[1:]] == [
+        prod(path.network.size_dict[index] for index in term) for term in path.network.inputs
+    ]
 
 
 def test_no_kernel_is_left_out() -> None:
