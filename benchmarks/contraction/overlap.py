@@ -157,7 +157,7 @@ def ways(way: str) -> Iterator[None]:
     kind, *percent = way.split()
     with ExitStack() as stack:
         if kind in ("alone", "packed"):
-            stack.enter_context(patch.object(bind, "bind_parts", lambda *_: None))
+            stack.enter_context(patch.object(bind, "bind_chunks", lambda *_: None))
         if kind in ("packed", "messages"):
             from tnplan.executor.device.comm import nccl
 
@@ -172,7 +172,7 @@ def ways(way: str) -> Iterator[None]:
 
 def leaving(percent: int) -> Callable[..., Any]:
     """Chains of which parts leave some blocks in a hundred free."""
-    whole, kernel_of = bind.Binder._fused, cupy_fused._kernel
+    whole, kernel_of = bind.Binder._fused, cupy_fused.find_kernel
 
     def fused(self: Any, instruction: Fused, part: tuple[int, int] = (0, 1), first: bool = True) -> Any:
         if part[1] == 1:
@@ -182,7 +182,7 @@ def leaving(percent: int) -> Callable[..., Any]:
             kernel, blocks = kernel_of(*arguments)
             return kernel, max(1, blocks * (100 - percent) // 100)
 
-        with patch.object(cupy_fused, "_kernel", shorter):
+        with patch.object(cupy_fused, "find_kernel", shorter):
             return whole(self, instruction, part, first)
 
     return fused

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, log, log2
+from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +48,8 @@ TURNS: tuple[tuple[str, float, str | int], ...] = (
     ("best", 0.3, "basic"),
 )
 ROUNDS_PER_DOUBLING = 6 * len(TURNS)
+_DRAWING = RLock()
+"""Whose Python's global generator is."""
 
 
 Start = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
@@ -340,10 +343,12 @@ def _inner_sliced_tree() -> Any:
 
 @contextmanager
 def seeded(seed: int | str) -> Iterator[None]:
-    """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
+    """cotengra's trials draw from Python's global generator: seed it, and put it back afterwards. Searches of
+    several threads have it in turn."""
+    with _DRAWING:
+        state = random.getstate()
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)

@@ -120,13 +120,20 @@ class CompiledProgram:
         again = changed in self._calls
         if not again:
             if len(self._calls) >= KEPT_RUNS:
-                self._calls.clear()
+                self._forget()
             self._calls[changed] = self._call(changed)
         if again and self._is_recorded:
             self._recorded = changed, self._device.recorded(self._calls[changed])
             self._recorded[1]()
         else:
             self._calls[changed]()
+
+    def _forget(self) -> None:
+        """Drop the calls of all kinds of runs, and what was recorded of one, once their work is done: they
+        hold memory that their kernels read."""
+        self._device.synchronize()
+        self._recorded = None
+        self._calls.clear()
 
     def _call(self, changed: frozenset[int]) -> Call:
         """All work after a change of some inputs."""

@@ -122,7 +122,7 @@ class _AddressTable:
         )  # fmt: skip
         self._sent.record(self._stream)
         blocks = min(MOST_BLOCKS_AN_INPUT, -(-int(sizes.max()) // GATHER_BLOCK_BYTES))
-        arguments = self._device, np.int64(self._host.shape[1]), np.intp(self._block.ptr)
+        arguments = self._device, np.int64(self._host.shape[1]), np.uint64(self._block.ptr)
         self._kernel((max(blocks, 1), n), (GATHER_THREADS,), arguments, stream=self._stream)
 
     def _make(self) -> None:

@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from tnplan.executor.pauli.algebra.expectation import key_products
-from tnplan.executor.pauli.cuda.room import room_for
+from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
 from tnplan.planner.common.arrays import Array
@@ -64,6 +64,7 @@ def resample(table: GpuTable, n: int, resampler: Resampler, most: int) -> Any:
 
 def in_order(table: GpuTable, n: int) -> tuple[Array, Array]:
     """Keys and coefficients of the terms among n rows, on the host, in rising order of their words."""
+    give_back()
     with room_for(n):
         order = cupy.flatnonzero(table.coefficients[:n])
         for word in range(table.words):

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tnplan.planner.networks.importers import from_cotengra, read_network
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network, save_path
 from tnplan.planner.networks.tensors import load_tensors, random_tensors
-from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.annealing import Effort, seeded
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
 
@@ -172,6 +173,26 @@ def test_global_random_state_is_left_alone() -> None:
     expected = random.random()
     random.seed(5)
     search_path(LATTICE, "complex64", effort=Effort(60, 1, 1))
+    assert random.random() == expected
+
+
+def test_searches_of_several_threads_draw_what_each_draws_alone() -> None:
+    """And leave the global random state alone, in whatever order they end."""
+
+    def draws(seed: int) -> list[float]:
+        with seeded(seed):
+            found = []
+            for _ in range(20):
+                found.append(random.random())
+                time.sleep(1e-3)
+            return found
+
+    alone = [draws(seed) for seed in range(4)]
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(draws, range(4))) == alone
     assert random.random() == expected
 
 

@@ -4,6 +4,7 @@ CPU, and on a GPU where there is one; against exact values and against double pr
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -15,12 +16,19 @@ import pytest
 
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.fused import planned
-from tests.support.kernels.exponent_emulator import OR_EMULATED, opened_or_emulated
+from tests.support.kernels.exponent_emulator import (
+    HAS_EMULATOR,
+    OR_EMULATED,
+    EmulatedLaunch,
+    opened_or_emulated,
+)
 from tests.support.networks import TOLERANCE, random_arrays, random_path
 from tnplan import plan
+from tnplan.executor.contraction.run import compiled_program, scaled_calls
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
+from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.lowering.keep_results import keep_results
@@ -217,3 +225,48 @@ def test_random_networks_again_with_some_new_inputs(device: Any, seed: int) -> N
         found = value.astype(complex) * 2.0 ** (exponent - sum(powers))
         limit = 100 * TOLERANCE["complex64"] * np.abs(wanted).max() + 1e-6
         np.testing.assert_allclose(found, wanted.reshape(-1), rtol=0, atol=limit)
+
+
+@pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
+def test_no_call_is_dropped_while_its_kernels_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More kinds of runs than are kept, none of which is waited for; then one that was recorded."""
+    path = path_of(2, [("i0",), *((f"i{k}", f"i{k + 1}") for k in range(6)), ("i6",)], "float32")
+    under_way: set[int] = set()
+    dropped = []
+
+    class Launch(EmulatedLaunch):
+        def __call__(self) -> None:
+            under_way.add(id(self))
+            super().__call__()
+
+        def __del__(self) -> None:
+            dropped.append(id(self) in under_way)
+
+    def recorded(call: Call) -> Call:
+        kept = weakref.ref(call)
+
+        def run() -> None:
+            again = kept()
+            assert again is not None
+            again()
+
+        return run
+
+    with opened_or_emulated("emulated", monkeypatch) as device:
+        from tnplan.executor.device.cuda.copy import exponents
+
+        monkeypatch.setattr(exponents, "BoundKernel", Launch)
+        monkeypatch.setattr(compiled_program, "KEPT_RUNS", 3)
+        monkeypatch.setattr(scaled_calls, "KEPT_CALLS", 3)
+        device.synchronize, device.recorded = under_way.clear, recorded
+        compiled = program(plan(path, memory=inf), device)
+        arrays = [np.ones(2), *[np.ones((2, 2))] * 6, np.ones(2)]
+        for number in range(len(arrays)):
+            compiled.set(number, arrays[number].astype(np.float32))
+        for changed in (None, [0], [0], [1], [2], [0], [0], [3], [4], [5], [0]):
+            for number in changed or ():
+                compiled.set(number, arrays[number].astype(np.float32))
+            compiled.run(None if changed is None else frozenset(changed))
+        assert len(dropped) > 4
+        assert not any(dropped)
+        assert log2_of(compiled.result, compiled.exponent) == 8 - 1

@@ -173,7 +173,7 @@ def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatc
     done = execute(schedule, arrays, ranks=2, device="gpu")
     assert done.report["measured"]["beside_s"] > 0
     with monkeypatch.context() as patch:
-        patch.setattr(bind, "bind_parts", lambda *_: None)
+        patch.setattr(bind, "bind_chunks", lambda *_: None)
         whole = execute(schedule, arrays, ranks=2, device="gpu")
     assert whole.report["measured"]["beside_s"] == 0
     assert agree(schedule, path, arrays, done.array, whole.array)
