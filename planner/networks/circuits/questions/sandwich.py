@@ -6,11 +6,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.planner.networks.circuits.questions.folded import folded_leaves, folded_sandwich, folding_pays
 from tnplan.planner.networks.circuits.questions.light_cone import light_cone, qubits_of
-from tnplan.planner.networks.circuits.questions.pauli_leaves import Support
+from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves
 from tnplan.planner.networks.circuits.questions.steps import Step
 from tnplan.planner.networks.circuits.questions.wires import BRA, KET, OpenNetwork, Wires
 from tnplan.planner.networks.network import Network
+
+
+def expectation_network(steps: Sequence[Step], support: Support) -> tuple[OpenNetwork, bool]:
+    """The network of the expectation values of words on a support, and whether it is folded.
+
+    `word_leaves` close it over by words.
+    """
+    kept = [steps[number] for number in light_cone(steps, support.qubits, support.diagonal)]
+    if folding_pays(kept):
+        return folded_sandwich(kept, support), True
+    return sandwich(kept, support), False
+
+
+def word_leaves(
+    masks: Sequence[tuple[int, int]], support: Support, is_folded: bool
+) -> list[np.ndarray]:  # fmt: skip
+    """The further tensors of an expectation's network, for some words on its support; axis 0 is the word."""
+    return folded_leaves(masks, support) if is_folded else leaves(masks, support)
 
 
 def sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:

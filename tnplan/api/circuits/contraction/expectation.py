@@ -18,8 +18,8 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.program import CircuitProgram
-from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, leaves
-from tnplan.planner.networks.circuits.questions.sandwich import sandwich
+from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support
+from tnplan.planner.networks.circuits.questions.sandwich import expectation_network, word_leaves
 from tnplan.planner.networks.circuits.questions.steps import keeps_trace, steps_of
 
 MOST_AHEAD = 4
@@ -103,7 +103,8 @@ class LightCones:
         support, words = self._groups[number]
         if not support.qubits and self._keeps_trace:
             return lambda: np.ones(len(words), np.complex128)
-        run = plan_batch(sandwich(self._steps, support), leaves(words, support), options)
+        opened, is_folded = expectation_network(self._steps, support)
+        run = plan_batch(opened, word_leaves(words, support, is_folded), options)
         return lambda: run().astype(np.complex128)
 
     def expectations(self, found: Sequence[Array]) -> Array:

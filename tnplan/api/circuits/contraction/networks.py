@@ -21,9 +21,15 @@ LARGEST_BATCH = 1024
 """Values of a batch that are contracted at once."""
 
 
-def dtype_of(options: ContractionOptions) -> str:
-    """The dtype in which a precision is computed; double where none is stated."""
-    return "complex128" if options.precision in (None, "fp64") else "complex64"
+def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None) -> str:
+    """The dtype in which a precision is computed; double where none is stated.
+
+    Real where arrays are named and all of them are.
+    """
+    is_double = options.precision in (None, "fp64")
+    if arrays is None or any(map(np.iscomplexobj, arrays)):
+        return "complex128" if is_double else "complex64"
+    return "float64" if is_double else "float32"
 
 
 Run = Callable[[], Array]
@@ -38,7 +44,7 @@ def contract_network(network: Network, arrays: Sequence[Array], options: Contrac
 def plan_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Run:
     """The same, planned now and contracted later."""
     network, values = simplify(network, arrays)
-    dtype = dtype_of(options)
+    dtype = dtype_of(options, values)
     if len(values) == 1:
         return lambda: _ordered(values[0], network).astype(dtype)
     planned = find_schedule(_request(network, values), dtype, options)
@@ -89,7 +95,7 @@ def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contractio
     if count == 1:
         run_one = plan_network(closed, arrays, options)
         return lambda: run_one()[None]
-    dtype = dtype_of(options)
+    dtype = dtype_of(options, arrays)
     numbers = tuple(range(len(values), len(arrays)))
     options = replace(options, calls=count, changing=numbers)
     planned = find_batched(_request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers)
