@@ -29,7 +29,7 @@ DEEPEST = 800
 
 def plain(value: Any) -> Any:
     """Dataclasses, tuples and dicts as JSON-ready dicts and lists; fields computed at start are left out."""
-    names = _field_names(type(value))
+    names = _field_names(value.__class__)
     if names is not None:
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, list | tuple):

@@ -53,9 +53,7 @@ def search_in_proportion(
     """
     limit = None if max_elements == inf else int(max_elements)
     cache = PathCache(path_cache_folder())
-    known = cache.find(network, dtype, max_elements)
-    if known is not None and not _fits(known.path, max_elements):
-        known = None
+    known = _known(cache, network, dtype, max_elements)
     if known is not None:
         best, starts, spent_s = known.path, [known.path] if known.time_s else [], known.time_s
     else:
@@ -75,6 +73,27 @@ def search_in_proportion(
     if is_searched or (known is None and is_of_orders):
         cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
     return best
+
+
+def quick_path(network: Network, dtype: str, profile: Profile, seed: int = 0) -> ContractionPath:
+    """A path without annealing, or a better one that is in the cache on disk; no limit."""
+    cache = PathCache(path_cache_folder())
+    known = _known(cache, network, dtype, inf)
+    if known is not None:
+        return known.path
+    path, is_of_orders = _at_once(network, dtype, profile, None, seed)
+    if is_of_orders:
+        cache.keep(CachedPath(path, path_cost(path).log10_mnk_all_slices, 0.0))
+    return path
+
+
+def _known(cache: PathCache, network: Network, dtype: str, max_elements: float) -> CachedPath | None:
+    """What was found before under this limit, or without one where that fits."""
+    for limit in dict.fromkeys((max_elements, inf)):
+        known = cache.find(network, dtype, limit)
+        if known is not None and _fits(known.path, max_elements):
+            return known
+    return None
 
 
 def _at_once(

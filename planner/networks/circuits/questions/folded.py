@@ -29,16 +29,19 @@ RANK = 1e-13
 """The share of the largest singular value below which one is zero."""
 
 
+def can_fold(steps: Sequence[Step]) -> bool:
+    """Whether all steps are small enough."""
+    return all(len(step.qubits) <= MOST_QUBITS for step in steps)
+
+
 def folding_pays(steps: Sequence[Step]) -> bool:
-    """Whether a folded network of some steps costs less than one with a ket and a bra.
+    """Whether a folded network of some steps costs less than one with a ket and a bra, if they are few.
 
     It does for gates like random ones on two qubits. Steps that leave the value of a qubit as it is, such as
-    controlled gates, put no index on its wire in the other network, and one of extent 4 here.
+    controlled gates, put no index on its wire in the other network, and one of extent 4 here. Where a circuit
+    is deep, the other network costs less: ket and bra are contracted apart.
     """
-    return all(
-        len(step.qubits) == 1 or (len(step.qubits) <= MOST_QUBITS and not any(diagonal_qubits(step)))
-        for step in steps
-    )  # fmt: skip
+    return can_fold(steps) and not any(len(step.qubits) > 1 and any(diagonal_qubits(step)) for step in steps)
 
 
 def folded_sandwich(kept: Sequence[Step], support: Support) -> OpenNetwork:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tnplan.api.circuits.contraction.networks import closed_by_leaves
 from tnplan.api.circuits.contraction.overlap import pairs_of_trace
 from tnplan.api.circuits.contraction.sample import chain_groups
+from tnplan.api.circuits.contraction.word_network import word_network
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
 from tnplan.api.circuits.estimates.rejection_cost import rejection_cost
 from tnplan.api.circuits.input_state import InputState
@@ -37,7 +40,6 @@ from tnplan.planner.networks.circuits.questions.overlap_network import overlap_n
 from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, support_of
 from tnplan.planner.networks.circuits.questions.sandwich import (
     density_network,
-    expectation_network,
     marginal_network,
     sandwich,
 )
@@ -176,11 +178,12 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     elif isinstance(question, ExpectationValues):
         for support, words in by_support(word for one in question.sums for word in one.masks()).items():
             if support.qubits:
-                if asked.has_gradient:  # which goes through a network that is not folded
-                    opened, is_folded = sandwich(steps, support), False
-                else:
-                    opened, is_folded = expectation_network(steps, support)
-                yield replace(_closed(opened, len(words)), is_real=is_folded)
+                if asked.has_gradient:  # which goes through a network with ket and bra
+                    yield _closed(sandwich(steps, support), len(words))
+                    continue
+                found = word_network(steps, support, [*words])
+                is_real = not any(map(np.iscomplexobj, found.arrays))
+                yield _Asked(found.network, len(words), found.n_tensors, is_real=is_real)
     elif isinstance(question, Sample):
         for group in chain_groups(n):
             known = range(group[0])

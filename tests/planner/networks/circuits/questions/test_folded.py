@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
+from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, gate
 from tnplan.planner.networks.circuits.noise import depolarizing
 from tnplan.planner.networks.circuits.program import Channel
@@ -17,7 +17,7 @@ from tnplan.planner.networks.circuits.questions.folded import (
     transfer_parts,
 )
 from tnplan.planner.networks.circuits.questions.pauli_leaves import MATRICES, leaves, support_of
-from tnplan.planner.networks.circuits.questions.sandwich import expectation_network, sandwich
+from tnplan.planner.networks.circuits.questions.sandwich import WordCone, sandwich
 from tnplan.planner.networks.circuits.questions.steps import Step
 from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
 from tnplan.planner.networks.simplify import simplify
@@ -105,10 +105,15 @@ def test_folding_is_for_gates_that_leave_no_qubit_as_it_is() -> None:
     assert not folding_pays([*dense, gate("cnot", (0, 1))])
     wide = Gate("wide", (0, 1, 2, 3), np.linalg.qr(np.random.default_rng(0).normal(size=(16, 16)))[0])
     assert not folding_pays([wide])
-    support = support_of(0b000011, 0b000001)
-    opened, is_folded = expectation_network(dense, support)
-    assert is_folded
-    assert set(opened.network.size_dict.values()) == {4}
-    cut = GateSequence(3, (gate("cnot", (0, 1)), *lattice_circuit("rectangular", 2, 3, 1, 0).gates[:1]))
-    assert expectation_network(cut.gates, support_of(0b100, 0))[1]  # the light cone is empty
-    assert not expectation_network(cut.gates, support_of(0b010, 0))[1]
+    assert WordCone([*dense, gate("cnot", (0, 1))], support_of(0b100000, 0)).is_dense  # it cancels
+    cone = WordCone([*dense, wide], support_of(1, 0))
+    assert not cone.can_fold
+    noisy = WordCone([*dense, depolarizing((0, 1), 0.1)], support_of(1, 0))
+    assert noisy.is_dense
+    assert noisy.is_noisy
+
+
+def test_two_state_vectors_are_counted() -> None:
+    steps = [gate("h", (0,)), gate("fs", (0, 1), (0.1, 0.2)), gate("h", (2,))]
+    assert 10 ** WordCone(steps, support_of(1, 0)).log10_apart == pytest.approx(2 * 2**2 * (2 + 4))
+    assert WordCone([], support_of(1, 0)).log10_apart < 1
