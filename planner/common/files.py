@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from errno import EINTR
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
@@ -28,13 +29,20 @@ DEEPEST = 800
 
 def plain(value: Any) -> Any:
     """Dataclasses, tuples and dicts as JSON-ready dicts and lists; fields computed at start are left out."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.init}
+    names = _field_names(value.__class__)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
     return value
+
+
+@lru_cache(1024)
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass that its start takes; None of other types. A schedule has thousands."""
+    return tuple(item.name for item in fields(kind) if item.init) if is_dataclass(kind) else None
 
 
 def identity_of(document: Any) -> str:

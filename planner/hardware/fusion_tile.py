@@ -72,19 +72,21 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
         tile |= _innermost(part, RUN_ELEMENTS) - brought
     if not all(_binary(extents[mode]) for mode in tile | brought):
         return None
-    if _most(tile, links, extents) > capacity:
+    most = _most(tile, links, extents)
+    if most > capacity:
         return None
     while True:
         mode = _next(operand, out, tile, brought)
-        if mode is None or not _binary(extents[mode]) or _most(tile | {mode}, links, extents) > capacity:
+        if mode is None or not _binary(extents[mode]) or most * extents[mode] > capacity:
             break
         tile.add(mode)
+        most *= extents[mode]  # all stages have the mode: it is neither summed nor brought
     stages = tuple(_stages(tile, links, extents))
     if not all(_runs(stage) for stage in stages):
         return None
     modes = tuple(mode for mode, _ in operand if mode in tile)
     runs = (_run_end(operand, tile)[0], _run_end(out, tile | brought)[0])
-    return FusedTile(modes, stages, _most(tile, links, extents), runs)
+    return FusedTile(modes, stages, most, runs)
 
 
 def _runs(stage: FusedStage) -> bool:

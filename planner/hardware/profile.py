@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from importlib import resources
 from itertools import pairwise
 from math import isfinite
@@ -258,26 +259,36 @@ def load_profile(name: str | Path) -> Profile:
     Profile(dgx-h100: 74.5 GiB a device, tiers nvlink, infiniband)
     """
     if str(name) in shipped_profiles():
-        text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
-    else:
-        try:
-            os.stat(file_path(name))
-        except OSError as error:
-            known = ", ".join(shipped_profiles())
-            raise InputError(
-                "--hardware",
-                f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
-                f"choose from {known}, or a TOML file",
-            ) from None
-        text = read_text(name, "a TOML file")
+        return _shipped_profile(str(name))
     try:
-        return profile_from_document(tomllib.loads(text), str(name))
+        os.stat(file_path(name))
+    except OSError as error:
+        known = ", ".join(shipped_profiles())
+        raise InputError(
+            "--hardware",
+            f"{str(name)!r} is no profile, and cannot be read as a file ({error.strerror})",
+            f"choose from {known}, or a TOML file",
+        ) from None
+    return _parsed(read_text(name, "a TOML file"), str(name))
+
+
+@lru_cache(32)
+def _shipped_profile(name: str) -> Profile:
+    """A profile of the package, parsed once: every plan of a contraction asks for one."""
+    text = (resources.files("tnplan.planner.hardware") / f"{name}.toml").read_text(encoding="utf-8")
+    return _parsed(text, name)
+
+
+def _parsed(text: str, place: str) -> Profile:
+    """The profile that a TOML text is."""
+    try:
+        return profile_from_document(tomllib.loads(text), place)
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(str(name), f"not TOML ({error})", "mend the file") from None
+        raise InputError(place, f"not TOML ({error})", "mend the file") from None
     except RecursionError:
-        raise InputError(str(name), "is nested too deeply to be read", "give a flatter file") from None
+        raise InputError(place, "is nested too deeply to be read", "give a flatter file") from None
 
 
 def profile_from_document(document: dict[str, Any], place: str) -> Profile:

@@ -28,13 +28,16 @@ FEW_TENSORS = 40
 MANY_TENSORS = 1_000
 """From so many tensors on a greedy path takes seconds, or minutes where it is bad: orders come first."""
 TRIALS_FROM_S = 1e-3
-"""Predicted seconds of a contraction from which on random greedy trials are made, which take milliseconds."""
+"""Predicted seconds of a contraction from which on other paths than a greedy one are made, for some 50 ms."""
 ANNEALING_FROM_S = 1.0
-"""Predicted seconds from which on orders and annealing begin: their kernels alone load for a second."""
+"""Predicted seconds from which on annealing begins."""
 SEARCH_SHARE = 0.3
 """Seconds of search a predicted second."""
 LONGEST_SEARCH_S = 60.0
 SHORTEST_SEARCH_S = 2.0
+"""The least of a search that is asked for, and of the first one here where kernels have to be compiled."""
+FIRST_SEARCH_S = 0.4
+"""The first search where kernels are there. Networks of 100 tensors are often as good then as they get."""
 LONGER, MUCH_LONGER = 1.5, 5.0
 """A search is followed by a longer one while the path that it finds is worth so many times its seconds. The
 next takes as long as that path is worth, and `MUCH_LONGER` times the seconds before at most."""
@@ -46,37 +49,71 @@ def search_in_proportion(
     """A path whose largest tensor has `max_elements`, found in a time that its own one justifies.
 
     Short searches come first: often they find a path that no long one is worth. What was found in the same
-    time or more before is in a cache on disk (`path_cache`).
+    time or more before is in a cache on disk (`path_cache`), but for greedy paths.
     """
     limit = None if max_elements == inf else int(max_elements)
-    is_large = len(network.inputs) >= MANY_TENSORS
-    path = _first(network, dtype, limit, seed)
-    if not is_large and TRIALS_FROM_S < predicted_s(path, profile) < ANNEALING_FROM_S:
-        other = replace(path, ssa_path=_random_greedy(network, seed))
-        path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
-    if not is_large and (predicted_s(path, profile) >= ANNEALING_FROM_S or not _fits(path, max_elements)):
-        if are_compiled():
-            path = _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements)
-        else:  # a search that follows need not wait for the kernels of orders
-            compile_soon(KERNELS)
-    if _fits(path, max_elements) and predicted_s(path, profile) < ANNEALING_FROM_S:
-        return path
     cache = PathCache(path_cache_folder())
-    known = cache.find(network, dtype, max_elements)
-    if known is not None and not _fits(known.path, max_elements):
-        known = None
-    starts, spent_s = ([], 0.0) if known is None else ([known.path], known.time_s)
-    best = path if known is None else known.path
-    while (worth_s := _share(predicted_s(best, profile))) > LONGER * spent_s:
-        spent_s = min(worth_s, MUCH_LONGER * spent_s or SHORTEST_SEARCH_S)
-        options = SearchOptions(
-            max_tensor_elements=limit, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
-            from_paths=starts,
-        )  # fmt: skip
-        best = _cheapest((search_path(network, dtype, options), best), max_elements)
-    if known is None or spent_s > known.time_s:
+    known = _known(cache, network, dtype, max_elements)
+    if known is not None:
+        best, starts, spent_s = known.path, [known.path] if known.time_s else [], known.time_s
+    else:
+        best, is_of_orders = _at_once(network, dtype, profile, limit, seed)
+        starts, spent_s = [], 0.0
+    is_searched = False
+    if predicted_s(best, profile) >= ANNEALING_FROM_S or not _fits(best, max_elements):
+        first_s = FIRST_SEARCH_S if are_compiled() else SHORTEST_SEARCH_S
+        while (worth_s := _share(predicted_s(best, profile), first_s)) > LONGER * spent_s:
+            spent_s = min(worth_s, MUCH_LONGER * spent_s or first_s)
+            options = SearchOptions(
+                max_tensor_elements=limit, effort=Effort(time_s=spent_s), seed=seed, methods=(JOINT,),
+                from_paths=starts,
+            )  # fmt: skip
+            best = _cheapest((search_path(network, dtype, options), best), max_elements)
+            is_searched = True
+    if is_searched or (known is None and is_of_orders):
         cache.keep(CachedPath(best, path_cost(best).log10_mnk_all_slices, spent_s), max_elements)
     return best
+
+
+def quick_path(network: Network, dtype: str, profile: Profile, seed: int = 0) -> ContractionPath:
+    """A path without annealing, or a better one that is in the cache on disk; no limit."""
+    cache = PathCache(path_cache_folder())
+    known = _known(cache, network, dtype, inf)
+    if known is not None:
+        return known.path
+    path, is_of_orders = _at_once(network, dtype, profile, None, seed)
+    if is_of_orders:
+        cache.keep(CachedPath(path, path_cost(path).log10_mnk_all_slices, 0.0))
+    return path
+
+
+def _known(cache: PathCache, network: Network, dtype: str, max_elements: float) -> CachedPath | None:
+    """What was found before under this limit, or without one where that fits."""
+    for limit in dict.fromkeys((max_elements, inf)):
+        known = cache.find(network, dtype, limit)
+        if known is not None and _fits(known.path, max_elements):
+            return known
+    return None
+
+
+def _at_once(
+    network: Network, dtype: str, profile: Profile, limit: int | None, seed: int
+) -> tuple[ContractionPath, bool]:
+    """A path without annealing, and whether it is one of orders, or better than that."""
+    path, max_elements = _first(network, dtype, limit, seed), inf if limit is None else limit
+    if len(network.inputs) >= MANY_TENSORS:
+        return path, True
+    first_s, fits = predicted_s(path, profile), _fits(path, max_elements)
+    if first_s <= TRIALS_FROM_S and fits:
+        return path, False
+    if are_compiled():
+        return _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements), True
+    if first_s < ANNEALING_FROM_S:
+        other = replace(path, ssa_path=_random_greedy(network, seed))
+        path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
+    if first_s >= ANNEALING_FROM_S or not _fits(path, max_elements):
+        compile_soon(KERNELS)  # a search that follows need not wait for the kernels of orders
+    return path, False
 
 
 def worthwhile_s(
@@ -92,8 +129,8 @@ def worthwhile_s(
     return _share(predicted_s(path, profile) / devices)
 
 
-def _share(time_s: float) -> float:
-    return min(max(SHORTEST_SEARCH_S, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
+def _share(time_s: float, shortest_s: float = SHORTEST_SEARCH_S) -> float:
+    return min(max(shortest_s, SEARCH_SHARE * time_s), LONGEST_SEARCH_S)
 
 
 def _first(

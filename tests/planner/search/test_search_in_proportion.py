@@ -78,10 +78,14 @@ def test_paths_are_told_before_the_time_is_known(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("left_s", "efforts"), [([3.0], [2.0]), ([50.0, 20.0], [2.0, 10.0]), ([1e9] * 3, [2.0, 10.0, 50.0])]
-)
+    ("is_ready", "left_s", "efforts"),
+    [
+        (True, [1.9], [0.4]), (True, [3.0, 3.0], [0.4, 0.9]), (True, [50.0, 20.0, 20.0], [0.4, 2.0, 6.0]),
+        (True, [1e9] * 4, [0.4, 2.0, 10.0, 50.0]), (False, [3.0], [2.0]), (False, [50.0, 20.0], [2.0, 10.0]),
+    ],
+)  # fmt: skip
 def test_long_searches_follow_where_short_ones_leave_much(
-    monkeypatch: pytest.MonkeyPatch, left_s: list[float], efforts: list[float]
+    monkeypatch: pytest.MonkeyPatch, is_ready: bool, left_s: list[float], efforts: list[float]
 ) -> None:
     """The first tree is predicted to take hours, and the path of each search `left_s`."""
     asked, left_of = list[float](), dict[int, float]()
@@ -96,10 +100,36 @@ def test_long_searches_follow_where_short_ones_leave_much(
             asked.append(options.effort.time_s)
         return made[-1]
 
+    monkeypatch.setattr(proportion, "are_compiled", lambda: is_ready)
+    monkeypatch.setattr(proportion, "compile_soon", lambda _: None)
     monkeypatch.setattr(proportion, "search_path", found)
     monkeypatch.setattr(proportion, "predicted_s", lambda path, _: left_of.get(id(path), 1e5))
     proportion.search_in_proportion(independent_sets(6), "float64", load_profile("cpu"))
-    assert asked == efforts
+    assert asked == pytest.approx(efforts)
+
+
+@pytest.mark.parametrize("predicted_s", [0.1, 1.2])
+def test_what_was_found_before_is_not_searched_again(
+    monkeypatch: pytest.MonkeyPatch, predicted_s: float
+) -> None:
+    """A path of orders, or of a short search; where the contraction takes longer, it is searched on."""
+    network, profile = regular(110), load_profile("cpu")
+    monkeypatch.setattr(proportion, "predicted_s", lambda *_: predicted_s)
+    first = proportion.search_in_proportion(network, "float64", profile)
+    made = proportion.search_path
+    asked = list[float]()
+
+    def watched(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+        asked.append(options.effort.time_s)
+        return made(network, dtype, options)
+
+    monkeypatch.setattr(proportion, "search_path", watched)
+    assert proportion.search_in_proportion(network, "float64", profile).ssa_path == first.ssa_path
+    assert not asked
+    monkeypatch.setattr(proportion, "predicted_s", lambda *_: 5.0)
+    again = proportion.search_in_proportion(network, "float64", profile)
+    assert asked == ([0.4, 1.5] if predicted_s < 1 else [1.5])
+    assert path_cost(again).log10_mnk_all_slices <= path_cost(first).log10_mnk_all_slices
 
 
 def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:

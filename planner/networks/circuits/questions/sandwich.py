@@ -3,14 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log10
 
 import numpy as np
 
+from tnplan.planner.networks.circuits.program import Channel
+from tnplan.planner.networks.circuits.questions.folded import (
+    can_fold,
+    folded_leaves,
+    folded_sandwich,
+    folding_pays,
+)
 from tnplan.planner.networks.circuits.questions.light_cone import light_cone, qubits_of
-from tnplan.planner.networks.circuits.questions.pauli_leaves import Support
+from tnplan.planner.networks.circuits.questions.pauli_leaves import Support, leaves
 from tnplan.planner.networks.circuits.questions.steps import Step
 from tnplan.planner.networks.circuits.questions.wires import BRA, KET, OpenNetwork, Wires
 from tnplan.planner.networks.network import Network
+
+
+class WordCone:
+    """The light cone of words on a support, and its two networks: with a ket and a bra, and folded.
+
+    Each comes with the further tensors that close it by some words; axis 0 of these is the word.
+
+    Parameters
+    ----------
+    steps : sequence of step
+        The circuit.
+    support : Support
+        That of all words.
+    """
+
+    def __init__(self, steps: Sequence[Step], support: Support) -> None:
+        self.steps = [steps[number] for number in light_cone(steps, support.qubits, support.diagonal)]
+        self.support = support
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether channels link the ket with the bra."""
+        return any(isinstance(step, Channel) for step in self.steps)
+
+    @property
+    def can_fold(self) -> bool:
+        """Whether there is a folded network."""
+        return can_fold(self.steps)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the folded network costs less, if ket and bra are not contracted apart."""
+        return folding_pays(self.steps)
+
+    @property
+    def log10_apart(self) -> float:
+        """log10 of the multiply-adds of two state vectors, the ket and the bra."""
+        n_qubits = len(qubits_of(self.steps) | set(self.support.qubits))
+        return n_qubits * log10(2) + log10(2 * max(1, sum(2 ** len(step.qubits) for step in self.steps)))
+
+    def folded(self, masks: Sequence[tuple[int, int]]) -> tuple[OpenNetwork, list[np.ndarray]]:
+        """The folded network, and the letters of some words."""
+        return folded_sandwich(self.steps, self.support), folded_leaves(masks, self.support)
+
+    def unfolded(self, masks: Sequence[tuple[int, int]]) -> tuple[OpenNetwork, list[np.ndarray]]:
+        """The network with a ket and a bra, and the matrices of some words."""
+        return sandwich(self.steps, self.support), leaves(masks, self.support)
 
 
 def sandwich(steps: Sequence[Step], support: Support) -> OpenNetwork:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tnplan.api.circuits.contraction.networks import Run, plan_batch
+from tnplan.api.circuits.contraction.networks import Run, plan_closed
+from tnplan.api.circuits.contraction.word_network import word_network
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import steady_memory
 from tnplan.api.progress import Progress
@@ -18,8 +19,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.program import CircuitProgram
-from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, leaves
-from tnplan.planner.networks.circuits.questions.sandwich import sandwich
+from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support
 from tnplan.planner.networks.circuits.questions.steps import keeps_trace, steps_of
 
 MOST_AHEAD = 4
@@ -103,7 +103,7 @@ class LightCones:
         support, words = self._groups[number]
         if not support.qubits and self._keeps_trace:
             return lambda: np.ones(len(words), np.complex128)
-        run = plan_batch(sandwich(self._steps, support), leaves(words, support), options)
+        run = plan_closed(word_network(self._steps, support, words), options)
         return lambda: run().astype(np.complex128)
 
     def expectations(self, found: Sequence[Array]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,9 +21,15 @@ LARGEST_BATCH = 1024
 """Values of a batch that are contracted at once."""
 
 
-def dtype_of(options: ContractionOptions) -> str:
-    """The dtype in which a precision is computed; double where none is stated."""
-    return "complex128" if options.precision in (None, "fp64") else "complex64"
+def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None) -> str:
+    """The dtype in which a precision is computed; double where none is stated.
+
+    Real where arrays are named and all of them are.
+    """
+    is_double = options.precision in (None, "fp64")
+    if arrays is None or any(map(np.iscomplexobj, arrays)):
+        return "complex128" if is_double else "complex64"
+    return "float64" if is_double else "float32"
 
 
 Run = Callable[[], Array]
@@ -37,8 +43,12 @@ def contract_network(network: Network, arrays: Sequence[Array], options: Contrac
 
 def plan_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Run:
     """The same, planned now and contracted later."""
-    network, values = simplify(network, arrays)
-    dtype = dtype_of(options)
+    return _plan_simple(*simplify(network, arrays), options)
+
+
+def _plan_simple(network: Network, values: Sequence[Array], options: ContractionOptions) -> Run:
+    """A simplified network, planned."""
+    dtype = dtype_of(options, values)
     if len(values) == 1:
         return lambda: _ordered(values[0], network).astype(dtype)
     planned = find_schedule(_request(network, values), dtype, options)
@@ -83,17 +93,52 @@ def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: Contra
 
 def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Run:
     """The same, planned now and contracted later."""
-    network, values = simplify(opened.network, opened.arrays)
-    count = len(leaves[0]) if leaves else 1
-    closed, arrays = closed_by_leaves(network, opened), [*values, *(leaf[0] for leaf in leaves)]
-    if count == 1:
-        run_one = plan_network(closed, arrays, options)
+    return plan_closed(ClosedNetwork.of(opened, leaves), options)
+
+
+@dataclass(frozen=True)
+class ClosedNetwork:
+    """A simplified network closed by values of its last tensors; `arrays` holds the first value of these.
+
+    `leaves` has all of them, which their first axis counts, and is empty where there is one: then the whole
+    network is simplified.
+    """
+
+    network: Network
+    arrays: list[Array]
+    leaves: Sequence[Array]
+    count: int
+    n_tensors: int
+    """How many there were before it was simplified."""
+
+    @classmethod
+    def of(cls, opened: OpenNetwork, leaves: Sequence[Array]) -> ClosedNetwork:
+        """What `opened` and these values of its further tensors make."""
+        network, values = simplify(opened.network, opened.arrays)
+        closed, arrays = closed_by_leaves(network, opened), [*values, *(leaf[0] for leaf in leaves)]
+        count = len(leaves[0]) if leaves else 1
+        if count == 1:
+            return cls(*simplify(closed, arrays), (), 1, len(opened.arrays))
+        return cls(closed, arrays, leaves, count, len(opened.arrays))
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its tensors in single precision."""
+        return dtype_of(ContractionOptions(precision="fp32"), self.arrays)
+
+
+def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
+    """A contraction for each value of the last tensors, which the first axis of the result counts."""
+    if closed.count == 1:
+        run_one = _plan_simple(closed.network, closed.arrays, options)
         return lambda: run_one()[None]
-    dtype = dtype_of(options)
-    numbers = tuple(range(len(values), len(arrays)))
-    options = replace(options, calls=count, changing=numbers)
-    planned = find_batched(_request(closed, arrays), dtype, options, min(count, LARGEST_BATCH), numbers)
-    constants = {number: array.astype(dtype) for number, array in enumerate(values)}
+    arrays, leaves = closed.arrays, closed.leaves
+    dtype, n_fixed = dtype_of(options, arrays), len(arrays) - len(leaves)
+    numbers = tuple(range(n_fixed, len(arrays)))
+    options = replace(options, calls=closed.count, changing=numbers)
+    request, batch = _request(closed.network, arrays), min(closed.count, LARGEST_BATCH)
+    planned = find_batched(request, dtype, options, batch, numbers)
+    constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
     options = replace(options, device=planned.device)
 
     def run() -> Array:

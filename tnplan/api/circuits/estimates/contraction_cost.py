@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tnplan.api.circuits.contraction.networks import closed_by_leaves
 from tnplan.api.circuits.contraction.overlap import pairs_of_trace
 from tnplan.api.circuits.contraction.sample import chain_groups
+from tnplan.api.circuits.contraction.word_network import word_network
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
 from tnplan.api.circuits.estimates.rejection_cost import rejection_cost
 from tnplan.api.circuits.input_state import InputState
@@ -35,7 +38,11 @@ from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.questions.overlap_network import overlap_network, trace_network
 from tnplan.planner.networks.circuits.questions.pauli_leaves import by_support, support_of
-from tnplan.planner.networks.circuits.questions.sandwich import density_network, marginal_network, sandwich
+from tnplan.planner.networks.circuits.questions.sandwich import (
+    density_network,
+    marginal_network,
+    sandwich,
+)
 from tnplan.planner.networks.circuits.questions.steps import steps_of
 from tnplan.planner.networks.circuits.questions.wires import OpenNetwork
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -51,6 +58,7 @@ START_S, TENSOR_S = 0.0005, 7e-5
 """Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
+REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
 
@@ -67,6 +75,7 @@ class _Asked:
     n_tensors: int
     batch: int = 1
     n_fixed: int = 0
+    is_real: bool = False
 
     @property
     def changing(self) -> range:
@@ -91,13 +100,13 @@ def contraction_cost(
     if isinstance(question, Sample) and question.sampling == "rejection":
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, devices)
-    dtype, networks = DTYPES[precision], [*_networks(asked)]
+    dtypes, networks = {False: DTYPES[precision], True: REAL_DTYPES[precision]}, [*_networks(asked)]
     chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
     share = len(networks) / len(chosen)
     costs = dict.fromkeys(devices, (0.0, 0.0))
     for one in chosen:
         try:
-            found = _of_batch(one, _path(one, profile, dtype, search_s), profile, devices)
+            found = _of_batch(one, _path(one, profile, dtypes[one.is_real], search_s), profile, devices)
         except InputError:  # a network of ours: no path fits under the memory
             return {}
         for count, (memory, time_s) in [*costs.items()]:
@@ -169,7 +178,12 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
     elif isinstance(question, ExpectationValues):
         for support, words in by_support(word for one in question.sums for word in one.masks()).items():
             if support.qubits:
-                yield _closed(sandwich(steps, support), len(words))
+                if asked.has_gradient:  # which goes through a network with ket and bra
+                    yield _closed(sandwich(steps, support), len(words))
+                    continue
+                found = word_network(steps, support, [*words])
+                is_real = not any(map(np.iscomplexobj, found.arrays))
+                yield _Asked(found.network, len(words), found.n_tensors, is_real=is_real)
     elif isinstance(question, Sample):
         for group in chain_groups(n):
             known = range(group[0])
