@@ -69,10 +69,11 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
 
 def _is_real(value: Any) -> bool:
     """Whether a value is a finite real number, of Python, NumPy, SymPy or another library."""
-    if isinstance(value, str | complex) or getattr(value, "ndim", 0):
+    is_complex = isinstance(value, complex) or getattr(getattr(value, "dtype", None), "kind", "") == "c"
+    if isinstance(value, str) or is_complex or getattr(value, "ndim", 0):
         return False
     try:
-        return isfinite(float(value)) and not getattr(value, "imag", 0)
+        return isfinite(float(value))
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return False
 
