@@ -13,6 +13,7 @@ import numpy as np
 from tnplan.planner.common.array_file import Check, open_archive
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import write_file
+from tnplan.planner.common.units import plural
 from tnplan.planner.networks.network import Network
 
 REMEDY = "give the arrays t0, t1, ... that belong to this network"
@@ -30,7 +31,8 @@ def load_tensors(path: str | Path, network: Network, dtype: str) -> list[np.ndar
 def check_tensors(arrays: Sequence[np.ndarray], network: Network, dtype: str, place: str) -> list[np.ndarray]:
     """Check the number, shapes and kinds of arrays against a network and cast them to `dtype`."""
     if len(arrays) != len(network.inputs):
-        raise InputError(place, f"has {len(arrays)} arrays for {len(network.inputs)} tensors", REMEDY)
+        counts = plural(len(arrays), "array", "arrays"), plural(len(network.inputs), "tensor", "tensors")
+        raise InputError(place, f"has {counts[0]} for {counts[1]}", REMEDY)
     return [_cast(array, network.shape(i), dtype, f"{place}: t{i}") for i, array in enumerate(arrays)]
 
 

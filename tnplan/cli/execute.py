@@ -71,8 +71,9 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
         ("seconds in all", measured["run_s"], predicted["total_s"]),
         ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
         ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
-        ("  hidden exchanges", measured["hidden_s"], predicted["hidden_s"]),
     ]
+    if measured["hidden_s"] or predicted["hidden_s"]:
+        rows.append(("  hidden exchanges", measured["hidden_s"], predicted["hidden_s"]))
     if "codec_s" in kinds:
         rows.insert(3, ("  compression", kinds["codec_s"], predicted["codec_s"]))
     n_slices = report["slices"]["stop"] - report["slices"]["first"]

@@ -133,7 +133,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             if isinstance(error, click.UsageError) and error.ctx
             else ""
         )
-        _refuse(error.format_message().rstrip(".") + hint)
+        message = error.format_message().rstrip(".").replace("valid integer range", "valid integer")
+        _refuse(message.replace("valid float range", "valid float") + hint)
         return 2
     except (click.Abort, KeyboardInterrupt):
         _print_error("interrupted")

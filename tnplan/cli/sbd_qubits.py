@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.sbd import check_residual, show_work
 from tnplan.cli.terminal import say, say_json
+from tnplan.planner.common.errors import InputError
+
+FILE_NAME = re.compile(r"[^*]*\.[A-Za-z]\w*")
+"""What is meant as a file: no sum of Pauli words ends so."""
 
 
 @click.command()
@@ -61,8 +66,11 @@ def command(
     from tnplan.executor.sbd.solver.davidson import Criteria
 
     check_residual(residual)
+    file = Path(hamiltonian)
+    if not file.exists() and FILE_NAME.fullmatch(hamiltonian):
+        raise InputError("HAMILTONIAN", f"{hamiltonian!r} is no file", "check the name, or write a Pauli sum")
     result = diagonalize_qubits(
-        Path(hamiltonian) if Path(hamiltonian).exists() else hamiltonian, strings,
+        file if file.exists() else hamiltonian, strings,
         criteria=Criteria(residual=residual, steps=steps, vectors=vectors), observables=list(observables),
         start=start or (), output=output, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip

@@ -91,7 +91,7 @@ def _show(report: dict[str, Any]) -> None:
         where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
         say(f"derivative at {where}: {entry['derivative']!r}")
     for bits, (real, imaginary) in report.get("amplitudes", {}).items():
-        say(f"amplitude {bits} {real:+.9e} {imaginary:+.9e}i")
+        say(f"amplitude {bits}: {real:+.9e} {imaginary:+.9e}i")
     if "marginal" in report:
         width = len(report["marginal"]["qubits"])
         rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
@@ -103,6 +103,6 @@ def _show(report: dict[str, Any]) -> None:
 def _table(name: str, rows: list[tuple[str, Any]]) -> None:
     """The largest values."""
     for bits, value in sorted(rows, key=lambda row: -row[1])[:SHOWN]:
-        say(f"{name} {bits} {value:.9g}")
+        say(f"{name} {bits}: {value:.9g}")
     if len(rows) > SHOWN:
         say(f"... and {len(rows) - SHOWN} more")

@@ -214,6 +214,17 @@ LEGEND = (
 """What the columns and states of a table of steps mean."""
 
 
+def steps_legend(chain: Sequence[Link]) -> str:
+    """What the columns and states of these steps mean, and how often they are done."""
+    steps = [link.step for link in chain]
+    more = (
+        (any(step.once for step in steps), "once: before the first slice, for all of them."),
+        (any(step.repeats * step.serves > 1 for step in steps), "1 in N slices: for N slices in a row."),
+        (any(step.fused is not None for step in steps), "chain: steps that share a kernel."),
+    )
+    return " ".join([LEGEND, *(text for is_there, text in more if is_there)])
+
+
 def steps_table(schedule: Schedule, chain: Sequence[Link], title: str) -> Listing:
     """One row a step; distributed modes carry a star."""
     columns = ("step", "state", "A", "B", "output", "m · n · k", "moved a rank", "time", "modes")

@@ -12,6 +12,7 @@ from types import EllipsisType
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import plural
 from tnplan.planner.networks.importers.checks import index_names
 from tnplan.planner.networks.network import Network
 
@@ -63,7 +64,8 @@ def parse_call(arguments: Sequence[Any]) -> EinsumCall:
         place = "lists of indices"
         operands, terms, output = _interleaved(arguments, place)
     if len(terms) != len(operands):
-        problem = f"has {len(terms)} terms for {len(operands)} operands"
+        counts = plural(len(terms), "term", "terms"), plural(len(operands), "operand", "operands")
+        problem = f"has {counts[0]} for {counts[1]}"
         raise InputError(place, problem, "give one operand a term")
     shapes = [_shape(operand, number) for number, operand in enumerate(operands)]
     return _call(_expanded(terms, shapes), output, shapes, operands, place)

@@ -76,6 +76,10 @@ def execute_with(**options: Any) -> object:
     return tnplan.execute(**{"schedule": "four.json", "tensors": values, **options})
 
 
+def contract_with(**options: Any) -> object:
+    return tnplan.contract("ij,jk->ik", np.ones((4, 4)), np.ones((4, 4)), **options)
+
+
 CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("path", tnplan.load_path, NOT_FILES),
     ("path", tnplan.plan, NOT_FILES),
@@ -99,6 +103,10 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("result", execute_with, ["both", 5]),
     ("output", execute_with, ["r.txt", "absent/r.npy", 5, b"r.npy"]),
     ("resume", execute_with, [True]),
+    ("memory", contract_with, NOT_SIZES),
+    ("device", contract_with, ["tpu", 5]),
+    ("devices", contract_with, NOT_COUNTS[:-1]),
+    ("threads", contract_with, NOT_COUNTS[:-1]),
     ("tree", tnplan.from_cotengra, [None, 5, "path.json"]),
 ]
 
@@ -119,6 +127,22 @@ def test_a_wrong_argument_is_an_input_error(
     assert caught.value.problem
     assert caught.value.remedy
     assert snapshot(folder) == before
+
+
+def test_sizes_of_contractions_may_be_text() -> None:
+    assert tnplan.contract("ij,jk->", np.ones((4, 4)), np.ones((4, 4)), memory="1MiB") == 64
+    with tnplan.compile("ij,jk->", (4, 4), (4, 4), dtype="float64", memory="unlimited") as total:
+        assert total(np.ones((4, 4)), np.ones((4, 4))) == 64
+
+
+def test_a_path_is_no_schedule(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"^schedule: is ContractionPath; give what `plan` returns"):
+        tnplan.execute(tnplan.load_path("path.json"))  # type: ignore[arg-type]
+
+
+def test_one_array_is_no_list_of_operands() -> None:
+    with pytest.raises(InputError, match=r"^operands: is one array; give a list of arrays or shapes"):
+        tnplan.from_einsum("ij,jk->ik", np.ones((3, 4)), np.ones((4, 5)))  # type: ignore[arg-type]
 
 
 def test_a_schedule_without_tensors_asks_for_them(folder: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.fused import fused_rates
+from tests.support.kernels.gpus import count_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import agrees, random_arrays, random_path
 from tnplan.api.jobs.calibrate import calibrate
@@ -186,6 +187,15 @@ def test_refusals_are_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tnplan: error: ")
     assert problem in line
+
+
+@pytest.mark.skipif(count_gpus() > 0, reason="needs a machine without GPUs")
+def test_a_gpu_is_not_taken_from_a_cpu(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = tmp_path / "own.toml"
+    assert run(["calibrate", "--base", "h200-nvlink", "--size", "4MiB", "-o", str(output)]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert "--base: 'h200-nvlink' is a GPU, and this would measure the CPU; take the base cpu;" in line
+    assert not list(tmp_path.iterdir())
 
 
 @needs_mpi

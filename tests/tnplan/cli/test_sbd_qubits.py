@@ -116,6 +116,12 @@ def test_bad_calls_are_refused(
     assert sorted(files.iterdir()) == before
 
 
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sbd-qubits", "none.txt", "s.txt"]) == 2
+    assert "HAMILTONIAN: 'none.txt' is no file; check the name, or write" in capsys.readouterr().err
+    assert run(["sbd-qubits", "0.5*Z0 +0.25 X1", "s.txt", "--device", "cpu"]) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

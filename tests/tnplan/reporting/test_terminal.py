@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+import tnplan
 from tests.support.root import ROOT
 from tnplan.cli.main import run
 from tnplan.planner.common.units import time_text
@@ -82,6 +83,16 @@ def test_plan_show_and_report_agree_on_the_time(
         (time, on) = re.findall(r"^predicted time +(.+?) on (\d+) device", text, re.MULTILINE)[0]
         assert time == time_text(row.schedule.projected_s(int(on) // row.ranks_per_group))
     assert f"{time_text(row.time_s)} on " in planned
+
+
+def test_show_explains_only_what_its_steps_have() -> None:
+    words = {"once": "once: before the first slice", "1 in": "1 in N slices:", "chain": "chain: steps that"}
+    for hardware in ("cpu", "dgx-h100"):
+        for path in PATHS:
+            text = str(tnplan.show(tnplan.plan(path, hardware=hardware)))
+            for word, meaning in words.items():
+                assert (meaning in " ".join(text.split())) == (f"({word}" in text)
+    assert "(chain" in text
 
 
 def test_the_page_has_a_short_title_and_opens_with_the_picture() -> None:

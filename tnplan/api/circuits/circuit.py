@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.ask import ask
 from tnplan.api.circuits.input_state import read_state
-from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
+from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions, options_of
 from tnplan.api.circuits.questions import AskedCircuit, prepared
 from tnplan.api.circuits.read_question import (
     Reader,
@@ -156,7 +156,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_amplitudes(bitstrings, open_qubits), options, bitstrings)
+        return self._ask("amplitudes", read_amplitudes(bitstrings, open_qubits), options, bitstrings)
 
     def sample(
         self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
@@ -180,7 +180,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question; `seed` makes the outcomes the same in every run.
         """
-        return self._ask(read_sample(shots, sampling, open_qubits, fidelity), options)
+        return self._ask("sample", read_sample(shots, sampling, open_qubits, fidelity), options)
 
     def expectation(
         self, observables: Any, *, gradient: bool | Sequence[str] = False,
@@ -208,7 +208,7 @@ class Circuit(ParametricCircuit):
         >>> circuit.expectation("X0", truncation=limits, monte_carlo=plan, device="cpu")
         CircuitAnswer(expectation 0.0, exact, by pauli)
         """
-        question = QuestionOptions(**options)
+        question = options_of("expectation", options)
         names = self._gradient_names(gradient)
         read = read_expectation(observables, names)
         return ask(lambda: self._asked(read, question, names), question, self.file, observables)
@@ -225,7 +225,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_probabilities(qubits), options)
+        return self._ask("probabilities", read_probabilities(qubits), options)
 
     def reduced_density_matrix(
         self, qubits: Sequence[int], **options: Unpack[QuestionKeywords]
@@ -239,7 +239,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_density(qubits), options)
+        return self._ask("reduced_density_matrix", read_density(qubits), options)
 
     def overlap(self, other: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The overlap <other|circuit> of the final states of two circuits.
@@ -251,7 +251,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question.
         """
-        return self._ask(read_overlap(other), options, _file_of(other))
+        return self._ask("overlap", read_overlap(other), options, _file_of(other))
 
     def trace(self, a: Any, b: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
         """The normalised trace Tr(A U^dagger B U) / 2^n, U being the circuit; or its value in one input.
@@ -267,7 +267,7 @@ class Circuit(ParametricCircuit):
         **options
             As for every question. `state`: <state|A U^dagger B U|state> instead of the mean over all inputs.
         """
-        return self._ask(read_trace(a, b), options)
+        return self._ask("trace", read_trace(a, b), options)
 
     def estimate(
         self,
@@ -310,8 +310,10 @@ class Circuit(ParametricCircuit):
     def _bound(self) -> CircuitProgram:
         return super().program(self._values)
 
-    def _ask(self, read: Reader, keywords: QuestionKeywords, *inputs: object) -> CircuitAnswer:
-        options = QuestionOptions(**keywords)
+    def _ask(
+        self, question: str, read: Reader, keywords: QuestionKeywords, *inputs: object
+    ) -> CircuitAnswer:  # fmt: skip
+        options = options_of(question, keywords)
         return ask(lambda: self._asked(read, options), options, self.file, *inputs)
 
     def _asked(

@@ -89,6 +89,8 @@ def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> 
     if reason is not None:
         others = possible_methods(asked, options)
         remedy = f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options)
+        if others and reason[0] == "--trajectories" and options.trajectories is None:
+            remedy = f"give a number of runs, or {remedy}"
         raise InputError(*reason, remedy)
 
 

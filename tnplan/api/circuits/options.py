@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -40,6 +41,23 @@ class QuestionKeywords(TypedDict, total=False):
     progress: Listener | bool | None
     timeout: float
     allow_mixed_builds: bool
+
+
+def options_of(question: str, keywords: QuestionKeywords) -> QuestionOptions:
+    """The options that a question is asked with.
+
+    Raises
+    ------
+    TypeError
+        For a keyword that is no option, as Python does for other calls.
+    """
+    known = tuple(QuestionKeywords.__annotations__)
+    for name in keywords:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
+            raise TypeError(f"{question}() got an unexpected keyword argument {name!r}; {remedy}")
+    return QuestionOptions(**keywords)
 
 
 @dataclass(frozen=True)

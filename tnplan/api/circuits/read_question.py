@@ -136,7 +136,8 @@ def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     if unknown:
         raise InputError("question", f"{unknown[0]!r} is unknown", f"choose from {', '.join(readers)}")
     if len(asked) != 1:
-        raise InputError("question", f"is given {len(asked)} times", f"give one of {', '.join(readers)}")
+        problem = f"is asked {len(asked)} times" if asked else "is missing"
+        raise InputError("question", problem, f"give one of {', '.join(readers)}")
     ((name, what),) = asked.items()
     return readers[name](what)
 

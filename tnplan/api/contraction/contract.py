@@ -18,7 +18,7 @@ from tnplan.api.contraction.arrays import (
 )
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.exact import contract_exactly
-from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.options import ContractionOptions, in_bytes
 from tnplan.api.contraction.planning import (
     compiled,
     find_batched,
@@ -44,7 +44,7 @@ def contract(
     *arrays: Any,
     optimize: Any = "auto",
     hardware: Profile | str | Path | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     precision: str | None = None,
     device: str = "auto",
     devices: int = 1,
@@ -67,8 +67,8 @@ def contract(
         optimizer object of cotengra or opt_einsum.
     hardware : Profile, name or path
         The machine whose costs decide the layout. Default: the shipped profile of the device.
-    memory : float, optional
-        The most bytes that are taken. Default: what is free.
+    memory : float or str, optional
+        The most bytes that are taken, such as "12GiB". Default: what is free.
     precision : str, optional
         How values are multiplied; default: as their dtype says.
     device : {"auto", "cpu", "gpu"}
@@ -111,7 +111,7 @@ def contract(
     if strip_exponent and dtype.kind in "biu":
         dtype = np.dtype(np.float64)
     options = ContractionOptions(
-        optimize, hardware, memory, precision, device, devices, threads, kind.gpu, strip_exponent
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads, kind.gpu, strip_exponent
     )
     if 0 in call.size_dict.values():
         zeros = np.zeros(tuple(call.size_dict[index] for index in call.output), dtype)
@@ -155,7 +155,7 @@ def compile(
     calls: int | None = None,
     optimize: Any = "auto",
     hardware: Profile | str | Path | None = None,
-    memory: float | None = None,
+    memory: float | str | None = None,
     precision: str | None = None,
     device: str = "auto",
     devices: int = 1,
@@ -224,7 +224,7 @@ def compile(
     if calls is None:
         calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
     options = ContractionOptions(
-        optimize, hardware, memory, precision, device, devices, threads, gpu, strip_exponent,
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads, gpu, strip_exponent,
         calls, tuple(changing if batch is None else in_batch), waits=True,
     )  # fmt: skip
     if dtype is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.select import check_device
-from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import size_in_bytes
 from tnplan.planner.hardware.profile import Profile
 
 
@@ -45,7 +47,15 @@ class ContractionOptions:
         check_count("seed", self.seed, 0)
         if self.search_s is not None and not self.search_s >= 0:
             raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
+        if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
+            raise InputError("memory", f"is {self.memory!r}", "give a positive number of bytes")
         if self.threads is not None:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:
             raise InputError("strip_exponent", "is for one device", "leave out one of the two")
+
+
+def in_bytes(memory: float | str | None) -> float | None:
+    """A limit of memory as a user gives it, in bytes: None where there is none."""
+    limit = None if memory is None else size_in_bytes(memory, "memory")
+    return None if limit == inf else limit

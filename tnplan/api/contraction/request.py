@@ -10,6 +10,7 @@ from typing import Any
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json
+from tnplan.planner.common.units import plural
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import from_cotengra, read_any
 from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
@@ -59,7 +60,7 @@ def _from_file(path: Path) -> ContractionPath | Schedule:
 def _call(network: Network, operands: Sequence[Any]) -> EinsumCall:
     """The operands of a network, each with the shape that it must have; none stand for any."""
     if operands and len(operands) != len(network.inputs):
-        problem = f"has {len(operands)} arrays for {len(network.inputs)} tensors"
+        problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
         raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
     for number, operand in enumerate(operands):
         shape = tuple(getattr(operand, "shape", operand))

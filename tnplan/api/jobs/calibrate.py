@@ -111,6 +111,11 @@ def calibrate(
     def work(rank: Rank, known: Profile) -> Profile:
         if options.device != "auto":
             rank.say(0, 0, rank.chosen.line)
+        elif known.fused_bytes and rank.device.name != "gpu":
+            raise AgreedError(
+                "--base", f"{known.name!r} is a GPU, and this would measure the CPU",
+                "take the base cpu; on a machine with GPUs, --device gpu says what they lack",
+            )  # fmt: skip
         profile = _Calibration(rank, known, size_bytes, dtypes).profile(name)
         if options.output is not None and rank.is_first:
             write_text(options.output, profile_text(profile))

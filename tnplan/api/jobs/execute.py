@@ -7,6 +7,7 @@ one shared folder.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -128,8 +129,8 @@ def execute(
     schedule : Schedule or path
         A schedule, or its file.
     tensors : sequence of arrays or path, optional
-        The arrays in the order of the network, or an .npz with t0, t1, ... Default: the file that the
-        schedule names, seen from its own folder.
+        The arrays in the order of the network, or an .npz with t0, t1, ... They are converted to the
+        dtype of the schedule. Default: the file that the schedule names, seen from its own folder.
     slices : "FIRST:STOP" or (int, int), optional
         Only these slices. Default: all.
     result : {"gathered", "sharded"}
@@ -234,6 +235,8 @@ def _prepare(
     result: str, engine: str, compress: str | None, options: JobOptions,
 ) -> _Request:  # fmt: skip
     """Read and check everything that a run needs, on rank 0; raises InputError."""
+    if not isinstance(given, Schedule | str | os.PathLike):
+        raise InputError("schedule", f"is {type(given).__name__}", "give what `plan` returns, or its file")
     folder = Path() if isinstance(given, Schedule) else file_path(given).parent
     plan = given if isinstance(given, Schedule) else load_schedule(given)
     if isinstance(given, Schedule):

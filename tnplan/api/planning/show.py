@@ -68,7 +68,7 @@ class UseChain:
         facts = tables.facts_table(self.name, self._facts)
         if not listing.rows:
             return Group(facts, Text(), Text(NOTHING_LARGE))
-        return Group(facts, Text(), listing, Text(tables.LEGEND, style="dim"))
+        return Group(facts, Text(), listing, Text(tables.steps_legend(self.steps), style="dim"))
 
     @property
     def _facts(self) -> list[tuple[str, str]]:

@@ -197,6 +197,6 @@ def value_text(value: complex, error: float | None = None) -> str:
 def show_rows(name: str, rows: list[tuple[str, str]]) -> None:
     """The first rows of a list, and how many are left out."""
     for key, text in rows[:SHOWN]:
-        say(f"{name} {key} {text}")
+        say(f"{name} {key}: {text}")
     if len(rows) > SHOWN:
         say(f"... and {len(rows) - SHOWN} more")

@@ -24,5 +24,5 @@ def command(circuit: Path, other: Path, **options: Any) -> None:
     """
     answer_question(
         circuit, lambda asked, more: asked.overlap(other, **more),
-        lambda answer: say(f"overlap {value_text(answer.value)}"), options,
+        lambda answer: say(f"overlap: {value_text(answer.value)}"), options,
     )  # fmt: skip

@@ -39,7 +39,7 @@ def command(circuit: Path, shots: int, **options: Any) -> None:
         often = sorted(answer.value.items(), key=lambda row: -row[1])
         show_rows("count", [(bits, str(number)) for bits, number in often])
         if "linear_xeb" in answer.details:
-            say(f"linear XEB {value_text(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}")
+            say(f"linear XEB: {value_text(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}")
 
     how = sampling_of(options)
     answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

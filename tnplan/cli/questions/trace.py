@@ -34,5 +34,5 @@ def command(circuit: Path, a: str, b: str, **options: Any) -> None:
     """
     answer_question(
         circuit, lambda asked, more: asked.trace(a, b, **propagation_of(more)),
-        lambda answer: say(f"trace {value_text(answer.value, answer.error)}"), options,
+        lambda answer: say(f"trace: {value_text(answer.value, answer.error)}"), options,
     )  # fmt: skip

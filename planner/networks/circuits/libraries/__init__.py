@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from math import isfinite
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
@@ -51,7 +52,7 @@ def place_of(source: object) -> str:
 
 
 def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], place: str) -> None:
-    """Refuse parameters without a value, and values of no parameter."""
+    """Refuse parameters without a value, values of no parameter, and values that are no real numbers."""
     missing = [name for name in names if name not in parameters]
     if missing:
         raise InputError(f"{place}: parameter {missing[0]}", "has no value", "give one in `parameters`")
@@ -61,6 +62,20 @@ def check_parameters(names: tuple[str, ...], parameters: Mapping[str, Any], plac
             f"parameter {unknown[0]}", f"is none of this {place}",
             f"use one of {', '.join(names)}" if names else "leave it out",
         )  # fmt: skip
+    for name, value in parameters.items():
+        if not isinstance(value, Varied) and not _is_real(value):
+            raise InputError(f"parameter {name}", f"is {value!r}"[:80], "give a finite real number")
+
+
+def _is_real(value: Any) -> bool:
+    """Whether a value is a finite real number, of Python, NumPy, SymPy or another library."""
+    is_complex = isinstance(value, complex) or getattr(getattr(value, "dtype", None), "kind", "") == "c"
+    if isinstance(value, str) or is_complex or getattr(value, "ndim", 0):
+        return False
+    try:
+        return isfinite(float(value))
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return False
 
 
 def check_not_varied(parameters: Mapping[str, Any], place: str) -> None:

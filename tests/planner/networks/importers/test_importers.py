@@ -223,7 +223,7 @@ def test_wrong_cotengra_json_is_named(tmp_path: Path, document: Any, path: Any, 
 @pytest.mark.parametrize(
     ("equation", "shapes", "message"),
     [
-        ("ab,bc->ac", [(2, 3)], "has 2 terms for 1 operands"),
+        ("ab,bc->ac", [(2, 3)], "has 2 terms for 1 operand;"),
         ("ab,bc->ac", [(2, 3), (4, 2)], "operand 1: index 'b' has the extents 3 and 4"),
         (
             "ab,bc->ac",

@@ -87,7 +87,7 @@ def test_symbols_beyond_the_letters() -> None:
     ("call", "message"),
     [
         ((), "einsum: has no arguments"),
-        (("ab,bc", (2, 3)), "has 2 terms for 1 operands"),
+        (("ab,bc", (2, 3)), "has 2 terms for 1 operand;"),
         (("ab", (2,)), r"operand 0: has shape \(2,\) for 2 indices"),
         (("a", (2, 3)), r"operand 0: has shape \(2, 3\) for 1 indices"),
         (("ab,bc", (2, 3), (4, 5)), "operand 1: index 'b' has the extents 3 and 4"),

@@ -193,7 +193,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
         "no trajectories",
         CIRCUIT,
         lambda c: c.expectation("Z0", depolarizing=0.1, method="statevector"),
-        "on its way; use pauli or contraction",
+        "on its way; give a number of runs, or use pauli or contraction",
     ),
     (
         "one trajectory",
@@ -258,6 +258,18 @@ def test_what_cannot_be_answered_is_refused(circuit: Any, ask: Ask, line: str) -
         ask(tnplan.Circuit(circuit))
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("sed", r"sample\(\) got an unexpected keyword argument 'sed'; did you mean 'seed'\?"),
+        ("noise", r"sample\(\) got an unexpected keyword argument 'noise'; the options are method, state,"),
+    ],
+)
+def test_an_option_that_is_none_is_refused(name: str, line: str) -> None:
+    with pytest.raises(TypeError, match=line):
+        tnplan.Circuit(CIRCUIT).sample(5, **{name: 1})  # type: ignore[arg-type]
 
 
 def test_a_file_of_bit_strings_names_its_line(tmp_path: Path) -> None:

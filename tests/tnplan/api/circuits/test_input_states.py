@@ -168,7 +168,8 @@ def test_gradients_in_a_state(kind: str, tmp_path: Path) -> None:
         ),
         (
             lambda c, **o: c.expectation("Z0", method="statevector", **o),
-            "--trajectories: is missing, and the input state is mixed; use pauli or contraction",
+            "--trajectories: is missing, and the input state is mixed; give a number of runs, or use pauli "
+            "or contraction",
         ),
         (
             lambda c, **o: c.sample(5, sampling="rejection", **o),

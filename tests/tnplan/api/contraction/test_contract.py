@@ -240,7 +240,7 @@ def test_integers_beyond_float64_are_exact() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (("ab,bc->ac", np.ones((2, 3))), "has 2 terms for 1 operands"),
+        (("ab,bc->ac", np.ones((2, 3))), "has 2 terms for 1 operand;"),
         (("ab,bc->ac",), "has 2 terms for 0 operands"),
         (("a,a", np.ones(2), np.ones(3)), "operand 1: index 'a' has the extents 2 and 3"),
         (("a", np.array(["x", "y"])), "arrays: have dtype <U1"),

@@ -214,6 +214,7 @@ def _row(
 ) -> MethodEstimate:
     """A row, where the memory of a device suffices."""
     if cost is None or cost.memory_bytes > room:
-        reason = "does not fit" if needs is None or needs > count else "cannot share its work so"
+        shared = f"cannot be shared among {count} devices"
+        reason = "does not fit" if needs is None or needs > count else shared
         return MethodEstimate(method, count, None, kind, reason, needs)
     return MethodEstimate(method, count, cost, kind, "", needs)

@@ -174,8 +174,8 @@ def test_what_fits_nowhere_is_refused() -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ({}, "question: is given 0 times; give one of amplitudes,"),
-        ({"sample": 5, "expectation": "Z0"}, "question: is given 2 times"),
+        ({}, "question: is missing; give one of amplitudes,"),
+        ({"sample": 5, "expectation": "Z0"}, "question: is asked 2 times"),
         ({"guess": 5}, "question: 'guess' is unknown; choose from amplitudes"),
         ({"trace": "Z0"}, "give a pair of operators"),
         ({"sample": 0}, "--shots: is 0"),
