@@ -56,6 +56,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
         ndarray=array, asarray=lambda values: np.array(values).view(Arrays),
     )  # fmt: skip
     patch.setattr(adjoint, "cupy", stand_in)
+    patch.setattr(adjoint.runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
     patch.setattr(adjoint, "room_bytes", lambda: room_bytes)
