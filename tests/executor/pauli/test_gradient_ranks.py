@@ -1,4 +1,4 @@
-"""Gradients of Pauli sums on threads and ranks and on a GPU, in both precisions, and within a memory limit."""
+"""Gradients of Pauli sums on threads, ranks and a GPU, in both precisions, and within a memory limit."""
 
 from __future__ import annotations
 
