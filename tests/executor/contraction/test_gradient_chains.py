@@ -14,6 +14,7 @@ from tests.oracles.derivatives import gradients_by_einsum
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.contraction.stems import in_place, steady_path
 from tests.support.effort import repeats
+from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, window
 from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan
@@ -104,6 +105,16 @@ def test_random_stems(seed: int) -> None:
             continue  # more ranks than its tensors have parts for
         verify(schedule)
         check(path, found(schedule, arrays, seed_of(path, seed), ranks * groups), wanted)
+
+
+@pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
+@pytest.mark.parametrize("seed", [0, 12, 17])
+def test_random_stems_by_the_kernel_of_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """adjoint.cu on the CPU in the place of its twin, on ranks and slices too."""
+    from tests.support.kernels.adjoint_emulator import emulate_on_cpus
+
+    emulate_on_cpus(monkeypatch)
+    test_random_stems(seed)
 
 
 def test_most_random_stems_have_chains_that_go_back() -> None:

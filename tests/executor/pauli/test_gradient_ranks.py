@@ -1,4 +1,4 @@
-"""Gradients of Pauli sums on threads and ranks, in both precisions, and within a memory limit."""
+"""Gradients of Pauli sums on threads, ranks and a GPU, in both precisions, and within a memory limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
+from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.kernels.pauli_emulator import emulate
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
@@ -139,10 +141,22 @@ def test_terms_beyond_their_share_of_the_memory_are_truncated_where_that_is_aske
     assert 0 < np.abs(found.derivatives - exact.derivatives).max() < 0.2
 
 
+@pytest.fixture(
+    params=[
+        pytest.param("emulated", marks=pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")),
+        pytest.param("gpu", marks=needs_gpus(1)),
+    ]
+)
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A GPU, or kernels on the CPU; gives what patches constants."""
+    if request.param == "emulated":
+        emulate(monkeypatch)
+    return monkeypatch
+
+
 @pytest.mark.parametrize("state", ["01101010", np.array([[0.6, 0.0, 0.8]] * N)], ids=["bits", "product"])
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
-@needs_gpus(1)
-def test_a_gpu_gives_the_gradient_of_a_cpu(limits: Truncation, state: Any) -> None:
+def test_a_gpu_gives_the_gradient_of_a_cpu(gpu: pytest.MonkeyPatch, limits: Truncation, state: Any) -> None:
     steps = mixed_steps(False)
     alone, found = (
         gradient(steps, START, limits, Resources(device=device), state=state) for device in ("cpu", "gpu")
@@ -158,17 +172,16 @@ def test_a_gpu_gives_the_gradient_of_a_cpu(limits: Truncation, state: Any) -> No
 
 
 @pytest.mark.parametrize("limits", [Truncation(merged_cut=1e-3), Truncation(branch_cut=1e-3, max_terms=3000)])
-@needs_gpus(1)
-def test_a_tape_with_gaps_partly_on_the_host(limits: Truncation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tape_with_gaps_partly_on_the_host(gpu: pytest.MonkeyPatch, limits: Truncation) -> None:
     """Rows outgrow their room, gaps are closed, and blocks of the tape have no room on the GPU."""
     from tnplan.executor.pauli.cuda import table, tape_store, taped_terms
 
-    monkeypatch.setattr(table, "SMALLEST_CAPACITY", 64)
-    monkeypatch.setattr(taped_terms, "LEAST_GAPS", 8)
-    monkeypatch.setattr(taped_terms, "LOG_EVENTS", 16)
-    monkeypatch.setattr(tape_store, "FIRST_ENTRIES", 50)
-    monkeypatch.setattr(tape_store, "BLOCK_ENTRIES", 3000)
-    monkeypatch.setattr(tape_store.TapeStore, "_free", lambda self: 0.0)
+    gpu.setattr(table, "SMALLEST_CAPACITY", 64)
+    gpu.setattr(taped_terms, "LEAST_GAPS", 8)
+    gpu.setattr(taped_terms, "LOG_EVENTS", 16)
+    gpu.setattr(tape_store, "FIRST_ENTRIES", 50)
+    gpu.setattr(tape_store, "BLOCK_ENTRIES", 3000)
+    gpu.setattr(tape_store.TapeStore, "_free", lambda self: 0.0)
     steps, start = kicked_ising(16, chain_edges(16), 0.7, 6), parse("Z8", 16)
     alone, found = (gradient(steps, start, limits, Resources(device=device)) for device in ("cpu", "gpu"))
     assert alone.dropped.terms > 100

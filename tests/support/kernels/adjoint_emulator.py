@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from functools import cache
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.kernels.emulator import ENTRY, Arrays, compiled, launched_by_addresses, source
 from tests.support.kernels.exponent_emulator import EmulatedLaunch
+from tnplan.executor.device.cpu.device import NumpyDevice
 
 BLOCKS = 3
 MOST_SHARED_BYTES = 1 << 20
@@ -56,6 +58,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
         ndarray=array, asarray=lambda values: np.array(values).view(Arrays),
     )  # fmt: skip
     patch.setattr(adjoint, "cupy", stand_in)
+    patch.setattr(adjoint.runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
     patch.setattr(adjoint, "room_bytes", lambda: room_bytes)
@@ -65,3 +68,36 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
     )  # fmt: skip
     patch.setattr(adjoint, "BoundKernel", EmulatedLaunch)
     patch.setattr(adjoint, "compile_ahead", list)
+
+
+def emulate_on_cpus(patch: pytest.MonkeyPatch) -> None:
+    """Have ways back on devices of the CPU done so too, by one rank at a time."""
+    from tnplan.executor.device.cuda.fused import adjoint
+
+    emulate_adjoints(patch)
+    alone = Lock()
+
+    def mine(array: Any) -> Any:
+        return None if array is None else array.view(Arrays)
+
+    def scratch(size_bytes: int) -> Any:
+        return Arrays(size_bytes, dtype=np.uint8)
+
+    def bind(
+        _: NumpyDevice, shape: Any, operand: Any, branches: Any, cotangent: Any, gradients: Any, out: Any,
+        capacity_bytes: int,
+    ) -> Any:  # fmt: skip
+        read, made = list(map(mine, branches)), [*map(mine, gradients), mine(out)]
+        stream = SimpleNamespace(ptr=0)
+        with alone:
+            call = adjoint.bind_adjoint(
+                shape, mine(operand), read, mine(cotangent), made, stream, capacity_bytes, scratch
+            )
+
+        def run() -> None:
+            with alone:
+                call()
+
+        return run
+
+    patch.setattr(NumpyDevice, "bind_adjoint", bind)

@@ -86,6 +86,10 @@ class Arrays(np.ndarray):
         """Copy."""
         self[...] = array
 
+    def get(self) -> np.ndarray:
+        """A copy on the host."""
+        return np.array(self)
+
 
 def launched_by_addresses(kernel: tuple[str, str]) -> str:
     """A C function that takes the addresses of all arguments, also of those that are pointers."""

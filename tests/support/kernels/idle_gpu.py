@@ -84,10 +84,6 @@ class Array(Arrays):
         made.memory = held.memory
         return made
 
-    def get(self) -> np.ndarray:
-        """A copy on the host."""
-        return np.array(self)
-
 
 class Bytes(np.ndarray):
     """Memory of the host."""

@@ -19,6 +19,7 @@ from tests.support.kernels.emulator import ENTRY, Arrays, addresses, compiled, l
 
 THREADS = 64
 """Of the only block."""
+FREE_BYTES = 1 << 40
 MORE_FUNCTIONS = """
 struct alignas(16) ulonglong2 { unsigned long long x, y; };
 struct uint2 { unsigned x, y; };
@@ -93,22 +94,23 @@ def stand_in() -> Any:
         name: (lambda call: lambda *arguments, **named: mine(call(*arguments, **named)))(getattr(np, name))
         for name in ("zeros", "ones", "empty", "partition", "flatnonzero", "sort", "cumsum", "arange")
     }
-    same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted")
+    same = ("abs", "argmax", "bincount", "copysign", "count_nonzero", "minimum", "searchsorted", "where")
     return SimpleNamespace(
         **made, **{name: getattr(np, name) for name in same}, ndarray=Arrays,
         argsort=lambda array: mine(np.argsort(array, kind="stable")),
         asarray=lambda array, kind=None: mine(np.array(array, kind)), asnumpy=np.array,
-        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None),
         cuda=SimpleNamespace(
             get_current_stream=lambda: SimpleNamespace(ptr=0, synchronize=lambda: None),
             memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+            Device=lambda: SimpleNamespace(mem_info=(FREE_BYTES, FREE_BYTES)),
         ),
     )  # fmt: skip
 
 
 def emulate(patch: pytest.MonkeyPatch) -> None:
     """Run the terms of GPUs on the CPU."""
-    from tnplan.executor.pauli.cuda import room, selection, table
+    from tnplan.executor.pauli.cuda import room, selection, table, tape_store
 
     kernels: dict[Any, EmulatedKernel] = {}
 
@@ -118,7 +120,7 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
             kernels[key] = EmulatedKernel(file, name, defines)
         return kernels[key]
 
-    for module in (room, selection, table):
+    for module in (room, selection, table, tape_store):
         patch.setattr(module, "cupy", stand_in())
     patch.setattr(table, "load_kernel", load)
     patch.setattr(table, "compile_ahead", lambda files: None)

@@ -13,6 +13,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.fused.adjoint_tables import (
@@ -36,7 +37,7 @@ from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
-from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
+from tnplan.executor.device.protocols.device import Call, call_in_turn
 from tnplan.planner.common.errors import InputError
 
 FILE = Path(__file__).parent / "adjoint.cu"
@@ -61,8 +62,8 @@ def bind_adjoint(
     """
     dtype = operand.dtype
     tables = chosen(shape, dtype.name, capacity_bytes, room_bytes())
-    if tables.n_tiles == 0:
-        return nothing
+    if tables.n_tiles == 0:  # sums of no terms
+        return call_in_turn([_bind_zero(one, stream) for one in made if one is not None and one.size])
     defines = adjoint_defines(dtype.name, shape, tables)
     kernel, n_blocks = _kernel(defines, tables)
     hold, held = find_hold(FILE, defines)
@@ -134,6 +135,11 @@ def target_addresses(
         inside = (place[order][:, None] * tables.parts + np.arange(tables.parts)).ravel()
         found.append(np.uint64(start) + (inside * part_bytes).astype(np.uint64))
     return np.concatenate(found)
+
+
+def _bind_zero(array: Any, stream: Any) -> Call:
+    address, size_bytes, where = array.data.ptr, array.nbytes, stream.ptr
+    return lambda: runtime.memsetAsync(address, 0, size_bytes, where)
 
 
 def _on_device(tables: AdjointTables) -> tuple[Any, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,7 +55,7 @@ def run(
         from tests.support.kernels.emulator import Arrays
 
         emulate_adjoints(patch, room)
-        put, get, stream = (lambda array: array.view(Arrays)), np.asarray, None
+        put, get, stream = (lambda array: array.view(Arrays)), np.asarray, SimpleNamespace(ptr=0)
         scratch = partial(Arrays, dtype=np.uint8)
     held = [None if out is None else put(out.ravel()) for out in outs]
     operand, *branches, last = (put(array.ravel()) for array in (*arrays, cotangent))
@@ -143,6 +145,15 @@ def test_some_gradients_alone(runner, back, wanted, monkeypatch):
     gradients = tuple(modes if number in wanted else None for number, modes in enumerate(chain.branches))
     shape = AdjointShape(chain, gradients, chain.operand if back else None)
     check(runner, shape, "complex64", 4096, np.random.default_rng(4), monkeypatch)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_gradients_of_a_chain_without_tiles_are_zero(runner, monkeypatch):
+    """Where a mode has no values, sums over it have no terms."""
+    chain = chain_shape(12, (2, 3))
+    chain = replace(chain, operand=((50, 0), *chain.operand), out=((50, 0), *chain.out))
+    shape = AdjointShape(chain, chain.branches, chain.operand)
+    check(runner, shape, "complex64", 4096, np.random.default_rng(6), monkeypatch)
 
 
 @pytest.mark.skipif(not HAS_EMULATOR, reason="needs g++ and CuPy")
