@@ -33,7 +33,8 @@ from tnplan.executor.device.protocols.precision import check_precision
 Array = Any
 """A flat cupy.ndarray over the arena."""
 
-STAGING_BYTES = 64 << 20
+STAGING_BYTES, LEAST_STAGING_BYTES = 64 << 20, 64 << 10
+"""Pinned memory of the host, through which values pass: of as many as are copied at once, and at least."""
 
 
 class CupyDevice:
@@ -84,7 +85,8 @@ class CupyDevice:
         self._arena = cupy.cuda.MemoryPointer(cupy.cuda.Memory(whole_blocks(size_bytes)), 0)
         self.peak_bytes += size_bytes
         if self.has_neighbours:
-            self._pinned()  # CUDA may wait for devices meanwhile, and in a replay these wait for each other
+            # CUDA may wait for devices meanwhile, and in a replay these wait for each other.
+            self._pinned(STAGING_BYTES)
 
     def view(self, offset_bytes: int, count: int, dtype: str) -> Array:
         """A flat view of `count` elements of the arena."""
@@ -234,7 +236,8 @@ class CupyDevice:
     def to_host(self, source: Array) -> NDArray[Any]:
         """The contents as a new host array, by way of pinned memory."""
         array = np.empty(source.size, source.dtype)
-        raw, staging = array.view(np.uint8), self._pinned()
+        raw = array.view(np.uint8)
+        staging = self._pinned(raw.size)
         for first in range(0, raw.size, STAGING_BYTES):
             piece = raw[first : first + STAGING_BYTES]
             runtime.memcpyAsync(
@@ -252,7 +255,7 @@ class CupyDevice:
             if len(group) == 1:
                 found.append(self.to_host(group[0]))
                 continue
-            staging, begin, waiting = self._pinned(), 0, []
+            staging, begin, waiting = self._pinned(sum(source.nbytes for source in group)), 0, []
             for source in group:
                 waiting.append(staging[begin : begin + source.nbytes])
                 runtime.memcpyAsync(
@@ -267,7 +270,7 @@ class CupyDevice:
     def from_host(self, target: Array, array: NDArray[Any]) -> None:
         """Set the contents from a flat host array, by way of pinned memory."""
         raw = np.ascontiguousarray(array, target.dtype).view(np.uint8)
-        staging = self._pinned()
+        staging = self._pinned(raw.size)
         for first in range(0, raw.size, STAGING_BYTES):
             piece = raw[first : first + STAGING_BYTES]
             np.copyto(staging[: piece.size], piece)
@@ -277,10 +280,13 @@ class CupyDevice:
             )  # fmt: skip
             self.stream.synchronize()
 
-    def _pinned(self) -> NDArray[np.uint8]:
-        if self.staging is None:
-            memory = cupy.cuda.alloc_pinned_memory(STAGING_BYTES)
-            self.staging = np.frombuffer(memory, np.uint8, STAGING_BYTES)
+    def _pinned(self, size_bytes: int) -> NDArray[np.uint8]:
+        """Pinned memory of so many bytes, or as many as are copied at once."""
+        size_bytes = min(size_bytes, STAGING_BYTES)
+        if self.staging is None or len(self.staging) < size_bytes:
+            size_bytes = max(LEAST_STAGING_BYTES, 1 << (size_bytes - 1).bit_length())
+            memory = cupy.cuda.alloc_pinned_memory(size_bytes)
+            self.staging = np.frombuffer(memory, np.uint8, size_bytes)
         return self.staging
 
     def synchronize(self) -> None:

@@ -292,6 +292,13 @@ class CompiledContraction:
         """Where it is carried out: "cpu" or "gpu"."""
         return self._open().device
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of a device that it holds: the tensors of a rank, and scratch memory on a lone one."""
+        ranks = self._open()
+        held = ranks.rank.device.peak_bytes if isinstance(ranks, OneRank) else 0
+        return max(held, needed_bytes(self.schedule))
+
     def __enter__(self) -> CompiledContraction:
         return self
 

@@ -39,7 +39,7 @@ from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 CACHED_SCHEDULES = 256
 """Schedules that are kept, the least recently used one given up first."""
 CACHED_CONTRACTIONS, CACHED_TOTAL_BYTES = 512, 512 << 20
-"""Compiled contractions that are kept, and the bytes of their arenas together."""
+"""Compiled contractions that are kept, and the bytes that they hold together."""
 CACHED_BYTES = 16 << 20
 """The largest arena of one that is kept."""
 BATCH = "batch..."
@@ -210,7 +210,7 @@ def steady_memory(options: ContractionOptions) -> float:
 
 
 _kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
-"""Each with the bytes of its arena; that of gradients, which has an arena of its own, is not counted."""
+"""Each with the bytes that it holds, but for those of gradients, which have an arena of their own."""
 _kept_lock = threading.Lock()
 
 
@@ -231,12 +231,12 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
     with _kept_lock:
         found = _kept.pop(key)[0] if key in _kept else made()
-        _kept[key] = found, size_bytes
+        _kept[key] = found, found.size_bytes
         while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
             _kept.popitem(last=False)
     yield found
 
 
 def _kept_bytes() -> int:
-    """The arenas of all contractions that are kept."""
+    """What all contractions hold that are kept."""
     return sum(size_bytes for _, size_bytes in _kept.values())

@@ -276,6 +276,28 @@ def test_memory_of_the_host_is_taken_with_the_arena_where_there_are_neighbours(
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+def test_pinned_memory_is_as_large_as_what_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.device.cuda import device as cupy_device
+
+    taken: list[int] = []
+    pinned = SimpleNamespace(alloc_pinned_memory=lambda size: taken.append(size) or bytearray(size))
+    monkeypatch.setattr(cupy_device, "cupy", SimpleNamespace(cuda=pinned))
+    sent: list[int] = []
+    runtime = SimpleNamespace(
+        memcpyAsync=lambda to, source, size, kind, stream: sent.append(size), memcpyHostToDevice=0
+    )
+    monkeypatch.setattr(cupy_device, "runtime", runtime)
+    device = object.__new__(cupy_device.CupyDevice)
+    device.staging, device.stream = None, SimpleNamespace(ptr=0, synchronize=lambda: None)
+    most, least = cupy_device.STAGING_BYTES, cupy_device.LEAST_STAGING_BYTES
+    target = SimpleNamespace(dtype=np.dtype(np.uint8), data=SimpleNamespace(ptr=0))
+    for size in (0, 1, least, 3 * least, 2 * least, most + 5):
+        device.from_host(target, np.zeros(size, np.uint8))
+    assert taken == [least, 4 * least, most]
+    assert sent == [1, least, 3 * least, 2 * least, most, 5]
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
 @pytest.mark.parametrize(
     ("asked", "given"), [(0, 1 << 21), (1, 1 << 21), (1 << 21, 1 << 21), ((5 << 21) + 23552, 6 << 21)]
 )
