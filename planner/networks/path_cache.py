@@ -22,6 +22,8 @@ FOLDER_VARIABLE = "TNPLAN_PATH_CACHE"
 """The folder of the cache; empty or 0: no cache."""
 LARGEST_BYTES = 64 << 20
 """The size of all files of the cache; those used longest ago go first."""
+PRUNED_ONE_IN = 16
+"""One of so many paths that are kept has the sizes of all files added up, which takes a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ class PathCache:
         }
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_text(self._file(path.network, max_elements), json.dumps(entry, separators=(",", ":")))
-            self._prune()
+            file = self._file(path.network, max_elements)
+            write_text(file, json.dumps(entry, separators=(",", ":")))
+            if int(file.stem[:8], 16) % PRUNED_ONE_IN == 0:
+                self._prune()
         except (OSError, WriteError, InputError):
             return
 

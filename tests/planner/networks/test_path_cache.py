@@ -11,7 +11,13 @@ import pytest
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_cache import FOLDER_VARIABLE, CachedPath, PathCache, path_cache_folder
+from tnplan.planner.networks.path_cache import (
+    FOLDER_VARIABLE,
+    PRUNED_ONE_IN,
+    CachedPath,
+    PathCache,
+    path_cache_folder,
+)
 from tnplan.planner.search import search_in_proportion as proportion
 from tnplan.planner.search.search_options import SearchOptions
 
@@ -67,14 +73,18 @@ def test_damaged_entries_are_none_and_are_replaced(tmp_path: Path) -> None:
 
 
 def test_the_size_is_limited(tmp_path: Path) -> None:
+    """By one keep in so many; networks with other extents have other names, and so other turns."""
     cache = PathCache(tmp_path, largest_bytes=400)
-    for extent in range(2, 40):
+    sizes = []
+    for extent in range(2, 200):
         network = Network(NETWORK.inputs, NETWORK.output, {**SIZES, "c": extent})
         cache.keep(kept(ContractionPath(network, CHEAP.ssa_path, (), "float64")))
-        for file in tmp_path.iterdir():
-            os.utime(file, (extent, extent))
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 400
-    assert cache.find(network, "float64") is not None
+        for number, file in enumerate(sorted(tmp_path.iterdir(), key=lambda one: one.stat().st_mtime)):
+            os.utime(file, (number, number))
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
+        assert cache.find(network, "float64") is not None
+    assert min(sizes[100:]) <= 400
+    assert max(sizes) < 400 + 100 * 8 * PRUNED_ONE_IN
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
