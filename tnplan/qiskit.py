@@ -8,6 +8,7 @@ noise and others.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from math import ceil
 from typing import Any, Unpack
@@ -28,7 +29,7 @@ from qiskit.primitives.containers.sampler_pub import SamplerPub
 from qiskit.quantum_info import SparsePauliOp
 
 from tnplan.api.circuits.circuit import Circuit
-from tnplan.api.circuits.options import QuestionKeywords
+from tnplan.api.circuits.options import QuestionKeywords, options_of
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.program import final_measurements, measures
 
@@ -52,11 +53,16 @@ class Sampler(BaseSamplerV2):
     """
 
     def __init__(self, *, default_shots: int = 1024, **options: Unpack[QuestionKeywords]) -> None:
+        options_of("Sampler", options)
         self.default_shots, self.options = default_shots, options
 
     def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> Any:
         """A job for PUBs: circuits, alone or with arrays of parameter values and shots."""
         asked = [SamplerPub.coerce(pub, self.default_shots if shots is None else shots) for pub in pubs]
+        for number, pub in enumerate(asked):
+            if not pub.circuit.cregs:
+                problem = f"circuit {number} has no classical registers, so that its result is empty"
+                warnings.warn(f"{problem}; add measurements, such as by measure_all()", stacklevel=2)
         return _submitted(lambda: PrimitiveResult([self._result(one) for one in asked], {"version": 2}))
 
     def _result(self, pub: Any) -> Any:
@@ -98,6 +104,7 @@ class Estimator(BaseEstimatorV2):
     """
 
     def __init__(self, *, default_precision: float = 0.0, **options: Unpack[QuestionKeywords]) -> None:
+        options_of("Estimator", options)
         self.default_precision, self.options = default_precision, options
 
     def run(self, pubs: Iterable[Any], *, precision: float | None = None) -> Any:

@@ -348,7 +348,7 @@ class Propagator:
         if self.when_full == "stop":
             raise InputError(
                 f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.room}",
-                "give more memory, truncate, or let a full memory truncate",
+                "give more memory, drop terms (--min-coefficient, --max-terms), or take --when-full truncate",
             )  # fmt: skip
         self.full += 1
         self.terms.keep_largest(max(1, self.room // factor))

@@ -310,3 +310,9 @@ def check_suffix(path: str | Path, *suffixes: str) -> None:
         raise InputError(
             str(path), f"does not end in {' or '.join(suffixes)}", "no other format is written: rename it"
         )
+
+
+def check_json_name(path: str | Path) -> None:
+    """Refuse an output of JSON whose name promises arrays, which NumPy could not read."""
+    if (suffix := Path(path).suffix.lower()) in (".npy", ".npz"):
+        raise InputError(str(path), f"ends in {suffix}, and is written as JSON", "let its name end in .json")

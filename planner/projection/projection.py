@@ -370,7 +370,8 @@ def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[in
 
 def _checked_counts(devices: Sequence[int]) -> list[int]:
     if not isinstance(devices, Sequence) or not devices:
-        raise InputError("--devices", "is empty", "give one number of devices or more, such as 1,2,4,8")
+        problem = "is empty" if isinstance(devices, Sequence) else f"is {devices!r}"
+        raise InputError("--devices", problem, "give a list of numbers of devices, such as 1,2,4,8")
     for count in devices:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LARGEST_WORLD:
             raise InputError(

@@ -14,6 +14,7 @@ from qiskit.circuit import Parameter, ParameterVector  # noqa: E402
 from qiskit.primitives import StatevectorEstimator, StatevectorSampler  # noqa: E402
 from qiskit.quantum_info import Pauli, SparsePauliOp  # noqa: E402
 
+from tnplan.planner.common.errors import InputError  # noqa: E402
 from tnplan.qiskit import Estimator, Sampler  # noqa: E402
 
 CPU: Any = {"device": "cpu", "threads": 1}
@@ -91,6 +92,16 @@ def test_circuits_that_branch() -> None:
     data = Estimator(seed=1, **CPU).run([(circuit, ["ZI", "IZ"])], precision=0.1).result()[0].data
     assert data.evs[0] == pytest.approx(data.evs[1])
     assert 0 < data.stds[0] < 0.2
+
+
+def test_what_cannot_be_meant_is_said_at_once() -> None:
+    for primitive in (Sampler, Estimator):
+        with pytest.raises(TypeError, match=r"\(\) got an unexpected .* 'methd'; did you mean 'method'\?"):
+            primitive(methd="auto")  # type: ignore[call-arg]
+        with pytest.raises(InputError, match="--device: 'cuda' is unknown"):
+            primitive(device="cuda")
+    with pytest.warns(UserWarning, match="circuit 1 has no classical registers, so that its result is empty"):
+        Sampler().run([QuantumCircuit(1, 1), QuantumCircuit(1)], shots=2).result()
 
 
 def test_a_register_that_nothing_measures_is_zero() -> None:

@@ -19,8 +19,8 @@ Sizes are bytes, with units such as `512MiB` or `1.5GiB` if you like. The defaul
 smaller of 8 GiB and a quarter of the memory of a rank for the policy `paper`, and a 128th of that for `ours`.
 
 Exit status: 0 done; 1 a failure while running; 2 the input or the usage is wrong (one line says what, where,
-and the remedy); 130 interrupted; 143 stopped by a signal after a last checkpoint. `tnplan --debug COMMAND ...`
-shows the traceback of a failure.
+and the remedy); 130 interrupted; 143 stopped by a signal after a last checkpoint. `tnplan --debug COMMAND
+...` shows the traceback of a failure.
 """
 
 

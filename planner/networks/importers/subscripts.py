@@ -105,7 +105,10 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
     output = arguments[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
         if not isinstance(term, Sequence) or isinstance(term, str):
-            raise InputError(place, f"{term!r} is no list", "give a list of labels behind every operand")
+            problem = f"{type(term).__name__} is no list of labels"
+            raise InputError(
+                place, problem, "give an equation first, or a list of labels behind every operand"
+            )
         for label in term:
             if not isinstance(label, Hashable):
                 raise InputError(place, f"{label!r} is no label", "name indices by integers or texts")

@@ -105,6 +105,8 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("resume", execute_with, [True]),
     ("memory", contract_with, NOT_SIZES),
     ("device", contract_with, ["tpu", 5]),
+    ("schedule", tnplan.show, NOT_FILES),
+    ("max_tensor", tnplan.Optimizer, [value for value in NOT_COUNTS[:-1] if value is not None]),
     ("devices", contract_with, NOT_COUNTS[:-1]),
     ("threads", contract_with, NOT_COUNTS[:-1]),
     ("tree", tnplan.from_cotengra, [None, 5, "path.json"]),

@@ -202,6 +202,8 @@ USAGE: list[tuple[str, str]] = [
     ("plan path.json -o absent/out.json", "absent/out.json"),
     ("plan path.json -o folder", "folder: is a folder"),
     ("plan path.json -o old/x.json", "old/x.json"), ("plan path.json -o path.json", "path.json: is an input"),
+    ("plan path.json -o s.npz", "s.npz: ends in .npz, and is written as JSON; let its name end in .json"),
+    (SEARCH.replace("out.json", "s.npy"), "s.npy: ends in .npy, and is written as JSON"),
     ("plan path.json -o t.npz", "t.npz: is an input"), ("plan path.json -o .", ".: is a folder"),
     ("plan path.json --hardware h.toml -o ./folder/../h.toml", "h.toml: is an input"),
     ("show four.json --plot absent/x.svg", "absent/x.svg"),

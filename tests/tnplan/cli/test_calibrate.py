@@ -336,5 +336,5 @@ def test_what_is_filled_is_never_zero_and_times_are_medians() -> None:
     fill(device, view, "complex64", 1)
     assert np.all(view != 0)
     assert view.real.std() == pytest.approx(1, rel=0.1)
-    waits = iter([0.0, 0.0, 0.02, 0.001, 0.001])
-    assert 0.0005 < seconds(device, lambda: time.sleep(next(waits)), 3) < 0.015
+    waits = iter([0.0, 0.0, 0.4, 0.001, 0.001])  # their mean is 0.134, and a busy machine adds to each
+    assert 0.0005 < seconds(device, lambda: time.sleep(next(waits)), 3) < 0.1

@@ -18,7 +18,7 @@ from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
-from tnplan.planner.common.files import check_writable, write_json
+from tnplan.planner.common.files import check_json_name, check_writable, write_json
 
 ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
     "contraction": answer_by_contraction,
@@ -39,6 +39,7 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
     def prepare() -> tuple[AskedCircuit, str]:
         if options.output is not None:
             check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
+            check_json_name(options.output)
         asked = read()
         return asked, chosen_method(asked, options)
 

@@ -10,6 +10,7 @@ from cotengra import ContractionTree
 from cotengra.oe import PathOptimizer
 
 from tnplan.api.planning.load import known_profile
+from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
@@ -56,6 +57,8 @@ class Optimizer(PathOptimizer):
         number = isinstance(time, int | float) and not isinstance(time, bool) and 0 < time < inf
         if time != "auto" and not number:
             raise InputError("time", f"is {time!r}", 'give seconds, or "auto"')
+        if max_tensor is not None:
+            check_count("max_tensor", max_tensor)
         if dtype not in DTYPES:
             raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
         self.time, self.max_tensor, self.dtype, self.seed = time, max_tensor, dtype, seed

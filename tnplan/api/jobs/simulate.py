@@ -46,7 +46,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_choice, check_count, is_number
 from tnplan.planner.common.compiled.ahead import compile_soon
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, write_json
+from tnplan.planner.common.files import check_json_name, check_writable, write_json
 from tnplan.planner.networks.circuits.load import load_program
 from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements
@@ -307,6 +307,8 @@ def _check_outputs(asked: _Simulation, output: Path | None, n_ranks: int, circui
         check_writable(output, *inputs)
     if asked.save is not None:
         check_state_writable(asked.save, n_ranks, output, *inputs)
+    if output is not None:
+        check_json_name(output)
 
 
 def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicator) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.api.planning.load import known_profile, read_path
-from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.files import check_json_name, check_writable
 from tnplan.planner.common.units import size_in_bytes
 from tnplan.planner.hardware.compression_options import parse_request
 from tnplan.planner.hardware.profile import Profile
@@ -95,6 +95,8 @@ def plan(
         read = replace(read, tensors=os.path.abspath(values))
     elif output is not None and read.tensors is not None:
         check_writable(output, read.tensors)
+    if output is not None:
+        check_json_name(output)
     schedule = pipeline.plan(
         read,
         profile,

@@ -16,7 +16,7 @@ from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable
+from tnplan.planner.common.files import check_json_name, check_writable
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
@@ -130,6 +130,7 @@ def search(
     inputs = (network, *start, hardware)
     if target is not None:
         check_writable(target, values, *inputs)
+        check_json_name(target)
         if given.tensors:
             values = tensors_beside(target)
             check_writable(values)

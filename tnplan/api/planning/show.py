@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from tnplan.api.planning.load import load_schedule
 from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
 from tnplan.planner.common.table import html_table
 from tnplan.planner.schedule.schedule import Schedule
@@ -120,6 +122,8 @@ def show(
     >>> tnplan.show(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))))
     UseChain(0 large steps of 1)
     """
+    if not isinstance(schedule, Schedule | str | os.PathLike):
+        raise InputError("schedule", f"is {type(schedule).__name__}", "give what `plan` returns, or its file")
     source = None if isinstance(schedule, Schedule) else schedule
     if top is not None:
         check_count("--top", top)

@@ -98,7 +98,7 @@ def test_symbols_beyond_the_letters() -> None:
         (("a->b->a", (2,)), "has the character"),
         (("......", (2, 3)), "has the character '.'"),
         (("ab", None), "operand 0: is NoneType"),
-        (((2, 3), "ab"), "'ab' is no list"),
+        (((2, 3), "ab"), "str is no list of labels; give an equation first, or a list"),
         (((2, 3), [[0], 1]), r"\[0\] is no label"),
         (((2, 3), [..., ...]), "two ellipses"),
         (((2, 3), [0, "a"], (3,), ["b"]), "labels that have no order"),

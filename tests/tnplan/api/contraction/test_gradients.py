@@ -138,6 +138,8 @@ def test_refusals() -> None:
             product.vjp((a, b, c), np.ones((4, 3)))
         with pytest.raises(tnplan.InputError, match="twice"):
             product.vjp((a, b, c), a, wrt=[0, 0])
+        with pytest.raises(tnplan.InputError, match="wrt: is 1; give a list of numbers of tensors"):
+            product.vjp((a, b, c), a, wrt=1)  # type: ignore[arg-type]
         with pytest.raises(tnplan.InputError, match="wrt"):
             product.vjp((a, b, c), a, wrt=[3])
         with pytest.raises(tnplan.InputError, match="wrt"):

@@ -5,7 +5,7 @@ The contraction with its gradients has ranks and memory of its own beside those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,6 +147,8 @@ class _GradientShape:
 
 def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the tensors whose gradients are asked for: each once, and none constant."""
+    if wrt is not None and not isinstance(wrt, Iterable):
+        raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
     numbers = tuple(given) if wrt is None else tuple(wrt)
     for number in numbers:
         if number not in given:

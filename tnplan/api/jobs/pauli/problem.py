@@ -20,7 +20,7 @@ from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, check_samplin
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.checks import check_choice, is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_suffix, check_writable
+from tnplan.planner.common.files import check_json_name, check_suffix, check_writable
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.planner.networks.circuits.load import load_circuit
 
@@ -153,6 +153,8 @@ def _check_files(circuit: Any, output: str | Path | None, record: str | Path | N
     for path in (output, record):
         if path is not None:
             check_writable(path, circuit)
+    if output is not None:
+        check_json_name(output)
     if record is not None:
         check_suffix(record, ".json", ".svg")
         if output is not None and Path(record).resolve() == Path(output).resolve():
