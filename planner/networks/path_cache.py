@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from tnplan.planner.common.cache_folder import cache_folder
 from tnplan.planner.common.errors import InputError, WriteError
 from tnplan.planner.common.files import identity_of, write_text
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -36,15 +37,12 @@ class CachedPath:
 
 
 def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where paths are kept; None where that is turned off, or there is no home."""
+    """Where paths are kept: the folder named for them, or `paths` in tnplan's cache; None where that is
+    turned off, or no place can be written."""
     given = environment.get(FOLDER_VARIABLE)
     if given is not None:
         return None if given in ("", "0") else Path(given)
-    base = environment.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "tnplan" / "paths"
-    except RuntimeError:
-        return None
+    return cache_folder("paths", environment)
 
 
 class PathCache:

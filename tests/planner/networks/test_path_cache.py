@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tnplan.planner.common.cache_folder import CACHE_VARIABLE
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -96,6 +97,8 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert path_cache_folder({FOLDER_VARIABLE: "0"}) is None
     assert path_cache_folder({FOLDER_VARIABLE: str(tmp_path)}) == tmp_path
     assert path_cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "tnplan" / "paths"
+    assert path_cache_folder({CACHE_VARIABLE: str(tmp_path)}) == tmp_path / "paths"
+    assert path_cache_folder({CACHE_VARIABLE: "0"}) is None
 
 
 def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
