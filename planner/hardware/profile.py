@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from math import isfinite
@@ -229,10 +229,11 @@ def profile_text(profile: Profile) -> str:
     return tomli_w.dumps(rounded(profile.document()))
 
 
-def shipped_profiles() -> list[str]:
+@cache
+def shipped_profiles() -> tuple[str, ...]:
     """The names of the profiles that come with the package."""
     names = [entry.name for entry in resources.files("tnplan.planner.hardware").iterdir()]
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def load_profile(name: str | Path) -> Profile:
