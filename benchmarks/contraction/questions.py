@@ -18,9 +18,7 @@ as it does by itself ("auto-hq"). Values are compared. Goal: 2 times faster.
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
-import pstats
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
@@ -28,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sampled import sampled
 from shared import RESULTS
 
 import tnplan
@@ -38,9 +37,6 @@ GOAL = 2.0
 ROWS, COLUMNS, LAYERS, SEED = 7, 8, 10, 0
 TOLERANCE = {"expectation": 1e-5, "amplitudes": 1e-4}
 """Between two programs in single precision: of a word's norm, which is 1, and of the largest amplitude."""
-
-PROFILED = 40
-"""Functions of a profile that are listed."""
 
 Question = tuple[str, list[str]]
 
@@ -166,10 +162,10 @@ def row(circuit: tnplan.GateSequence, question: Question, given: argparse.Namesp
     values, ours_s = ours(circuit, question, given.device, given.threads, given.memory)
     print(f"{question[0]:12} {len(question[1])} in {ours_s:.1f} s", flush=True)
     if given.profile:
-        profile = cProfile.Profile()
-        again_s = profile.runcall(ours, circuit, question, given.device, given.threads, given.memory)[1]
-        print(f"{'':12} again, profiled, in {again_s:.1f} s", flush=True)
-        pstats.Stats(profile).sort_stats("tottime").print_stats(PROFILED)
+        (_, again_s), table = sampled(
+            lambda: ours(circuit, question, given.device, given.threads, given.memory)
+        )  # fmt: skip
+        print(f"{'':12} again, sampled, in {again_s:.1f} s\n{table}", flush=True)
     part = (question[0], question[1][: theirs_of[question[0]]])
     theirs, seconds = rival(circuit, part, given.longest, given.memory)
     theirs_s = in_all(seconds, len(question[1]))
