@@ -27,6 +27,7 @@ from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.table import html_table
+from tnplan.planner.common.units import plural
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
@@ -71,7 +72,7 @@ class Circuit(ParametricCircuit):
     >>> h = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
     >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, (h,)))
     >>> circuit
-    Circuit(2 qubits, 1 operations)
+    Circuit(2 qubits, 1 operation)
     >>> circuit.expectation(["X0", "Z1"], device="cpu").value
     array([1., 1.])
     >>> circuit.expectation(["Z0", "Z1"], state="-1", device="cpu").value
@@ -100,7 +101,8 @@ class Circuit(ParametricCircuit):
             more = ", ..." if len(self.parameters) > NAMES_SHOWN else ""
             return f"Circuit({Path(self.place).name}: {', '.join(self.parameters[:NAMES_SHOWN])}{more})"
         program = self._bound
-        return f"Circuit({program.n_qubits} qubits, {len(program.operations)} operations)"
+        operations = plural(len(program.operations), "operation", "operations")
+        return f"Circuit({plural(program.n_qubits, 'qubit', 'qubits')}, {operations})"
 
     def _repr_html_(self) -> str:
         facts = [("source", Path(self.place).name), ("free parameters", ", ".join(self.parameters) or "none")]
