@@ -116,7 +116,7 @@ class CompiledContraction:
     def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
         """The arrays of a call by the number of their tensor."""
         if len(arrays) != len(self._given):
-            problem = f"has {len(arrays)} arrays for {len(self._given)} tensors"
+            problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._given)}"
             raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
         return dict(zip(self._given, arrays, strict=True))
 

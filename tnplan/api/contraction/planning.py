@@ -23,6 +23,7 @@ from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.units import count_text
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
@@ -137,6 +138,10 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
             raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
         # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
         limit = 2 ** int(log2(elements))
+        if network.output_size > limit:
+            result = count_text(network.output_size, "element", "elements")
+            problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
+            raise InputError("memory", problem, "allow more, or share the work between more devices")
         profile = _profile(options, device)
         if options.search_s is not None:
             return search_jointly(network, dtype, Effort(time_s=options.search_s), limit, options.seed)

@@ -162,7 +162,7 @@ def test_calls_that_do_not_fit_leave_it_usable() -> None:
             contraction.update({0: arrays[0]})
         assert contraction(*arrays) == 27
         for call, message in (
-            ((arrays[0],), "call: has 1 arrays for 3 tensors"),
+            ((arrays[0],), "call: has 1 array, and takes 3"),
             ((*arrays[:2], np.ones((3, 2))), r"array 2: has shape \(3, 2\), and was compiled for \(3, 3\)"),
             ((*arrays[:2], np.ones((2, 3, 3))), r"array 2: has shape \(2, 3, 3\)"),
             ((*arrays[:2], "x"), "array 2"),

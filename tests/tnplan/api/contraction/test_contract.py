@@ -259,3 +259,10 @@ def test_a_wrong_optimizer_is_named() -> None:
         contract("ab,bc,cd", *arrays, optimize="slowest")
     with pytest.raises(InputError, match=r"path\[0\]: position 5"):
         contract("ab,bc,cd", *arrays, optimize=[(0, 5), (0, 1)])
+
+
+def test_a_result_over_the_memory_is_named_so() -> None:
+    square = np.ones((200, 200))
+    expected = r"memory: leaves room for tensors of 4,096 elements, and the result has 40,000 elements; allow"
+    with pytest.raises(InputError, match=expected):
+        contract("ab,bc->ac", square, square, memory=100_000, device="cpu")
