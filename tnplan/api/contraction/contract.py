@@ -225,7 +225,7 @@ def compile(
         calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads, gpu, strip_exponent,
-        calls, tuple(changing if batch is None else in_batch), waits=True,
+        calls, tuple(changing if batch is None else in_batch), waits_for_kernels=True,
     )  # fmt: skip
     if dtype is None:
         dtype = _stated(request)

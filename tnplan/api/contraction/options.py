@@ -21,7 +21,7 @@ class ContractionOptions:
 
     Of `calls` calls, each has new values of the tensors `changing`; of all where that is None. A path is
     searched for `search_s` seconds, or for as long as it can gain, and its random choices follow from `seed`.
-    It `waits` for kernels that are to be compiled, also where a first call would end sooner without them.
+    With `waits_for_kernels` the kernels of chains are compiled first, whatever the first call gains by that.
     """
 
     optimize: Any = "auto"
@@ -37,7 +37,7 @@ class ContractionOptions:
     changing: tuple[int, ...] | None = None
     search_s: float | None = None
     seed: int = 0
-    waits: bool = False
+    waits_for_kernels: bool = False
     progress: Listener | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.gradients.calls import GradientPlan
-from tnplan.api.contraction.meanwhile import Meanwhile, find_meanwhile
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
+from tnplan.api.contraction.without_chains import WithoutChains, plan_without_chains
 from tnplan.api.planning.load import known_profile
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.cpu.host_memory import host_memory
@@ -61,13 +61,13 @@ class Planned:
     schedule: Schedule
     device: str
     path: ContractionPath | None = None
-    meanwhile: Meanwhile | None = None
+    without_chains: WithoutChains | None = None
 
     def now(self) -> Planned:
         """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
-        if self.meanwhile is None or self.meanwhile.is_over():
+        if self.without_chains is None or self.without_chains.chains_are_ready():
             return self
-        return Planned(self.meanwhile.schedule, self.device, self.path)
+        return Planned(self.without_chains.schedule, self.device, self.path)
 
 
 def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
@@ -170,10 +170,10 @@ def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
     schedule = pipeline.plan(
         path, profile, devices=options.devices, memory_bytes=memory, precision=options.precision
     )
-    meanwhile = None
+    without_chains = None
     if device == "gpu":
-        meanwhile = find_meanwhile(schedule, path, profile, options, memory)
-    return Planned(schedule, device, path, meanwhile)
+        without_chains = plan_without_chains(schedule, path, profile, options, memory)
+    return Planned(schedule, device, path, without_chains)
 
 
 def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:

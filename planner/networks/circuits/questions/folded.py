@@ -8,10 +8,12 @@ product of real numbers takes a quarter of the operations of a complex one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
+from tnplan.planner.networks.circuits.gates import kronecker
 from tnplan.planner.networks.circuits.program import Channel
 from tnplan.planner.networks.circuits.questions.light_cone import qubits_of
 from tnplan.planner.networks.circuits.questions.pauli_leaves import MATRICES, Support
@@ -120,10 +122,4 @@ def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray,
 @lru_cache(MOST_QUBITS)
 def _words(n_qubits: int) -> np.ndarray:
     """The matrices of all words on some qubits, [word, row, column]."""
-    single = np.array(MATRICES, np.complex128)
-    return reduce(
-        lambda some, one: np.einsum("aij,bkl->abikjl", some, one).reshape(
-            len(some) * 4, some.shape[1] * 2, some.shape[2] * 2
-        ),
-        [single] * n_qubits,
-    )
+    return np.array([kronecker(letters) for letters in product(MATRICES, repeat=n_qubits)])

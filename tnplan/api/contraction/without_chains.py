@@ -20,22 +20,22 @@ from tnplan.planner.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
-class Meanwhile:
+class WithoutChains:
     """A schedule of products alone, for as long as the kernels of the other one's chains are missing."""
 
     schedule: Schedule
     kernels: MissingKernels
 
-    def is_over(self) -> bool:
+    def chains_are_ready(self) -> bool:
         """Whether all kernels are compiled by now; the first call begins with them, beside what follows."""
         return self.kernels.are_ready()
 
 
-def find_meanwhile(
+def plan_without_chains(
     schedule: Schedule, path: ContractionPath, profile: Profile, options: ContractionOptions, memory: float
-) -> Meanwhile | None:
+) -> WithoutChains | None:
     """The schedule of products alone for the same path, where all calls of it end sooner; else None."""
-    if options.waits or options.devices > 1 or not sees_gpu():
+    if options.waits_for_kernels or options.devices > 1 or not sees_gpu():
         return None
     chains = chains_of_one_rank(schedule)
     if not chains:
@@ -51,4 +51,4 @@ def find_meanwhile(
     except InputError:  # products alone need more memory
         return None
     lost_s = options.calls * (plain.projected_s(1) - schedule.projected_s(1))
-    return Meanwhile(plain, kernels) if lost_s < saved_s else None
+    return WithoutChains(plain, kernels) if lost_s < saved_s else None

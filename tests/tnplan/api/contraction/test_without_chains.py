@@ -16,10 +16,10 @@ from cotengra import array_contract_path
 
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.api.contraction import meanwhile
-from tnplan.api.contraction.meanwhile import Meanwhile, find_meanwhile
+from tnplan.api.contraction import without_chains
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import Planned
+from tnplan.api.contraction.without_chains import WithoutChains, plan_without_chains
 from tnplan.executor.contraction.bind.chains import chains_of_one_rank
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
@@ -47,11 +47,13 @@ def case() -> ContractionPath:
     return circuit_case()[0]
 
 
-def chained(path: ContractionPath, options: ContractionOptions = GPU) -> tuple[Schedule, Meanwhile | None]:
+def chained(
+    path: ContractionPath, options: ContractionOptions = GPU
+) -> tuple[Schedule, WithoutChains | None]:
     """The schedule with chains, and what it begins with."""
     schedule = tnplan.plan(path, hardware="h100-nvlink", memory=inf)
     assert chains_of_one_rank(schedule)
-    return schedule, find_meanwhile(schedule, path, PROFILE, options, inf)
+    return schedule, plan_without_chains(schedule, path, PROFILE, options, inf)
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
     monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
     monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
-    monkeypatch.setattr(meanwhile, "sees_gpu", lambda: True)
+    monkeypatch.setattr(without_chains, "sees_gpu", lambda: True)
     return tmp_path
 
 
@@ -87,7 +89,7 @@ def test_products_alone_come_first(folder: Path) -> None:
 
 def test_long_runs_wait_for_their_kernels(folder: Path) -> None:
     path = case()
-    assert chained(path, replace(GPU, waits=True))[1] is None
+    assert chained(path, replace(GPU, waits_for_kernels=True))[1] is None
     assert chained(path, replace(GPU, devices=2))[1] is None
     schedule, found = chained(path)
     assert found is not None
@@ -140,7 +142,7 @@ def test_a_kernel_that_does_not_compile_is_no_secret(folder: Path, monkeypatch: 
     _, found = chained(case())
     assert found is not None
     with pytest.raises(ValueError, match="does not compile"):
-        wait_for(found.is_over)
+        wait_for(found.chains_are_ready)
 
 
 @needs_gpus(1)
@@ -157,6 +159,6 @@ def test_first_calls_on_a_gpu_have_the_values_of_later_ones(
     values = [tnplan.contract(path, *tensors, device="gpu")]
     _, found = chained(path)
     if found is not None:
-        wait_for(found.is_over)
+        wait_for(found.chains_are_ready)
     values += [tnplan.contract(path, *tensors, device="gpu") for _ in range(2)]
     np.testing.assert_allclose(values, [expected] * 3, rtol=1e-4)
