@@ -105,7 +105,7 @@ def value_of_terms(
 
 
 class TapeOfTerms(Terms, Protocol):
-    """Terms with a tape of their steps, and the way back along it: the derivatives of the value by their
+    """Terms with a tape of their steps, and the backward pass along it: the derivatives of the value by their
     coefficients."""
 
     @property
@@ -113,19 +113,19 @@ class TapeOfTerms(Terms, Protocol):
         """What the tape of this rank takes."""
 
     def weigh(self, state: Any) -> Any:
-        """Begin the way back with the value of each word in a state; this rank's part of the value."""
+        """Begin the backward pass with the value of each word in a state; this rank's part of the value."""
 
     def back(self) -> Array:
         """Take the derivatives back to before all steps; those by the angles of rotations, in the order of
         the steps, of which every rank has a part."""
 
     def start_values(self, n_terms: int) -> Array:
-        """The derivatives by the coefficients of the start, after the way back; collective."""
+        """The derivatives by the coefficients of the start, after the backward pass; collective."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Taped:
-    """A run with its tape, at the beginning of the way back.
+    """A run with its tape, at the beginning of the backward pass.
 
     `n_start` terms were there at the start, `origins` and `signs` are of the rotations. The other fields are
     those of `Absorbed`, where nothing was absorbed the same of the steps themselves.

@@ -52,7 +52,7 @@ def make_grid(ranks: int, profile: Profile) -> Grid:
 class CostModel:
     """Predicts seconds for one profile, dtype and precision. Sizes are a rank's, in bytes.
 
-    With `goes_back` chains are such that there is a way back through them, for gradients.
+    With `goes_back` chains are such that there is a backward pass through them, for gradients.
     """
 
     def __init__(

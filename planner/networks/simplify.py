@@ -41,7 +41,7 @@ class _Merge:
 
 
 class Simplified:
-    """A simplified network, its tensors, and the way back of derivatives.
+    """A simplified network, its tensors, and the backward pass of derivatives.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class _Simplifier:
                 self._merge(number, partner)
 
     def _remember(self, step: _Merge) -> None:
-        """Keep a step for the way back, if derivatives go through it."""
+        """Keep a step for the backward pass, if derivatives go through it."""
         if not self.needed.isdisjoint(step.numbers):
             self.needed.add(step.new)
             self.history.append(step)

@@ -127,9 +127,9 @@ def plan(
     is large and may be distributed (default: 8 GiB or a quarter of the memory for the paper's policy, a
     128th of that for ours, which distributes only where it is faster). With `compression` exchanges are
     compressed where that is predicted to be faster, and tensors that wait where memory is short. Without
-    `share` every slice makes all that any index of it touches. With `goes_back` there is a way back through
-    every step, for gradients: no index is summed within a slice, and chains are short. Raises InputError if
-    nothing fits.
+    `share` every slice makes all that any index of it touches. With `goes_back` there is a backward pass
+    through every step, for gradients: no index is summed within a slice, and chains are short. Raises
+    InputError if nothing fits.
     """
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:

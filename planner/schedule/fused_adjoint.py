@@ -1,4 +1,4 @@
-"""The instruction for the way back through a chain: only schedules of gradients have it."""
+"""The instruction for the backward pass through a chain: only schedules of gradients have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way back through chains, bound to a rank's views.
+"""The backward pass through chains, bound to a rank's views.
 
 Knows schedules and the device's interface; never how a device works.
 """
@@ -31,7 +31,7 @@ def bind_adjoint(schedule: Schedule, instruction: FusedAdjoint, device: Device, 
 
 
 def prepare_adjoints(schedule: Schedule, device: Device, shard: Shard) -> None:
-    """Let the device get ready for all ways back at once."""
+    """Let the device get ready for all backward passes at once."""
     items = [item for item in schedule.instructions if isinstance(item, FusedAdjoint)]
     if items:
         shapes = [_shape(schedule, item, shard) for item in items]

@@ -1,4 +1,4 @@
-"""The way back through fused chains on the CPU, and the readable twin of the GPU's kernel.
+"""The backward pass through fused chains on the CPU, and the readable twin of the GPU's kernel.
 
 For a tile of the operand and of the cotangent of the result: the values between the steps are made again; for
 each step, the last one first, the gradient of its branch is added up and the cotangent taken through it.

@@ -215,7 +215,7 @@ class NumpyDevice(HostDevice):
         self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
         gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
     ) -> Call:  # fmt: skip
-        """The way back through a chain, tile by tile; see `cpu.adjoint`."""
+        """The backward pass through a chain, tile by tile; see `cpu.adjoint`."""
         return bind_adjoint(shape, operand, branches, cotangent, gradients, out, capacity_bytes)
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:

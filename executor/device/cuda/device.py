@@ -209,14 +209,14 @@ class CupyDevice:
         self, shape: AdjointShape, operand: Array, branches: Sequence[Array], cotangent: Array,
         gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
     ) -> Call:  # fmt: skip
-        """The way back through a chain; see `fused.adjoint`."""
+        """The backward pass through a chain; see `fused.adjoint`."""
         made = (*gradients, out)
         return bind_adjoint(
             shape, operand, branches, cotangent, made, self.stream, capacity_bytes, self.scratch
         )
 
     def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
-        """Compile the kernels of ways back, and take their scratch memory; see `fused.adjoint`."""
+        """Compile the kernels of backward passes, and take their scratch memory; see `fused.adjoint`."""
         self.scratch(prepare_adjoints(shapes, dtype, capacity_bytes))
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:

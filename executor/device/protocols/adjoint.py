@@ -1,4 +1,4 @@
-"""The way back through a fused chain, as gradients use it: the part of the interface of a device."""
+"""The backward pass through a fused chain, as gradients use it: the part of the interface of a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdjointShape:
-    """The way back through a chain: from the cotangent of its result, stored as that is, to those of its
+    """The backward pass through a chain: from the cotangent of its result, stored as that is, to those of its
     branches and of its operand.
 
     `gradients` has the modes of each branch's, and `back` those of the operand's, as they are stored, (mode,
@@ -31,13 +31,13 @@ class AdjointShape:
 
 
 class AdjointDevice(Protocol):
-    """What a `Device` does on the way back through chains."""
+    """What a `Device` does in the backward pass through chains."""
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: View, branches: Sequence[View], cotangent: View,
         gradients: Sequence[View | None], out: View | None, capacity_bytes: int,
     ) -> Call:  # fmt: skip
-        """Bind the way back through a chain.
+        """Bind the backward pass through a chain.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class AdjointDevice(Protocol):
         Parameters
         ----------
         shapes
-            Those of all ways back.
+            Those of all backward passes.
         dtype
             That of their values.
         capacity_bytes

@@ -128,7 +128,7 @@ class TapeStore:
             self.used = len(self.blocks[-1].kinds)
 
     def on_gpu(self, block: int) -> Entries:
-        """A block, to be read on the way back; those after it are given back."""
+        """A block, to be read in the backward pass; those after it are given back."""
         del self.blocks[block + 1 :]
         if block < self.on_host:
             self.blocks[block] = Entries(*map(cupy.asarray, self.blocks[block]))

@@ -1,8 +1,8 @@
-"""Terms on a GPU that keep a tape of what every step did to them, and the way back along it; see tape.cu.
+"""Terms on a GPU with a tape of what every step did to them, and the backward pass along it; see tape.cu.
 
-A rotation makes the host wait once, for the number of terms that it splits; the way back never does. Rows are
-the numbers of terms on the tape. A term that was dropped leaves its row, and where its word comes back, the
-tape says that it was none before. Imports CuPy's adapter when it is made.
+A rotation makes the host wait once, for the number of terms that it splits; the backward pass never does.
+Rows are the numbers of terms on the tape. A term that was dropped leaves its row, and where its word comes
+back, the tape says that it was none before. Imports CuPy's adapter when it is made.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class GpuTapedTerms(Terms):
         return PauliSum(self.n_qubits, *rows).sorted()
 
     def weigh(self, state: Any) -> float:
-        """Begin the way back with the value of each word in a state; the value of all terms."""
+        """Begin the backward pass with the value of each word in a state; the value of all terms."""
         n, cupy, table = self._settled(), self.cupy, self.table
         self.slopes = cupy.zeros(n, np.float64)
         if state is None or isinstance(state, str):
@@ -239,7 +239,7 @@ class GpuTapedTerms(Terms):
         return np.asarray(derivatives.get()[:number])
 
     def start_values(self, n_terms: int) -> Array:
-        """The slopes of the terms of the start, after the way back."""
+        """The slopes of the terms of the start, after the backward pass."""
         return np.asarray(self.slopes[:n_terms].get())
 
     def _begin(self) -> int:

@@ -3,7 +3,7 @@
 The tape names terms of a rank by numbers of their own, given when a word appears and never again: a word that
 was dropped and comes back has a new one. It takes memory for every term that a rotation splits, and for every
 term at Cliffords and transfers. Terms stay on the rank that has their word: between ranks go only branches,
-and on the way back what they give.
+and in the backward pass what they give.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class TapedTerms(ShardedTerms):
             )  # fmt: skip
 
     def weigh(self, state: Any) -> Any:
-        """Begin the way back with the value of each word in a state; this rank's part of the value."""
+        """Begin the backward pass with the value of each word in a state; this rank's part of the value."""
         parts = [shard.rows() for shard in self.shards]
         weights = [state_values(part, state) for part in parts]
         kind = np.result_type(np.float64, parts[0].coefficients, *weights)
@@ -236,8 +236,8 @@ class TapedTerms(ShardedTerms):
         return derivative
 
     def returned(self, sent: Sent, slopes: Array) -> list[Array]:
-        """The way back of a step's lists: for each shard the slopes of the terms that its contributions met;
-        collective where they went to another rank."""
+        """The backward pass of a step's lists: for each shard the slopes of the terms that its contributions
+        met; collective where they went to another rank."""
         here = [slopes[numbers] for numbers in sent.targets]
         if sent.across:
             assert self.ranks is not None
@@ -248,7 +248,7 @@ class TapedTerms(ShardedTerms):
         return [here[s ^ sent.within] for s in range(self.n_local)]
 
     def start_values(self, n_terms: int) -> Array:
-        """The slopes of the terms of the start after the way back, in their order there; collective."""
+        """The slopes of the terms of the start after the backward pass, in their order there; collective."""
         values = np.zeros(n_terms, self.slopes.dtype)
         started = np.concatenate(self.started)  # they have the numbers 0, 1, ...
         values[started] = self.slopes[: len(started)]

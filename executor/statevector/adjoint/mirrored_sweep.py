@@ -1,8 +1,8 @@
-"""The sweep back over both states at once by the passes of the way there, each undone in turn.
+"""The sweep back over both states at once by the passes of the forward sweep, each undone in turn.
 
 The passes are made for the circuit with its inner products between the gates, so that they are about those
-of the way there, and what the first of them did to |0...0> is undone by the last. Knows gates and bits, no
-state and no device.
+of the forward sweep, and what the first of them did to |0...0> is undone by the last. Knows gates and bits,
+no state and no device.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from tnplan.planner.schedule.schedule import (
 )
 
 CHAIN_BACK = 2.7
-"""The seconds of the way back through a chain over those there: 14 chains of Sycamore m10 on an H100."""
+"""The seconds of a chain's backward pass over those of its forward pass: 14 of Sycamore m10 on an H100."""
 Make = Callable[[int], None]
 """Emits what makes a buffer."""
 
@@ -257,7 +257,7 @@ class _Emitter:
         self._part += [Free(value) for value, is_new in values if is_new]
 
     def _annotate_both(self, step: int) -> tuple[int, int]:
-        """The annotations of the way back through a step of a chain: its products for either operand."""
+        """The annotations of the backward pass through a step of a chain: its products for either operand."""
         known = self._steps[step]
         a, b, c = known.a_modes, known.b_modes, known.c_modes
         m, n, k = known.m, known.n, known.k

@@ -1,4 +1,4 @@
-// The way back through a chain of contractions, on tiles of its operand and of the cotangent of its result. A block
+// The backward pass through a chain of contractions, on tiles of its operand and of the cotangent of its result. A block
 // makes the values between the steps again, each in a tile of its own in shared memory. Then, for every step from the
 // last to the first, it sums up the products of a value and a cotangent, the gradient of the step's branch, and takes
 // the cotangent through the branch. So memory is read once and written once, however long the chain is.

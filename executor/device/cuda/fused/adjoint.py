@@ -1,5 +1,5 @@
-"""The way back through a fused chain on the GPU: a kernel made for its tables, between one that holds the
-branches and one that adds up what its blocks have left.
+"""The backward pass through a fused chain on the GPU: a kernel made for its tables, between one that holds
+the branches and one that adds up what its blocks have left.
 
 Knows CuPy and the kernel adjoint.cu; never which steps make a chain.
 """

@@ -1,4 +1,4 @@
-"""The tables of the way back through a fused chain: what each thread of adjoint.cu moves and works on.
+"""The tables of the backward pass through a fused chain: what each thread of adjoint.cu moves and works on.
 
 Values and cotangents lie in their tiles as a chain's steps leave them there. A step back reads what the step
 wrote and writes where that read, so that the layout of the chain serves both ways. Pure arithmetic; knows no

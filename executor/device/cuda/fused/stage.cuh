@@ -27,7 +27,7 @@ __device__ __forceinline__ void multiply_add(Element& sum, Element a, Element b)
 // The place of an element in a tile, in bytes.
 typedef unsigned short Place;
 const Place IDLE = 0xffff;
-const int MOST_STAGES = 16; // of a chain there and back
+const int MOST_STAGES = 16; // of a chain, forward and backward
 static_assert(N_STAGES <= MOST_STAGES && TILE_BYTES < IDLE, "stages have sources, and places in a tile are no IDLE");
 
 // A row for each stage: the places of rows, of k, of n. Offsets are in global memory, in bytes.

@@ -1,4 +1,4 @@
-// Rotations that keep a tape of what they did, and the way back along it. See table.cuh.
+// Rotations that keep a tape of what they did, and the backward pass along it. See table.cuh.
 // Twin: executor/pauli/terms/tape.py.
 //
 // Row i is a term where alive[i] is 1, also if its coefficient is 0. A row that was dropped stays and may come back.

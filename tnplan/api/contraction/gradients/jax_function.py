@@ -42,7 +42,7 @@ def jax_function(contraction: Differentiable) -> Callable[..., Any]:
         return called(contract, output, *arrays)
 
     def forward(*arrays: Any) -> tuple[Any, tuple[Any, ...]]:
-        """A number with its derivatives, which the way back scales; of other results the arrays are kept."""
+        """A number with derivatives, which the backward pass scales; of other results the arrays are kept."""
         if is_number:
             value, derivatives = called(with_derivatives, (output, shapes_of(arrays)), *arrays)
             return value, (arrays, derivatives)

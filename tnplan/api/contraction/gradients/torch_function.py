@@ -22,7 +22,7 @@ class _Contract(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, contraction: Differentiable, *arrays: Any) -> Any:
-        """A number with its derivatives, which the way back scales; of other results the arrays are saved."""
+        """A number with derivatives, which the backward pass scales; of other results the arrays are kept."""
         ctx.contraction = contraction
         plain = [array.detach() if isinstance(array, torch.Tensor) else array for array in arrays]
         wrt = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
