@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.kernels.compress_devices import make_device
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.patches import NotedPatch
 from tests.support.root import ROOT
 
 settings.register_profile("local", max_examples=50, deadline=None)
@@ -24,6 +26,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+@pytest.fixture
+def monkeypatch() -> Iterator[pytest.MonkeyPatch]:
+    """pytest's; fails where a module was imported that keeps what was changed."""
+    made = NotedPatch()
+    yield made
+    made.undo()
+    assert made.left_behind() == [], "import it before the change"
 
 
 @pytest.fixture(

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.prepared_program import prepare_program
@@ -154,7 +154,8 @@ def _check_gradient(question: Question, program: CircuitProgram) -> None:
     if final_measurements(program) is None:
         problem = "is asked of a program that ends in another state in each run"
         raise InputError("--gradient", problem, "leave out what measures, resets or is noisy on the way")
-    derivative_segments(_gates(program))
+    for number, gate in enumerate(_gates(program)):
+        parameter_words(gate, number)
 
 
 def _gates(program: CircuitProgram) -> list[Gate]:

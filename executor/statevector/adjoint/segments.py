@@ -12,15 +12,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tnplan.executor.statevector.adjoint.words import Parameter, Word, parameter_words, spread
-from tnplan.planner.common.arrays import Array
+from tnplan.executor.statevector.adjoint.word_images import WordImages
+from tnplan.executor.statevector.adjoint.words import Parameter, Word, parameter_words
 from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.generators import pauli_words, word_matrix
-
-COMMUTES = 1e-14
-"""How far products in two orders may be from each other by rounding."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class _Walks:
         for number, gate in enumerate(gates):
             for qubit in gate.qubits:
                 self._on.setdefault(qubit, []).append(number)
-        self._images: dict[tuple[bytes, bool, int, int], Word | None] = {}
+        self._image = WordImages(gates)
 
     def interval(self, number: int, words: Sequence[Word]) -> tuple[int, int]:
         """The first and the last place where the words of gate `number`, right after it, are words."""
@@ -109,30 +103,3 @@ class _Walks:
             elif not back and at < len(numbers):
                 found = numbers[at] if found is None else min(found, numbers[at])
         return found
-
-    def _image(self, number: int, word: Word, back: bool) -> Word | None:
-        """A word behind a gate, U P U^dagger, or before it, U^dagger P U; None where that is no single
-        word."""
-        gate, (x, z, coefficient) = self._gates[number], word
-        qubits = gate.qubits
-        own_x, own_z = (sum((mask >> q & 1) << k for k, q in enumerate(qubits)) for mask in (x, z))
-        key = gate.matrix.tobytes(), back, own_x, own_z
-        if key not in self._images:
-            matrix = gate.matrix.conj().T if back else gate.matrix
-            self._images[key] = _image(matrix, len(qubits), own_x, own_z)
-        image = self._images[key]
-        if image is None:
-            return None
-        clear = ~spread((1 << len(qubits)) - 1, qubits)
-        there_x, there_z = x & clear | spread(image[0], qubits), z & clear | spread(image[1], qubits)
-        return there_x, there_z, coefficient * image[2]
-
-
-def _image(matrix: Array, n_qubits: int, x: int, z: int) -> Word | None:
-    """U P U^dagger for a word on the qubits of a matrix; None where it is not one word."""
-    word = word_matrix(x, z, n_qubits)
-    moved = matrix @ word
-    if np.abs(moved - word @ matrix).max() <= COMMUTES:
-        return x, z, 1.0
-    found = pauli_words(moved @ matrix.conj().T)
-    return found[0] if len(found) == 1 else None

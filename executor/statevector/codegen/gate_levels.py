@@ -8,7 +8,7 @@ whose matrix has the other sign off its diagonal where the other bit is set.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import pi
 
 import numpy as np
@@ -48,6 +48,7 @@ class GateLevels:
         """Of each bit, the level in which a gate on it may come next; 0 for bits not in registers."""
         self._since = np.zeros((n_bits, n_bits), np.int64)
         """The first level that may have what waits of two bits, or of one."""
+        self._pairs = ~np.eye(n_bits, dtype=bool)
 
     def round(
         self, steps: Sequence[PassStep], inside: Sequence[int], takes_all: Callable[[PhasePolynomial], bool]
@@ -78,24 +79,28 @@ class GateLevels:
     def signs(self) -> PhasePolynomial:
         """The CZs not yet done, as phases, which are so no longer."""
         phases = PhasePolynomial.zero(self.n_bits)
-        for bit in range(self.n_bits):
-            phases.pairs[bit, bits_of(self.signed[bit])] = pi
+        for bit, others in enumerate(self.signed):
+            if others:
+                phases.pairs[bit, bits_of(others)] = pi
         self.signed = [0] * self.n_bits
         return phases
 
     def _wait(self, phases: PhasePolynomial) -> None:
         """Phases wait, a CZ becomes signs."""
-        pairs = np.mod(phases.pairs, 2 * pi)
-        turns = np.abs(pairs - pi) <= UNIT
-        for first, second in np.argwhere(turns):
-            self.signed[first] ^= 1 << int(second)
-            self._together([int(first), int(second)])
-        pairs[turns] = 0
-        came = pairs != 0
-        np.fill_diagonal(came, phases.linear != 0)
-        now = np.maximum.outer(self._level, self._level)
-        self._since = np.where(came, np.maximum(self._since, now), self._since)
-        self.waiting = self.waiting.plus(PhasePolynomial(phases.constant, phases.linear, pairs))
+        first, second = np.nonzero(phases.pairs)
+        angles = np.mod(phases.pairs[first, second], 2 * pi)
+        turns = np.abs(angles - pi) <= UNIT
+        for one, other in zip(first[turns].tolist(), second[turns].tolist(), strict=True):
+            self.signed[one] ^= 1 << other
+            self._together([one, other])
+        stay = (angles != 0) & ~turns
+        first, second, alone = first[stay], second[stay], np.flatnonzero(phases.linear)
+        self.waiting.pairs[first, second] += angles[stay]
+        self.waiting.linear[alone] += phases.linear[alone]
+        self.waiting = replace(self.waiting, constant=self.waiting.constant + phases.constant)
+        first, second = np.concatenate([first, alone]), np.concatenate([second, alone])
+        now = np.maximum(self._level[first], self._level[second])
+        self._since[first, second] = np.maximum(self._since[first, second], now)
 
     def _together(self, bits: Sequence[int]) -> int:
         """The first level after what was done to any of some bits, which is now that of all in registers."""
@@ -143,20 +148,24 @@ class GateLevels:
         """Phases that reach a bit are put where they may come first, before the next gate on it."""
         reached = self.waiting.pairs[bit] != 0
         reached[bit] = self.waiting.linear[bit] != 0
-        for level in np.unique(self._since[bit, reached]):
-            chosen = np.zeros_like(self._since, bool)
-            chosen[bit] = reached & (self._since[bit] == level)
-            chosen[:, bit] |= chosen[bit]
-            self._move(chosen, self._at(int(level)).phases)
-            moved = [other for other in self._inside if chosen[bit, other] or other == bit]
+        others = np.flatnonzero(reached)
+        since = self._since[bit, others]
+        for level in sorted(set(since.tolist())):
+            chosen, now, to = others[since == level], self.waiting, self._at(level).phases
+            if bit in chosen:
+                to.linear[bit] += now.linear[bit]
+                now.linear[bit] = 0
+            to.pairs[bit, chosen] += now.pairs[bit, chosen]
+            to.pairs[chosen, bit] = to.pairs[bit, chosen]
+            now.pairs[bit, chosen] = now.pairs[chosen, bit] = 0
+            moved = [other for other in self._inside if other in chosen or other == bit]
             self._level[moved] = np.maximum(self._level[moved], level)
 
     def _move(self, chosen: NDArray[np.bool_], to: PhasePolynomial) -> None:
         """Phases that wait go to others; the diagonal of `chosen` is for those of one bit."""
-        alone = np.diag(chosen)
-        now, off_diagonal = self.waiting, ~np.eye(self.n_bits, dtype=bool)
+        alone, now = np.diag(chosen), self.waiting
         to.linear[alone] += now.linear[alone]
         now.linear[alone] = 0
-        both = chosen & off_diagonal
+        both = chosen & self._pairs
         to.pairs[both] += now.pairs[both]
         now.pairs[both] = 0

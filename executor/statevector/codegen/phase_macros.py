@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.codegen.gate_macros import STEEP, UNITS, GateMacros, kind_of, shears
+from tnplan.executor.statevector.codegen.gate_macros import STEEP, GateMacros, shears
 from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
@@ -80,6 +80,8 @@ class PhaseMacros(GateMacros):
 
         Phases of register bits are done together where that costs less.
         """
+        if form.is_constant:
+            return 0.0, form, []
         registers = [self.held[p] for p in self.layout.registers]
         inner = form.within(registers, with_linear=True)
         outer = form.without(inner)
@@ -107,9 +109,8 @@ class PhaseMacros(GateMacros):
         Shears turn by any angle not near a half turn, so that all are turned by quarters until none is.
         Value 0 has no phase but these.
         """
-        values = {bit: np.arange(1 << len(bits)) >> k & 1 for k, bit in enumerate(bits)}
         mask = sum(1 << self.layout.registers.index(self.place[bit]) for bit in bits)
-        factors = form.factor(values)
+        factors = np.exp(1j * form.angles(bits[::-1]))
         steepest = [float(np.max(np.abs(shears(factors * quarter).real))) for quarter in QUARTERS]
         best = next((k for k, slope in enumerate(steepest) if slope <= STEEP), int(np.argmin(steepest)))
         if steepest[best] > STEEPEST:
@@ -122,13 +123,15 @@ class PhaseMacros(GateMacros):
 
     def _price(self, form: PhasePolynomial) -> float:
         """Instructions an amplitude for phases one by one."""
-        total = 0.0
-        for gate in form.gates():
-            inside = sum(self.place.get(bit, -1) in self.layout.registers for bit in gate.selectors)
-            total += (SIGN_PRICE if kind_of(gate.matrices[-1, 0, 0]) in UNITS else SHEAR_PRICE) / (
-                1 << inside
-            )
-        return total
+        if form.is_constant:
+            return 0.0
+        share = np.ones(self.n_bits)
+        share[[self.held[p] for p in self.layout.registers]] = 0.5
+        alone, (first, second) = np.flatnonzero(form.linear), form.pairs_present()
+        factors = np.exp(1j * np.concatenate([form.linear[alone], form.pairs[first, second]]))
+        is_unit = np.any(np.abs(factors[:, None] - QUARTERS) <= EXACT, axis=1)
+        shares = np.concatenate([share[alone], share[first] * share[second]])
+        return float(shares @ np.where(is_unit, SIGN_PRICE, SHEAR_PRICE))
 
     def _signs(self, form: PhasePolynomial) -> None:
         """The sign of an amplitude: that of its thread, those of its register bits, and of pairs of these."""
@@ -160,9 +163,8 @@ class PhaseMacros(GateMacros):
         far = [bit for bit in range(self.n_bits) if bit not in self.place]
         reaches_far = form.reaches(far)
         inner = form.within(registers, with_linear=not reaches_far)
-        for value in range(1, 1 << len(registers)):
-            self._times(inner.factor({bit: value >> k & 1 for k, bit in enumerate(registers)}),
-                        (1 << len(registers)) - 1, value)  # fmt: skip
+        for value, factor in enumerate(np.exp(1j * inner.angles(registers[::-1])).tolist()):
+            self._times(factor, (1 << len(registers)) - 1, value)
         near = form.without(inner).within([*registers, *threads], with_linear=not reaches_far)
         if not reaches_far:
             self.scale *= np.exp(1j * form.constant)

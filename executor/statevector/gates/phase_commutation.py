@@ -8,7 +8,6 @@ which become 1 when it is divided by them; freed of those of its columns too it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -17,12 +16,12 @@ from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate, is
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
 
-UNITS = (1, -1, 1j, -1j)
-"""Elements that cost no multiplication."""
 ROTATION = 4
 """What a real rotation costs."""
 LEAST = 2.0**-10
 """Rotations divide by their cosine, which has to be larger."""
+Elements = tuple[complex, complex, complex, complex]
+"""A matrix of one bit, row by row: numbers of Python, since arrays so small take ten times as long."""
 NOTHING = MultiplexedGate((), (), np.ones((1, 1, 1), np.complex128))
 """The gate on no bit."""
 
@@ -35,7 +34,8 @@ def commute_phases(
     With `rotations` a unitary matrix of one bit becomes a gate with the phases of its columns, then a real
     rotation: on many bits at once such phases cost little.
     """
-    waiting = np.ones((n_bits, 2), np.complex128)
+    waiting: list[list[complex]] = [[1, 1] for _ in range(n_bits)]
+    """For both values of each bit."""
     made: list[MultiplexedGate] = []
     latest = [-1] * n_bits
     """The last gate on each bit."""
@@ -44,31 +44,29 @@ def commute_phases(
         if isinstance(gate, WordSum):
             for bit in gate.targets:
                 made += _unless_one(bit, waiting[bit])
-                waiting[bit] = 1
+                waiting[bit] = [1, 1]
             now = gate
         elif is_phase_gate(gate):
             pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
                 continue
-            values = np.array([1, 1, 1, pair]).reshape(4, 1, 1)
-            now = MultiplexedGate((), gate.selectors, values)
-        elif gate.targets:
-            now = replace(gate, matrices=gate.matrices * _columns(gate, waiting))
-            waiting[list(gate.targets)] = 1
-        else:
-            now = gate
-        if len(now.targets) == 1 and not now.selectors and not isinstance(now, WordSum):
-            (bit,) = now.targets
-            matrix = now.matrices[0]
+            now = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
+        elif len(gate.targets) == 1 and not gate.selectors:
+            (bit,) = gate.targets
+            matrix = _product(_elements(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
             while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
-                before = made[latest[bit]]
-                matrix = matrix @ (
-                    before.matrices[0] if before.targets else np.diag(before.matrices[:, 0, 0])
-                )
+                matrix = _product(matrix, _elements(made[latest[bit]]))
                 made[latest[bit]] = NOTHING
                 latest[bit] -= 1
             columns, now, waiting[bit] = _split(matrix, bit, rotations)
             made += columns
+        elif gate.targets:
+            matrices = gate.matrices * _columns(gate, waiting)
+            now = MultiplexedGate(gate.targets, gate.selectors, matrices)
+            for bit in gate.targets:
+                waiting[bit] = [1, 1]
+        else:
+            now = gate
         for bit in (*now.targets, *now.selectors):
             latest[bit] = len(made)
         made.append(now)
@@ -81,88 +79,118 @@ def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
     return gate.mask == 1 << bit and not isinstance(gate, WordSum)
 
 
-def _unless_one(bit: int, values: Array) -> list[MultiplexedGate]:
+def _elements(gate: MultiplexedGate) -> Elements:
+    """Those of a matrix or phases of one bit."""
+    values = gate.matrices.ravel().tolist()
+    return tuple(values) if gate.targets else (values[0], 0, 0, values[1])
+
+
+def _product(first: Elements, second: Elements) -> Elements:
+    """The product of two matrices of one bit."""
+    a, b, c, d = first
+    e, f, g, h = second
+    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+
+def _unless_one(bit: int, values: Sequence[complex]) -> list[MultiplexedGate]:
     """The gate with phases that wait on a bit; none where they are 1."""
-    return [diagonal_gate((bit,), values.copy())] if np.any(np.abs(values - 1) > EXACT) else []
+    is_one = all(abs(value - 1) <= EXACT for value in values)
+    return [] if is_one else [diagonal_gate((bit,), np.array(values, np.complex128))]
 
 
-def _taken_apart(gate: MultiplexedGate, waiting: Array) -> complex:
+def _taken_apart(gate: MultiplexedGate, waiting: list[list[complex]]) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
-    values = gate.matrices[:, 0, 0]
-    first = gate.selectors[0]
+    values: list[complex] = gate.matrices.ravel().tolist()
+    first = waiting[gate.selectors[0]]
+    first[0] *= values[0]
     if len(values) == 2:
-        waiting[first] *= values
+        first[1] *= values[1]
         return 1
-    second = gate.selectors[1]
-    waiting[first] *= (values[0], values[2])
-    waiting[second] *= (1, values[1] / values[0])
-    return complex(values[3] * values[0] / (values[1] * values[2]))
+    first[1] *= values[2]
+    waiting[gate.selectors[1]][1] *= values[1] / values[0]
+    return values[3] * values[0] / (values[1] * values[2])
 
 
-def _columns(gate: MultiplexedGate, waiting: Array) -> Array:
+def _columns(gate: MultiplexedGate, waiting: list[list[complex]]) -> Array:
     """The phases that wait on the targets, by column of a gate's matrices."""
-    columns = np.ones(1, np.complex128)
+    columns: Array = np.ones(1, np.complex128)
     for bit in gate.targets:
-        columns = np.kron(columns, waiting[bit])
+        columns = np.kron(columns, np.array(waiting[bit], np.complex128))
     return columns
 
 
-def _split(matrix: Array, bit: int, rotations: bool) -> tuple[list[MultiplexedGate], MultiplexedGate, Array]:
+def _split(
+    matrix: Elements, bit: int, rotations: bool
+) -> tuple[list[MultiplexedGate], MultiplexedGate, list[complex]]:  # fmt: skip
     """Phases of the columns, if any, the matrix without them, and phases of the rows, which come after it."""
     rows, freed = _freed_rows(matrix)
-    if rotations and cost(freed) > ROTATION:
+    if rotations and _cost(freed) > ROTATION:
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
-            before = diagonal_gate((bit,), np.array([1, column]))
-            return [before], MultiplexedGate((bit,), (), rotation[None]), rows
-    return [], MultiplexedGate((bit,), (), freed[None]), rows
+            return [diagonal_gate((bit,), np.array([1, column]))], _gate(bit, rotation), rows
+    return [], _gate(bit, freed), rows
 
 
-def _freed_rows(matrix: Array) -> tuple[Array, Array]:
+def _gate(bit: int, matrix: Elements) -> MultiplexedGate:
+    return MultiplexedGate((bit,), (), np.array(matrix, np.complex128).reshape(1, 2, 2))
+
+
+def _freed_rows(matrix: Elements) -> tuple[list[complex], Elements]:
     """Phases of the rows, and the matrix without them; phases of 1 where they make it no cheaper."""
-    columns = (0, 1) if abs(matrix[0, 0]) >= abs(matrix[0, 1]) else (1, 0)
-    chosen = matrix[(0, 1), columns]
-    if np.any(np.abs(chosen) <= EXACT):
-        return np.ones(2), matrix
-    phases = chosen / np.abs(chosen)
-    freed = matrix / phases[:, None]
-    return (phases, freed) if cost(freed) < cost(matrix) else (np.ones(2), matrix)
+    a, b, c, d = matrix
+    chosen = (a, d) if abs(a) >= abs(b) - EXACT else (b, c)
+    if min(map(abs, chosen)) <= EXACT:
+        return [1, 1], matrix
+    upper, lower = (value / abs(value) for value in chosen)
+    freed = a / upper, b / upper, c / lower, d / lower
+    return ([upper, lower], freed) if _cost(freed) < _cost(matrix) else ([1, 1], matrix)
 
 
-def _rotation(matrix: Array) -> tuple[complex, Array, Array] | None:
+def _rotation(matrix: Elements) -> tuple[complex, Elements, list[complex]] | None:
     """The phase of the second column, a multiple of a real rotation, and the phases of the rows.
 
     None for what is no such product, or has an element that is too small for a phase.
     """
-    if np.any(np.abs(matrix) <= LEAST * np.abs(matrix).max()):
+    sizes = [abs(element) for element in matrix]
+    if min(sizes) <= LEAST * max(sizes):
         return None
-    phases = matrix / np.abs(matrix)
-    column = -phases[0, 1] / phases[0, 0]
-    rows = np.array([phases[0, 0], phases[1, 0]])
-    rotation = matrix / (rows[:, None] * np.array([1, column]))
-    cosine, sine = np.abs(matrix[0])
-    exact = np.array([[cosine, -sine], [sine, cosine]])
-    return (complex(column), exact + 0j, rows) if np.all(np.abs(rotation - exact) <= EXACT) else None
+    a, b, c, d = matrix
+    upper, lower = a / sizes[0], c / sizes[2]
+    column = -b / (sizes[1] * upper)
+    rotation = a / upper, b / (upper * column), c / lower, d / (lower * column)
+    cosine, sine = sizes[0], sizes[1]
+    exact = cosine, -sine, sine, cosine
+    is_one = all(abs(one - other) <= EXACT for one, other in zip(rotation, exact, strict=True))
+    return (column, exact, [upper, lower]) if is_one else None
 
 
 def is_rotation(matrix: Array) -> bool:
     """Whether a matrix is a multiple of a real rotation that can be divided by its cosine."""
-    real = len(matrix) == 2 and not np.any(matrix.imag)
-    return bool(
-        real and matrix[0, 0] == matrix[1, 1] and matrix[0, 1] == -matrix[1, 0]
-        and abs(matrix[0, 0]) > LEAST * abs(matrix[0, 1])
-    )  # fmt: skip
+    if len(matrix) != 2:
+        return False
+    a, b, c, d = matrix.ravel().tolist()
+    is_real = not (a.imag or b.imag or c.imag or d.imag)
+    return is_real and a == d and b == -c and abs(a) > LEAST * abs(b)
 
 
 def cost(matrix: Array) -> int:
-    """Multiply-adds of a GPU for a matrix of one bit, divided by its largest element."""
-    scaled = matrix / matrix.flat[np.argmax(np.abs(matrix) > np.abs(matrix).max() - EXACT)]
+    """Multiply-adds of a GPU for a matrix of one bit, divided by its largest element; 1, -1, i and -i cost
+    none."""
+    return _cost(matrix.ravel().tolist())
+
+
+def _cost(elements: Sequence[complex]) -> int:
+    largest = max(map(abs, elements))
+    pivot = next(element for element in elements if abs(element) > largest - EXACT)
     total = 0
-    for row in scaled:
-        units = [any(abs(element - unit) <= EXACT for unit in UNITS) for element in row]
-        for element, is_unit in zip(row, units, strict=True):
-            parts = int(np.count_nonzero(np.abs((element.real, element.imag)) > EXACT))
-            total += 2 if is_unit else 2 * parts
-        total -= 2 * any(units)
+    for first in (0, 2):
+        has_unit = False
+        for element in elements[first : first + 2]:
+            scaled = element / pivot
+            real, imaginary = abs(scaled.real), abs(scaled.imag)
+            parts = (real > EXACT) + (imaginary > EXACT)
+            has_unit = has_unit or (parts == 1 and abs(real + imaginary - 1) <= 2 * EXACT)
+            total += 2 * parts
+        total -= 2 * has_unit
     return total

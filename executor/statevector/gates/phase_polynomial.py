@@ -6,13 +6,15 @@ of such gates are exp(i p) with a quadratic polynomial p of the bits, a `PhasePo
 
 from __future__ import annotations
 
+from cmath import phase
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of, mask_of
 from tnplan.planner.common.arrays import Array
 
 UNIT = 1e-12
@@ -36,6 +38,11 @@ class PhasePolynomial:
         return PhasePolynomial(0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits)))
 
     @property
+    def is_constant(self) -> bool:
+        """Whether no bit and no pair has a phase."""
+        return not (self.linear.any() or self.pairs.any())
+
+    @property
     def n_terms(self) -> int:
         """How many bits and pairs have a phase."""
         return int(np.count_nonzero(self.linear) + np.count_nonzero(self.pairs) // 2)
@@ -47,10 +54,12 @@ class PhasePolynomial:
 
     def within(self, bits: Sequence[int], with_linear: bool) -> PhasePolynomial:
         """The phases of pairs of some bits, and their own ones if wanted; no constant."""
-        inside = np.zeros(len(self.linear), bool)
-        inside[list(bits)] = True
-        linear = np.where(inside & with_linear, self.linear, 0)
-        return PhasePolynomial(0.0, linear, np.where(np.outer(inside, inside), self.pairs, 0))
+        chosen = list(bits)
+        linear, pairs, inside = np.zeros_like(self.linear), np.zeros_like(self.pairs), np.ix_(chosen, chosen)
+        if with_linear:
+            linear[chosen] = self.linear[chosen]
+        pairs[inside] = self.pairs[inside]
+        return PhasePolynomial(0.0, linear, pairs)
 
     def without(self, part: PhasePolynomial) -> PhasePolynomial:
         """What is left without a part."""
@@ -63,10 +72,26 @@ class PhasePolynomial:
             self.constant + other.constant, self.linear + other.linear, self.pairs + other.pairs
         )
 
+    def reduced(self) -> PhasePolynomial:
+        """The same phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
+        linear, pairs = np.zeros_like(self.linear), np.zeros_like(self.pairs)
+        alone, (first, second) = np.flatnonzero(self.linear), self.pairs_present()
+        linear[alone] = _angles(self.linear[alone])
+        pairs[first, second] = pairs[second, first] = _angles(self.pairs[first, second])
+        return PhasePolynomial(float(_angles(self.constant)), linear, pairs)
+
+    def pairs_present(self) -> tuple[Array, Array]:
+        """The lower bits and the higher bits of the pairs that have a phase."""
+        first, second = np.nonzero(self.pairs)
+        return first[first < second], second[first < second]
+
     def gates(self) -> list[MultiplexedGate]:
         """Diagonal gates on one and two bits, whose product is exp(i phase) but for the constant."""
-        singles = [((int(bit),), self.linear[bit]) for bit in np.flatnonzero(self.linear)]
-        doubles = [((int(j), int(k)), self.pairs[j, k]) for j, k in np.argwhere(np.triu(self.pairs))]
+        singles = [((bit,), self.linear[bit]) for bit in np.flatnonzero(self.linear).tolist()]
+        first, second = self.pairs_present()
+        doubles = [
+            ((j, k), self.pairs[j, k]) for j, k in zip(first.tolist(), second.tolist(), strict=True)
+        ]
         return [
             diagonal_gate(bits, np.array([*[1] * (2 ** len(bits) - 1), np.exp(1j * angle)]))
             for bits, angle in (*singles, *doubles)
@@ -86,9 +111,28 @@ class PhasePolynomial:
 
     def angles(self, bits: Sequence[int]) -> Array:
         """The phase, float64 [2^m], of every value of `bits` (the first most significant), others being 0."""
-        numbers = np.arange(2 ** len(bits))
-        values = {bit: numbers >> (len(bits) - 1 - k) & 1 for k, bit in enumerate(bits)}
-        return np.asarray(self.phase(values, np.full(len(numbers), self.constant)))
+        chosen = list(bits)
+        shifts = np.arange(len(chosen) - 1, -1, -1)
+        values = (np.arange(2 ** len(chosen))[:, None] >> shifts & 1).astype(np.float64)
+        inner = self.linear[chosen] + values @ self.pairs[np.ix_(chosen, chosen)] / 2
+        found: Array = self.constant + (values * inner).sum(axis=1)
+        return found
+
+
+class PhaseTable(MultiplexedGate):
+    """The diagonal gate of the phases of some bits, the first most significant.
+
+    Its elements are made when they are first asked for: compiled passes never do.
+    """
+
+    def __init__(self, bits: tuple[int, ...], phases: PhasePolynomial) -> None:
+        mask = mask_of(bits)
+        self.__dict__.update(targets=(), selectors=bits, target_mask=0, mask=mask, phases=phases)
+
+    @cached_property
+    def matrices(self) -> Array:  # type: ignore[override]
+        """complex128 [2^bits, 1, 1]."""
+        return np.exp(1j * self.phases.angles(self.selectors)).reshape(-1, 1, 1)
 
 
 def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGate:
@@ -98,11 +142,14 @@ def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGat
 
 def is_phase_gate(gate: MultiplexedGate) -> bool:
     """Whether a gate is a diagonal on one or two bits whose elements have modulus 1."""
-    return (
-        not gate.targets
-        and 1 <= len(gate.selectors) <= 2
-        and all(abs(abs(value) - 1) <= UNIT for value in gate.matrices.ravel().tolist())
-    )
+    return not gate.targets and 1 <= len(gate.selectors) <= 2 and _are_phases(gate)
+
+
+def _are_phases(gate: MultiplexedGate) -> bool:
+    """Whether all elements of a diagonal have modulus 1."""
+    if len(gate.selectors) <= 2:
+        return all(abs(abs(value) - 1) <= UNIT for value in gate.matrices.ravel().tolist())
+    return bool(np.all(np.abs(np.abs(gate.matrices) - 1) <= UNIT))
 
 
 def phases_of(gates: Sequence[MultiplexedGate], n_bits: int) -> PhasePolynomial:
@@ -127,18 +174,16 @@ def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | No
 
     The constant goes with the gate where there is one.
     """
-    n = len(phases.linear)
-    held = np.array([held_mask >> bit & 1 for bit in range(n)], bool)
-    both = np.outer(held, held)
-    pairs = np.where(both, phases.pairs, 0)
-    outside = np.where(both, 0, phases.pairs)
-    if not np.any(pairs):
-        return None, _unless_zero(PhasePolynomial(phases.constant, phases.linear, outside))
-    near = PhasePolynomial(phases.constant, np.where(held, phases.linear, 0), pairs)
-    used = np.flatnonzero(np.any(pairs, axis=0) | (near.linear != 0))
-    bits = tuple(int(bit) for bit in used[::-1])
-    rest = PhasePolynomial(0.0, np.where(held, 0, phases.linear), outside)
-    return diagonal_gate(bits, np.exp(1j * near.angles(bits))), _unless_zero(rest)
+    held = [bit for bit in bits_of(held_mask) if bit < len(phases.linear)]
+    near = replace(phases.within(held, with_linear=True), constant=phases.constant)
+    if not near.pairs.any():
+        return None, _unless_zero(phases)
+    used = np.flatnonzero(near.pairs.any(axis=0) | (near.linear != 0))
+    bits = tuple(used[::-1].tolist())
+    linear, pairs = phases.linear.copy(), phases.pairs.copy()
+    linear[held] = pairs[np.ix_(held, held)] = 0
+    rest = PhasePolynomial(0.0, linear, pairs)
+    return PhaseTable(bits, near.reduced()), _unless_zero(rest)
 
 
 def _unless_zero(phases: PhasePolynomial) -> PhasePolynomial | None:
@@ -147,9 +192,11 @@ def _unless_zero(phases: PhasePolynomial) -> PhasePolynomial | None:
 
 def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | None:
     """The phases that a diagonal gate is, on an index of `n_bits`; None where it is no such sum."""
-    values = gate.matrices[:, 0, 0]
-    if np.any(np.abs(np.abs(values) - 1) > UNIT):
+    if isinstance(gate, PhaseTable):
+        return gate.phases
+    if not _are_phases(gate):
         return None
+    values: list[complex] = gate.matrices.ravel().tolist()
     bits = gate.selectors[::-1]
     linear, pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for k, bit in enumerate(bits):
@@ -158,11 +205,20 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
             both = values[1 << k | 1 << m] * values[0] / (values[1 << k] * values[1 << m])
             pairs[bit, other] = pairs[other, bit] = _angle(both)
     form = PhasePolynomial(_angle(values[0]), linear, pairs)
+    if len(bits) <= 2:
+        return form
     numbers = np.arange(len(values))
     made = form.factor({bit: numbers >> k & 1 for k, bit in enumerate(bits)}) * values[0]
     return form if np.all(np.abs(made - values) <= len(bits) * UNIT) else None
 
 
+def _angles(phases: Array | float) -> Array:
+    """Phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
+    factors = np.exp(1j * np.asarray(phases, np.float64))
+    found: Array = np.where(np.abs(factors - 1) <= EXACT, 0.0, np.angle(factors))
+    return found
+
+
 def _angle(value: complex) -> float:
     """The angle of a number, exactly 0 for 1."""
-    return 0.0 if abs(value - 1) <= EXACT else float(np.angle(value))
+    return 0.0 if abs(value - 1) <= EXACT else phase(value)

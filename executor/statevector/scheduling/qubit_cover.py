@@ -20,7 +20,7 @@ WINDOW = 2000
 """So many of the gates left are looked at when bits are chosen."""
 WAYS_KEPT, STARTS = 8, 8
 """The ways to do the first passes that are followed, and the random bits from which each goes on."""
-COVERS_KEPT = 64
+COVERS_KEPT = 256
 """A plan asks for most covers several times, and so does that of the same circuit with other angles: so many
 of the last are kept."""
 REMEMBERED_GATES = 20_000

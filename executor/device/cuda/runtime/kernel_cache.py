@@ -50,8 +50,12 @@ _beginning = RLock()
 """Held while these three change."""
 
 
+@cache
 def source(file: Path) -> str:
-    """The text of a kernel file, with the files that it includes; their names start from its own folder."""
+    """The text of a kernel file, with the files that it includes; their names start from its own folder.
+
+    A file is read once a process: every kernel made of it asks.
+    """
     text = file.read_text(encoding="utf-8")
     return re.sub(r'^#include "(.+)"$', lambda line: source(file.parent / line[1]), text, flags=re.MULTILINE)
 
@@ -174,8 +178,13 @@ def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
 
 
 def _begun(file: Path, defines: Defines, arch: str) -> Future[Path]:
-    """What gives the file, of a thread that may have begun with it before."""
+    """What gives the file: it is kept, or a thread makes it, which may have begun before."""
     key = file, defines, arch
+    path = _kept_as(*key)
+    if path.exists():
+        done: Future[Path] = Future()
+        done.set_result(path)
+        return done
     with _beginning:
         begun = _in_progress.get(key)
         if begun is None:

@@ -7,7 +7,7 @@ Eq. 26), exact up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from math import cos, pi, sin
 
@@ -40,7 +40,8 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     """
     if isinstance(gate, VariedGate):
         return gate.generators
-    found = [_generators(kind, gate.params) for kind in _kinds(gate, of_qsim) if _is_of(kind, gate)]
+    kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim)
+    found = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
     if any(not _is_close(one, found[0]) for one in found[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
@@ -57,15 +58,22 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     return (-0.5j * axis,)
 
 
-def _kinds(gate: Gate, of_qsim: bool) -> list[Kind]:
+@cache
+def _kinds(name: str, n_qubits: int, n_params: int, of_qsim: bool) -> tuple[Kind, ...]:
     """What the name of a gate may stand for."""
-    name, n_qubits, n_params = gate.name.lower(), len(gate.qubits), len(gate.params)
     tables = (KINDS, INCLUDED, {key.lower(): kind for key, kind in BUILT_IN.items()})
     found = [table[name] for table in tables[0 if of_qsim else 1 :] if name in table]
     letters = name[1:]
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
         found.append(_turn_about(letters))
-    return [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
+    fitting = [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
+    return tuple(kind for at, kind in enumerate(fitting) if not any(map(_same_as(kind), fitting[:at])))
+
+
+def _same_as(kind: Kind) -> Callable[[Kind], bool]:
+    """Whether another kind has the same matrix at some angles that are equal to no others."""
+    angles = [(0.3, -1.1, 2.0, 0.7)[: kind.n_params], (-2.3, 0.9, 0.2, 1.7)[: kind.n_params]]
+    return lambda other: _is_close(*([one.matrix(*each) for each in angles] for one in (kind, other)))
 
 
 @cache

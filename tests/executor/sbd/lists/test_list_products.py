@@ -127,9 +127,9 @@ def test_each_array_is_put_once_and_none_in_place_of_another() -> None:
 def test_kernels_equal_the_reference(
     make: Any, chunk: int, rows: int, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_module, "ROWS", rows)
     integrals, basis, matrix = case
     steps = make(integrals.n_orbitals, CHUNK=chunk, ROWS=rows)
+    monkeypatch.setattr(tasks_module, "ROWS", rows)
     h = ListHamiltonian(integrals, basis, threads=1, room_bytes=0)
     made = BatchedList(h, steps)
     x = np.random.default_rng(0).standard_normal(len(basis))
