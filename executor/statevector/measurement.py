@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
+from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal

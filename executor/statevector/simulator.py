@@ -209,7 +209,7 @@ class Simulator:
 
     def _compiled(self, gates: Sequence[MultiplexedGate], again: bool = True) -> tuple[PassPlan, list[Any]]:
         n_inside = self.state.n_bits
-        if self._fresh:  # |0...0> is the same wherever the qubits are
+        if self._fresh and n_inside < self.n_qubits:  # |0...0> is the same wherever the qubits are
             wires, _ = rename(gates, range(self.n_qubits))
             self.where = first_places(wires, self.n_qubits, n_inside)
         plan = compile_gates(gates, self.where, self.state.tile, self.mode, n_inside)

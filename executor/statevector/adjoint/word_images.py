@@ -1,4 +1,4 @@
-"""Pauli words behind and before gates, as far as they are single words there. Knows gates and words, no state."""
+"""Pauli words behind and before gates, where they are single words. Knows gates and words, no state."""
 
 from __future__ import annotations
 

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of, mask_of
+from tnplan.executor.statevector.gates.one_bit import (
+    Elements,
+    elements_of,
+    is_real,
+    product,
+    real_between_phases,
+)
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate
-from tnplan.executor.statevector.gates.rotations import real_between_phases
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -126,7 +132,7 @@ class RoundBuilder:
                 self._turn(bit, IDENTITY, with_linear=True)
             self.made.append(gate)
         elif len(gate.targets) == 1:
-            self._multiply_one(gate.targets[0], gate.matrices[0])
+            self._multiply_one(gate.targets[0], elements_of(gate))
         else:
             self._multiply_two(gate.targets, gate.matrices[0])
 
@@ -142,20 +148,20 @@ class RoundBuilder:
             self.pairs[first, last] += angles[3] - angles[2] - angles[1] + angles[0]
             self.pairs[last, first] = self.pairs[first, last]
 
-    def _multiply_one(self, bit: int, matrix: Array) -> None:
-        if not np.any(matrix.imag):
-            self._turn(bit, matrix.real, with_linear=True)
+    def _multiply_one(self, bit: int, matrix: Elements) -> None:
+        if is_real(matrix):
+            self._turn(bit, _real(matrix), with_linear=True)
             return
-        matrix = matrix * np.array([1, cmath.exp(1j * self.linear[bit])])
-        column, real, (first, second) = real_between_phases(matrix)
+        phase = cmath.exp(1j * self.linear[bit])
+        column, real, (first, second) = real_between_phases(product(matrix, (1, 0, 0, phase)))
         self.linear[bit] = cmath.phase(column)
-        if real is not None and np.any(real.imag):
+        if real is not None and not is_real(real):
             self._turn(bit, IDENTITY, with_linear=False)
-            self._add_matrix((bit,), real)
+            self._add_matrix((bit,), np.array(real).reshape(2, 2))
             return
         sizes = abs(first), abs(second)
-        real = IDENTITY if real is None else real.real
-        self._turn(bit, np.array(sizes)[:, None] * real, with_linear=True)
+        rest = IDENTITY if real is None else _real(real)
+        self._turn(bit, np.array(sizes)[:, None] * rest, with_linear=True)
         self.constant += cmath.phase(first)
         self.linear[bit] = cmath.phase(second / first) if all(sizes) else 0.0
 
@@ -184,7 +190,7 @@ class RoundBuilder:
 
     def _act(self, turn: Turn) -> None:
         """A turn, unless it is nothing."""
-        if turn.constant or np.any(turn.weights) or turn.has_matrix:
+        if turn.constant or turn.has_matrix or turn.weights.any():
             self._add(turn)
 
     def _end(self) -> PhasePolynomial:
@@ -208,6 +214,11 @@ class RoundBuilder:
                 self._begin(self.low)
             self._add(Turn(None, IDENTITY, 0.0, weights))
         return PhasePolynomial(self.constant, self.linear, self.pairs)
+
+
+def _real(matrix: Elements) -> Array:
+    """The real parts, float64 [2, 2]."""
+    return np.array([[matrix[0].real, matrix[1].real], [matrix[2].real, matrix[3].real]])
 
 
 def _as_gates(steps: Sequence[PassStep]) -> Iterator[MultiplexedGate]:

@@ -230,9 +230,9 @@ class Actions:
             kind = TURN_ALL
         elif place < self.lane_bits:
             kind = LANE_ROTATE
-        elif np.any(step.weights[list(bits[: self.low_bits])]):
+        elif step.weights[list(bits[: self.low_bits])].any():
             kind = TURNS_ROTATE
-        elif step.constant or np.any(step.weights):
+        elif step.constant or step.weights.any():
             kind = TURN_ROTATE
         number = len(self.turned)
         if kind == ROTATE:

@@ -34,7 +34,7 @@ MERGES_KEPT = 4096
 """Products of two gates that are remembered."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class MultiplexedGate:
     """The sum over s of |s><s| on `selectors` times matrices[s] on `targets`.
 
@@ -49,9 +49,16 @@ class MultiplexedGate:
     target_mask: int = field(init=False)
     mask: int = field(init=False)
 
+    def __init__(self, targets: tuple[int, ...], selectors: tuple[int, ...], matrices: Array) -> None:
+        # Plans make many thousands: that of a frozen dataclass takes three times as long.
+        target_mask = mask_of(targets)
+        self.__dict__.update(
+            targets=targets, selectors=selectors, matrices=matrices, target_mask=target_mask,
+            mask=target_mask | mask_of(selectors),
+        )  # fmt: skip
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target_mask", mask_of(self.targets))
-        object.__setattr__(self, "mask", self.target_mask | mask_of(self.selectors))
+        MultiplexedGate.__init__(self, self.targets, self.selectors, self.matrices)  # of subclasses
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MultiplexedGate):
@@ -72,8 +79,7 @@ class MultiplexedGate:
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same gate with bit j renamed to where[j]."""
-        targets = tuple(where[j] for j in self.targets)
-        selectors = tuple(where[j] for j in self.selectors)
+        targets, selectors = (tuple([where[j] for j in bits]) for bits in (self.targets, self.selectors))
         unchanged = targets == self.targets and selectors == self.selectors
         return self if unchanged else MultiplexedGate(targets, selectors, self.matrices)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.one_bit import Elements, elements_of, gate_of, is_real, product
 from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate, is_phase_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
@@ -20,8 +21,6 @@ ROTATION = 4
 """What a real rotation costs."""
 LEAST = 2.0**-10
 """Rotations divide by their cosine, which has to be larger."""
-Elements = tuple[complex, complex, complex, complex]
-"""A matrix of one bit, row by row: numbers of Python, since arrays so small take ten times as long."""
 NOTHING = MultiplexedGate((), (), np.ones((1, 1, 1), np.complex128))
 """The gate on no bit."""
 
@@ -53,9 +52,9 @@ def commute_phases(
             now = MultiplexedGate((), gate.selectors, np.array([1, 1, 1, pair]).reshape(4, 1, 1))
         elif len(gate.targets) == 1 and not gate.selectors:
             (bit,) = gate.targets
-            matrix = _product(_elements(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
+            matrix = product(elements_of(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
             while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
-                matrix = _product(matrix, _elements(made[latest[bit]]))
+                matrix = product(matrix, elements_of(made[latest[bit]]))
                 made[latest[bit]] = NOTHING
                 latest[bit] -= 1
             columns, now, waiting[bit] = _split(matrix, bit, rotations)
@@ -77,19 +76,6 @@ def commute_phases(
 def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
     """Whether a gate is a matrix or phases of one bit alone."""
     return gate.mask == 1 << bit and not isinstance(gate, WordSum)
-
-
-def _elements(gate: MultiplexedGate) -> Elements:
-    """Those of a matrix or phases of one bit."""
-    values = gate.matrices.ravel().tolist()
-    return tuple(values) if gate.targets else (values[0], 0, 0, values[1])
-
-
-def _product(first: Elements, second: Elements) -> Elements:
-    """The product of two matrices of one bit."""
-    a, b, c, d = first
-    e, f, g, h = second
-    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
 
 
 def _unless_one(bit: int, values: Sequence[complex]) -> list[MultiplexedGate]:
@@ -128,12 +114,8 @@ def _split(
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
-            return [diagonal_gate((bit,), np.array([1, column]))], _gate(bit, rotation), rows
-    return [], _gate(bit, freed), rows
-
-
-def _gate(bit: int, matrix: Elements) -> MultiplexedGate:
-    return MultiplexedGate((bit,), (), np.array(matrix, np.complex128).reshape(1, 2, 2))
+            return [diagonal_gate((bit,), np.array([1, column]))], gate_of(bit, rotation), rows
+    return [], gate_of(bit, freed), rows
 
 
 def _freed_rows(matrix: Elements) -> tuple[list[complex], Elements]:
@@ -170,8 +152,7 @@ def is_rotation(matrix: Array) -> bool:
     if len(matrix) != 2:
         return False
     a, b, c, d = matrix.ravel().tolist()
-    is_real = not (a.imag or b.imag or c.imag or d.imag)
-    return is_real and a == d and b == -c and abs(a) > LEAST * abs(b)
+    return is_real((a, b, c, d)) and a == d and b == -c and abs(a) > LEAST * abs(b)
 
 
 def cost(matrix: Array) -> int:

@@ -89,9 +89,7 @@ class PhasePolynomial:
         """Diagonal gates on one and two bits, whose product is exp(i phase) but for the constant."""
         singles = [((bit,), self.linear[bit]) for bit in np.flatnonzero(self.linear).tolist()]
         first, second = self.pairs_present()
-        doubles = [
-            ((j, k), self.pairs[j, k]) for j, k in zip(first.tolist(), second.tolist(), strict=True)
-        ]
+        doubles = [((j, k), self.pairs[j, k]) for j, k in zip(first.tolist(), second.tolist(), strict=True)]
         return [
             diagonal_gate(bits, np.array([*[1] * (2 ** len(bits) - 1), np.exp(1j * angle)]))
             for bits, angle in (*singles, *doubles)
@@ -125,12 +123,14 @@ class PhaseTable(MultiplexedGate):
     Its elements are made when they are first asked for: compiled passes never do.
     """
 
+    phases: PhasePolynomial
+
     def __init__(self, bits: tuple[int, ...], phases: PhasePolynomial) -> None:
         mask = mask_of(bits)
         self.__dict__.update(targets=(), selectors=bits, target_mask=0, mask=mask, phases=phases)
 
     @cached_property
-    def matrices(self) -> Array:  # type: ignore[override]
+    def matrices(self) -> Array:
         """complex128 [2^bits, 1, 1]."""
         return np.exp(1j * self.phases.angles(self.selectors)).reshape(-1, 1, 1)
 

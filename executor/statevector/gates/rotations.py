@@ -8,7 +8,6 @@ diagonal in another basis of its target. So circuits become few multiplications 
 from __future__ import annotations
 
 import cmath
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -16,15 +15,21 @@ from functools import lru_cache
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.executor.statevector.gates.one_bit import (
+    ONE,
+    ROUNDING,
+    Elements,
+    elements_of,
+    gate_of,
+    product,
+    real_between_phases,
+)
 from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.planner.common.arrays import Array
 
-ROUNDING = 1e-13
-"""How far a matrix may be from its product of phases and a real matrix, in parts of its largest element."""
 BASES_KEPT = 4096
 """Distinct controlled gates whose bases are remembered."""
-ONE = np.eye(2, dtype=np.complex128)
 PAULIS = {
     (True, False): np.array([[0, 1], [1, 0]], np.complex128),
     (True, True): np.array([[0, -1j], [1j, 0]]),
@@ -45,7 +50,7 @@ def as_rotations(gates: Sequence[MultiplexedGate], n_bits: int) -> list[Multiple
         if isinstance(gate, WordSum):
             found.take(gate)
         elif len(bits) == 1:
-            found.multiply(bits[0], gate.matrices[0] if gate.targets else np.diag(gate.matrices[:, 0, 0]))
+            found.multiply(bits[0], elements_of(gate))
         elif len(gate.targets) == len(gate.selectors) == 1:
             parts = diagonal_in_a_basis(gate.matrices.tobytes())
             if parts is None:
@@ -68,15 +73,17 @@ class _Rotations:
         self._waiting = [ONE] * n_bits
         self._sums: list[list[WordSum]] = [[] for _ in range(n_bits)]
 
-    def multiply(self, bit: int, matrix: Array) -> None:
+    def multiply(self, bit: int, matrix: Elements) -> None:
         """A matrix of one bit."""
-        moved = [_moved(word, matrix) for word in self._sums[bit]]
-        kept = [word for word in moved if word is not None]
-        if len(kept) < len(moved):
-            self._settle(bit)
-            kept = []
-        self._sums[bit] = kept
-        self._waiting[bit] = matrix @ self._waiting[bit]
+        if self._sums[bit]:
+            moved = [_moved(word, matrix) for word in self._sums[bit]]
+            kept = [word for word in moved if word is not None]
+            if len(kept) < len(moved):
+                self._settle(bit)
+                kept = []
+            self._sums[bit] = kept
+        waiting = self._waiting[bit]
+        self._waiting[bit] = matrix if waiting is ONE else product(matrix, waiting)
 
     def act(self, gate: MultiplexedGate) -> None:
         """A gate of several bits."""
@@ -89,7 +96,7 @@ class _Rotations:
                     self._settle(bit)
             if any(self._waiting[bit] is not ONE for bit in gate.targets):
                 for bit in gate.targets:
-                    waiting = self._waiting[bit]
+                    waiting = np.array(self._waiting[bit], np.complex128).reshape(2, 2)
                     columns = waiting if columns is None else np.kron(columns, waiting)
                     self._waiting[bit] = ONE
                 gate = replace(gate, matrices=gate.matrices @ columns)
@@ -120,8 +127,8 @@ class _Rotations:
         if abs(column - 1) > EXACT:
             self.made.append(diagonal_gate((bit,), np.array([1, column], np.complex128)))
         if matrix is not None:
-            self.made.append(MultiplexedGate((bit,), (), matrix[None]))
-        self._waiting[bit] = np.array(((rows[0], 0), (0, rows[1])), np.complex128)
+            self.made.append(gate_of(bit, matrix))
+        self._waiting[bit] = (rows[0], 0, 0, rows[1])
         if any(word.targets for word in self._sums[bit]):
             self._add_rows(bit)
         self.made += self._sums[bit]
@@ -129,17 +136,18 @@ class _Rotations:
 
     def _add_rows(self, bit: int) -> None:
         """The phases of a bit, which are all that waits."""
-        zero, one = self._waiting[bit].item(0), self._waiting[bit].item(3)
+        zero, _, _, one = self._waiting[bit]
         if max(abs(zero - 1), abs(one - 1)) > EXACT:
             self.made.append(diagonal_gate((bit,), np.array([zero, one], np.complex128)))
         self._waiting[bit] = ONE
 
 
-def _moved(word: WordSum, matrix: Array) -> WordSum | None:
+def _moved(word: WordSum, elements: Elements) -> WordSum | None:
     """The sum after a matrix on its bit that is equal to this one before it; None where it is of no word."""
     letter = bool(word.target_mask), bool(word.z)
     if word.imaginary == all(letter):
         return None  # the real part of <lambda| P |psi>, which no gate needs
+    matrix = np.array(elements, np.complex128).reshape(2, 2)
     image = matrix @ PAULIS[letter] @ matrix.conj().T
     for (has_x, has_z), other in PAULIS.items():
         factor = float(np.trace(image @ other).real) / 2
@@ -150,44 +158,8 @@ def _moved(word: WordSum, matrix: Array) -> WordSum | None:
     return None
 
 
-def real_between_phases(matrix: Array) -> tuple[complex, Array | None, tuple[complex, complex]]:
-    """The phase of the second column, a real matrix, and the phases of the rows, which come after it.
-
-    The matrix is None where there are phases alone, and `matrix` itself where it is no such product.
-    """
-    (a, b), (c, d) = matrix.tolist()
-    most = max(abs(a), abs(b), abs(c), abs(d))
-    if max(abs(b), abs(c)) <= EXACT * most:
-        return 1, None, (a, d)
-    if max(abs(value.imag) for value in (a, b, c, d)) <= EXACT * most:
-        return 1, matrix.real + 0j, (1, 1)
-    if abs(a) >= abs(b):
-        first = _phase(a)
-        second = _phase(c) if abs(c) > EXACT * most else _phase(d)
-        column = _phase(d) / second
-        sine = -abs(c) if abs(c) > EXACT * most else 0.0
-        real = (abs(a), sine, -sine, abs(d))
-    else:
-        second = _phase(c)
-        first = _phase(a) if abs(a) > EXACT * most else 1
-        column = _phase(b) / first
-        turned = d / (second * column)
-        real = (abs(a) if abs(a) > EXACT * most else 0.0, abs(b), abs(c), math.copysign(abs(d), turned.real))
-    error = max(
-        abs(first * real[0] - a), abs(first * real[1] * column - b),
-        abs(second * real[2] - c), abs(second * real[3] * column - d),
-    )  # fmt: skip
-    if error > ROUNDING * most:
-        return 1, matrix, (1, 1)
-    return column, np.array(real, np.complex128).reshape(2, 2), (first, second)
-
-
-def _phase(value: complex) -> complex:
-    return cmath.rect(1, cmath.phase(value))
-
-
 @lru_cache(BASES_KEPT)
-def diagonal_in_a_basis(matrices: bytes) -> tuple[Array, Array, Array] | None:
+def diagonal_in_a_basis(matrices: bytes) -> tuple[Elements, Array, Elements] | None:
     """For a bit that chooses one of two unitary matrices: a matrix before, a diagonal [4, 1, 1], one after.
 
     The bit that chooses is the first of the diagonal, the target its second. None for other matrices.
@@ -195,10 +167,16 @@ def diagonal_in_a_basis(matrices: bytes) -> tuple[Array, Array, Array] | None:
     first, second = np.frombuffer(matrices, np.complex128).reshape(2, 2, 2)
     relative = second @ first.conj().T
     for one in (first, second):
-        if np.any(np.abs(one @ one.conj().T - ONE) > ROUNDING):
+        if np.any(np.abs(one @ one.conj().T - np.eye(2)) > ROUNDING):
             return None
     special = relative / cmath.sqrt(np.linalg.det(relative))
     _, basis = np.linalg.eigh((special - special.conj().T) / 2j)
     values = np.diag(basis.conj().T @ relative @ basis)
     values = values / np.abs(values)
-    return basis.conj().T @ first, np.array([1, 1, *values]).reshape(4, 1, 1), basis
+    before, after = (_elements(matrix) for matrix in (basis.conj().T @ first, basis))
+    return before, np.array([1, 1, *values]).reshape(4, 1, 1), after
+
+
+def _elements(matrix: Array) -> Elements:
+    a, b, c, d = matrix.ravel().tolist()
+    return a, b, c, d

@@ -13,7 +13,8 @@ from tests.oracles.statevector import apply_block, apply_pass
 from tests.support.engines.statevector import TOLERANCE
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
-from tnplan.executor.statevector.gates.rotations import as_rotations, real_between_phases
+from tnplan.executor.statevector.gates.one_bit import real_between_phases
+from tnplan.executor.statevector.gates.rotations import as_rotations
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.gates import KINDS, gate
@@ -82,8 +83,8 @@ def test_every_matrix_of_one_bit_is_real_between_phases(name: str) -> None:
     for angle in (0.0, 1e-15, 1e-9, 0.3, np.pi / 2, np.pi, 4.0):
         for extra in (0, rounding):
             matrix = gate(name, (0,), [angle] * KINDS[name].n_params).matrix + extra
-            column, real, rows = real_between_phases(matrix)
-            middle = np.eye(2) if real is None else real
+            column, real, rows = real_between_phases(tuple(matrix.ravel().tolist()))
+            middle = np.eye(2) if real is None else np.array(real).reshape(2, 2)
             assert not np.any(middle.imag)
             product = np.diag(rows) @ middle @ np.diag([1, column])
             np.testing.assert_allclose(product, matrix, rtol=0, atol=1e-13)

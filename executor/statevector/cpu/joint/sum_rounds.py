@@ -14,6 +14,7 @@ import numpy as np
 
 from tnplan.executor.statevector.cpu.vector_rounds import RoundBuilder, RoundStep, Turn
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of
+from tnplan.executor.statevector.gates.one_bit import Elements, is_real
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
@@ -106,8 +107,8 @@ class SumRoundBuilder(RoundBuilder):
             self._settle(gate.selectors)
         super()._wait(gate)
 
-    def _multiply_one(self, bit: int, matrix: Array) -> None:
-        if np.any(matrix.imag):
+    def _multiply_one(self, bit: int, matrix: Elements) -> None:
+        if not is_real(matrix):
             self._settle((bit,))
         super()._multiply_one(bit, matrix)
 
