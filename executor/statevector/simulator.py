@@ -8,6 +8,7 @@ first most significant.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -129,11 +130,16 @@ class Simulator:
     ) -> None:
         self.state, self.n_qubits, self.mode = state, n_qubits, mode
         self.where = tuple(n_qubits - 1 - qubit for qubit in range(n_qubits))
-        self.random = np.random.default_rng(seed)
+        self._seed = seed
         self.passes = self.exchanges = 0
         """Passes, and exchanges of bits between ranks, done so far."""
         self._fresh = self.from_zeros = True
         self._prepared: dict[tuple[Segment, tuple[int, ...], bool], tuple[PassPlan, list[Any]]] = {}
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        """What draws outcomes, made with the first of them: that takes as long as a small plan."""
+        return np.random.default_rng(self._seed)
 
     def run(self, steps: Sequence[PreparedStep], bits: Array) -> None:
         """Run a prepared program; measurements write to the classical `bits`, uint8, conditions read them.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ ROUND_BYTES = 1 << 14
 LOW_VECTOR_BITS = 3
 """Turns of so many bits above those of a lane are read as vectors."""
 ACTION_FIELDS = 5
+STARTS_KEPT = 1024
+"""Choices of places in a tile of which it is remembered where vectors lie: 8 bytes for each vector."""
 
 
 class FlatPass(NamedTuple):
@@ -252,12 +254,10 @@ class Actions:
         rest = np.array([self.others_of(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
         constants = np.array([step.constant for step, _ in self.turned])[:, None]
         low = np.zeros((len(near), max(1 << self.low_bits, 1 << self.lane_bits)), np.complex128)
-        low[:, : 1 << self.low_bits] = np.exp(1j * _sums(weights, near[:, : self.low_bits]))
-        return (
-            low,
-            np.exp(1j * (constants + _sums(weights, near[:, self.low_bits :]))),
-            np.exp(1j * _sums(weights, rest)), np.exp(1j * weights[:, list(beyond)]),
-        )  # fmt: skip
+        factors = np.exp(1j * weights)
+        low[:, : 1 << self.low_bits] = _products(factors, near[:, : self.low_bits])
+        high = np.exp(1j * constants) * _products(factors, near[:, self.low_bits :])
+        return low, high, _products(factors, rest), factors[:, list(beyond)]
 
     def others_of(self, bits: Sequence[int]) -> list[int]:
         """The bits of a tile that a round leaves out."""
@@ -266,10 +266,9 @@ class Actions:
     def starts(self, rounds: Sequence[VectorRound]) -> Array:
         """Where the vectors of each round lie, int64 [round, vector]."""
         lane_bits = min(self.lane_bits, self.size)
-        numbers = np.arange(1 << self.size - lane_bits, dtype=np.int64) << lane_bits
         place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [index_of(numbers, [place[bit] for bit in one.bits]) for one in rounds]
-        return np.array(rows, np.int64).reshape(len(rounds), len(numbers))
+        rows = [_vector_starts(tuple([place[bit] for bit in one.bits]), lane_bits) for one in rounds]
+        return np.array(rows, np.int64).reshape(len(rounds), 1 << self.size - lane_bits)
 
     def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
@@ -278,8 +277,17 @@ class Actions:
         return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
 
 
-def _sums(weights: Array, bits: Array) -> Array:
-    """For each row the sums of the weights of its bits that are 1, of all values of these bits."""
-    m = bits.shape[1]
-    chosen = np.arange(1 << m)[:, None] >> np.arange(m) & 1
-    return np.take_along_axis(weights, bits, axis=1) @ chosen.T
+@lru_cache(STARTS_KEPT)
+def _vector_starts(places: tuple[int, ...], lane_bits: int) -> Array:
+    """Where the vectors of a round on bits at these places of a tile lie."""
+    numbers = np.arange(1 << len(places) - lane_bits, dtype=np.int64) << lane_bits
+    found: Array = index_of(numbers, places)
+    return found
+
+
+def _products(factors: Array, bits: Array) -> Array:
+    """For each row the products of the factors of its bits that are 1, of all values of these bits."""
+    found = np.ones((len(factors), 1), np.complex128)
+    for factor in np.take_along_axis(factors, bits, axis=1).T:
+        found = np.concatenate([found, found * factor[:, None]], axis=1)
+    return found

@@ -80,8 +80,12 @@ class MultiplexedGate:
     def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same gate with bit j renamed to where[j]."""
         targets, selectors = (tuple([where[j] for j in bits]) for bits in (self.targets, self.selectors))
-        unchanged = targets == self.targets and selectors == self.selectors
-        return self if unchanged else MultiplexedGate(targets, selectors, self.matrices)
+        if targets == self.targets and selectors == self.selectors:
+            return self
+        made = MultiplexedGate(targets, selectors, self.matrices)
+        if "is_identity" in self.__dict__:
+            made.__dict__["is_identity"] = self.is_identity
+        return made
 
 
 def mask_of(bits: Sequence[int]) -> int:
@@ -129,7 +133,11 @@ def _known_gate(matrix: bytes) -> MultiplexedGate | None:
     values = np.frombuffer(matrix, np.complex128)
     q = (len(values).bit_length() - 1) // 2
     values = values.reshape(2**q, 2**q)
-    return from_matrix(tuple(range(q)), values) if _is_unitary(values) else None
+    if not _is_unitary(values):
+        return None
+    made = from_matrix(tuple(range(q)), values)
+    _ = made.is_identity  # gates with this matrix take it over
+    return made
 
 
 def _is_unitary(matrix: Array) -> bool:

@@ -23,6 +23,8 @@ WAYS_KEPT, STARTS = 8, 8
 COVERS_KEPT = 256
 """A plan asks for most covers several times, and so does that of the same circuit with other angles: so many
 of the last are kept."""
+RUNS_KEPT = 256
+"""Tiles whose runs are remembered."""
 REMEMBERED_GATES = 20_000
 """Covers of more gates are forgotten when a plan is made: each keeps 16 bytes a gate."""
 
@@ -147,5 +149,12 @@ def index_of(value: Any, bits: Any) -> Any:
 
 def tile_runs(held: Array) -> tuple[int, Array]:
     """How many of the lowest bits of the index a tile holds, and where in it each run of 2^that begins."""
-    run_bits = int(np.count_nonzero(np.cumprod(held == np.arange(len(held)))))
-    return run_bits, index_of(np.arange(1 << (len(held) - run_bits), dtype=np.int64), held[run_bits:])
+    return _tile_runs(tuple(held.tolist()))
+
+
+@lru_cache(RUNS_KEPT)
+def _tile_runs(held: tuple[int, ...]) -> tuple[int, Array]:
+    run_bits = next((k for k, bit in enumerate(held) if bit != k), len(held))
+    starts = index_of(np.arange(1 << (len(held) - run_bits), dtype=np.int64), held[run_bits:])
+    starts.flags.writeable = False
+    return run_bits, starts
