@@ -75,15 +75,18 @@ class GateMacros:
 
     def _divided(self, matrix: Array) -> Array:
         """The matrix divided by its largest element where that makes more of them units."""
-        largest = matrix.flat[np.argmax(np.abs(matrix) > np.abs(matrix).max() - EXACT)]
         if is_rotation(matrix):
             largest = matrix[0, 0]  # every angle gives the same kinds
-        divided: Array = matrix / largest
-        if _n_units(divided) <= _n_units(matrix):
+            gains = largest != 1
+        else:
+            largest = matrix.flat[np.argmax(np.abs(matrix) > np.abs(matrix).max() - EXACT)]
+            gains = _n_units(matrix / largest) > _n_units(matrix)
+        if not gains:
             return matrix
         self.scale *= largest
         if abs(self.scale) < LEAST_SCALE:
             self._rescale()
+        divided: Array = matrix / largest
         return divided
 
     def _rescale(self) -> None:
@@ -155,7 +158,8 @@ class GateMacros:
 
     def _code(self, matrix: Array) -> str:
         """The kinds of the elements of a matrix, as text."""
-        return f"{sum(kind_of(element) << (KIND_DIGITS * k) for k, element in enumerate(matrix.flat)):#x}ull"
+        kinds = map(kind_of, matrix.ravel().tolist())
+        return f"{sum(kind << (KIND_DIGITS * k) for k, kind in enumerate(kinds)):#x}ull"
 
     def _condition(self, given: dict[int, int]) -> str:
         terms = []
@@ -169,14 +173,16 @@ class GateMacros:
 
 
 def kind_of(value: complex) -> int:
-    if abs(value) <= EXACT:
-        return NOTHING
-    for kind, unit in UNITS.items():
-        if abs(value - unit) <= EXACT:
-            return kind
-    if abs(complex(value).imag) <= EXACT:
-        return REAL
-    return IMAGINARY if abs(complex(value).real) <= EXACT else ANY
+    real, imaginary = value.real, value.imag
+    if abs(imaginary) <= EXACT:
+        if abs(real) <= EXACT:
+            return NOTHING
+        return PLUS if abs(real - 1) <= EXACT else MINUS if abs(real + 1) <= EXACT else REAL
+    if abs(real) > EXACT:
+        return ANY
+    if abs(imaginary - 1) <= EXACT:
+        return PLUS_I
+    return MINUS_I if abs(imaginary + 1) <= EXACT else IMAGINARY
 
 
 def shears(factors: Array) -> Array:
@@ -192,4 +198,4 @@ def is_turn(matrix: Array) -> bool:
 
 
 def _n_units(matrix: Array) -> int:
-    return sum(kind_of(element) in UNITS for element in matrix.flat)
+    return sum(kind_of(element) in UNITS for element in matrix.ravel().tolist())

@@ -14,7 +14,13 @@ import numpy as np
 
 from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
-from tnplan.executor.statevector.codegen.phase_macros import BULK_PRICE, SIGNS_PRICE, PhaseMacros, TilePhases
+from tnplan.executor.statevector.codegen.phase_macros import (
+    BULK_PRICE,
+    SIGNS_PRICE,
+    PhaseMacros,
+    TilePhases,
+    Ways,
+)
 from tnplan.executor.statevector.codegen.register_layout import Barriers, LayoutChoice, RegisterLayout
 from tnplan.executor.statevector.codegen.sum_macros import SumMacros
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, as_swap
@@ -151,9 +157,16 @@ class _Writer(PhaseMacros, SumMacros):
     def _levels(self, one: _Round) -> None:
         """A round: phases, gates, phases, gates."""
         registers = [self.held[p] for p in self.layout.registers]
-        levels = self.schedule.round(one.steps, registers, lambda form: self._ways(form)[0] > BULK_PRICE)
-        for level in levels:
-            self._phases(level.phases)
+        known: dict[int, Ways] = {}
+
+        def takes_all(form: PhasePolynomial) -> bool:
+            ways = self._ways(form)
+            if ways[0] <= BULK_PRICE:
+                known[id(form)] = ways
+            return ways[0] > BULK_PRICE
+
+        for level in self.schedule.round(one.steps, registers, takes_all):
+            self._phases(level.phases, known.get(id(level.phases)))
             self._word_sums([one for one in level.gates if isinstance(one[0], WordSum)])
             for step, signed in level.gates:
                 if isinstance(step, WordSum):

@@ -26,6 +26,10 @@ STEEPEST = 48
 """A slope of shears that will not do, where others are no better than `STEEP`."""
 
 
+Ways = tuple[float, PhasePolynomial, list[int]]
+"""What phases cost, those done one by one, and the bits of those done together."""
+
+
 @dataclass(frozen=True, eq=False)
 class TilePhases:
     """Factors of a tile, each exp(i phase) with a phase that is a sum over the bits outside the tile.
@@ -75,7 +79,7 @@ class PhaseMacros(GateMacros):
         self.factors: list[Array] = []
         self.tile_phases: list[TilePhases] = []
 
-    def _ways(self, form: PhasePolynomial) -> tuple[float, PhasePolynomial, list[int]]:
+    def _ways(self, form: PhasePolynomial) -> Ways:
         """What phases cost without factors of a thread, those done one by one, and the bits of all others.
 
         Phases of register bits are done together where that costs less.
@@ -85,15 +89,16 @@ class PhaseMacros(GateMacros):
         registers = [self.held[p] for p in self.layout.registers]
         inner = form.within(registers, with_linear=True)
         outer = form.without(inner)
-        used = [bit for bit in registers if inner.reaches([bit])]
+        is_used = (inner.linear != 0) | inner.pairs.any(axis=0)
+        used = [bit for bit in registers if is_used[bit]]
         joined, price = SHEAR_PRICE * (1 - 0.5 ** len(used)), self._price(inner)
         if joined < price:
             return joined + self._price(outer), outer, used
         return price + self._price(outer), form, []
 
-    def _phases(self, form: PhasePolynomial) -> None:
-        """Phases in the cheapest way."""
-        price, separate, joined = self._ways(form)
+    def _phases(self, form: PhasePolynomial, known: Ways | None = None) -> None:
+        """Phases in the cheapest way, where what `_ways` gives may be known."""
+        price, separate, joined = known or self._ways(form)
         if price > BULK_PRICE:
             self._bulk(form)
             return

@@ -51,11 +51,12 @@ class MultiplexedGate:
 
     def __init__(self, targets: tuple[int, ...], selectors: tuple[int, ...], matrices: Array) -> None:
         # Plans make many thousands: that of a frozen dataclass takes three times as long.
-        target_mask = mask_of(targets)
+        mask = target_mask = 1 << targets[0] if len(targets) == 1 else mask_of(targets)
+        if selectors:
+            mask |= mask_of(selectors)
         self.__dict__.update(
-            targets=targets, selectors=selectors, matrices=matrices, target_mask=target_mask,
-            mask=target_mask | mask_of(selectors),
-        )  # fmt: skip
+            targets=targets, selectors=selectors, matrices=matrices, target_mask=target_mask, mask=mask
+        )
 
     def __post_init__(self) -> None:
         MultiplexedGate.__init__(self, self.targets, self.selectors, self.matrices)  # of subclasses
@@ -79,7 +80,8 @@ class MultiplexedGate:
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same gate with bit j renamed to where[j]."""
-        targets, selectors = (tuple([where[j] for j in bits]) for bits in (self.targets, self.selectors))
+        targets = tuple([where[j] for j in self.targets])
+        selectors = tuple([where[j] for j in self.selectors]) if self.selectors else ()
         if targets == self.targets and selectors == self.selectors:
             return self
         made = MultiplexedGate(targets, selectors, self.matrices)

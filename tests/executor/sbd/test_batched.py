@@ -73,17 +73,17 @@ def test_batches_give_the_product(
     make: Any, dense: bool, n: int, electrons: tuple[int, int], counts: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(batched_module, "ROWS_TRANSPOSED", 4)
     integrals = random_integrals(n, *electrons, seed=4)
     sets = [
         string_set(some_strings(n, spin, count, 9), integrals)
         for spin, count in zip(electrons, counts, strict=True)
     ]
     h = ProductHamiltonian(integrals, *sets, dense=dense, threads=1)
-    steps = make()
-    operator = on_one_rank(h, steps)
     x = np.random.default_rng(0).standard_normal(h.shape)
     y = h.apply(x)
+    monkeypatch.setattr(batched_module, "ROWS_TRANSPOSED", 4)
+    steps = make()
+    operator = on_one_rank(h, steps)
     made = steps.get(operator.apply(steps.put(x), NEITHER))
     np.testing.assert_allclose(made, y, atol=1e-13 * max(1, np.abs(y).max() * 100))
     np.testing.assert_array_equal(steps.get(operator.diagonal()), h.diagonal())
