@@ -7,7 +7,7 @@ Eq. 26), exact up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 from math import cos, pi, sin
 
@@ -67,13 +67,17 @@ def _kinds(name: str, n_qubits: int, n_params: int, of_qsim: bool) -> tuple[Kind
     if name[:1] == "r" and len(letters) == n_qubits and set(letters) <= LETTERS.keys():
         found.append(_turn_about(letters))
     fitting = [kind for kind in found if (kind.n_qubits, kind.n_params) == (n_qubits, n_params)]
-    return tuple(kind for at, kind in enumerate(fitting) if not any(map(_same_as(kind), fitting[:at])))
+    distinct: list[Kind] = []
+    for kind in fitting:
+        if not any(_are_same(kind, other) for other in distinct):
+            distinct.append(kind)
+    return tuple(distinct)
 
 
-def _same_as(kind: Kind) -> Callable[[Kind], bool]:
-    """Whether another kind has the same matrix at some angles that are equal to no others."""
+def _are_same(kind: Kind, other: Kind) -> bool:
+    """Whether two kinds with as many angles have the same matrices, by some that are equal to no others."""
     angles = [(0.3, -1.1, 2.0, 0.7)[: kind.n_params], (-2.3, 0.9, 0.2, 1.7)[: kind.n_params]]
-    return lambda other: _is_close(*([one.matrix(*each) for each in angles] for one in (kind, other)))
+    return _is_close(*([one.matrix(*each) for each in angles] for one in (kind, other)))
 
 
 @cache

@@ -1,0 +1,37 @@
+"""The check that no module keeps what a test has changed: see `tests.support.patches`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from tests.support.patches import NotedPatch
+from tnplan.planner.hardware import cost
+
+
+@pytest.mark.parametrize(("kept", "said"), [(3, ["tnplan.imported_meanwhile.CHANGED"]), (64, [])])
+def test_a_module_that_keeps_a_changed_name_is_found(kept: int, said: list[str]) -> None:
+    patch = NotedPatch()
+    imported = ModuleType("tnplan.imported_meanwhile")
+    imported.__dict__["CHANGED"] = kept
+    patch.setattr(cost, "CHANGED", 3, raising=False)
+    patch.setitem(sys.modules, imported.__name__, imported)
+    try:
+        assert patch.left_behind() == said
+    finally:
+        patch.undo()
+    assert not hasattr(cost, "CHANGED")
+
+
+def test_a_module_that_was_there_before_is_left_alone() -> None:
+    patch = NotedPatch()
+    imported = ModuleType("tnplan.imported_before")
+    imported.__dict__["CHANGED"] = 3
+    patch.setitem(sys.modules, imported.__name__, imported)
+    patch.setattr(cost, "CHANGED", 3, raising=False)
+    try:
+        assert patch.left_behind() == []
+    finally:
+        patch.undo()
