@@ -8,29 +8,30 @@ from types import ModuleType
 import pytest
 
 from tests.support.patches import NotedPatch
-from tnplan.planner.hardware import cost
+
+CHANGED = ModuleType("tnplan.changed_by_a_test")
 
 
-@pytest.mark.parametrize(("kept", "said"), [(3, ["tnplan.imported_meanwhile.CHANGED"]), (64, [])])
+@pytest.mark.parametrize(("kept", "said"), [(3, ["tnplan.imported_meanwhile.LIMIT"]), (64, [])])
 def test_a_module_that_keeps_a_changed_name_is_found(kept: int, said: list[str]) -> None:
     patch = NotedPatch()
     imported = ModuleType("tnplan.imported_meanwhile")
-    imported.__dict__["CHANGED"] = kept
-    patch.setattr(cost, "CHANGED", 3, raising=False)
+    imported.__dict__["LIMIT"] = kept
+    patch.setattr(CHANGED, "LIMIT", 3, raising=False)
     patch.setitem(sys.modules, imported.__name__, imported)
     try:
         assert patch.left_behind() == said
     finally:
         patch.undo()
-    assert not hasattr(cost, "CHANGED")
+    assert not hasattr(CHANGED, "LIMIT")
 
 
 def test_a_module_that_was_there_before_is_left_alone() -> None:
     patch = NotedPatch()
     imported = ModuleType("tnplan.imported_before")
-    imported.__dict__["CHANGED"] = 3
+    imported.__dict__["LIMIT"] = 3
     patch.setitem(sys.modules, imported.__name__, imported)
-    patch.setattr(cost, "CHANGED", 3, raising=False)
+    patch.setattr(CHANGED, "LIMIT", 3, raising=False)
     try:
         assert patch.left_behind() == []
     finally:
