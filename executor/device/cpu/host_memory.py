@@ -5,6 +5,7 @@ A job of Slurm and a container are control groups of Linux. Knows their files; n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 REMEDY = "plan with a smaller --memory or more --devices"
 """What to do where a schedule does not fit."""
+UNTOLD_BYTES = 2.0**62
+"""More than any host has: where nothing can be told."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,10 @@ FIRST = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive
 def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]:
     """The bytes that this process and others of its group may hold, and those that are free.
 
-    Without end where they cannot be told.
+    On a host that does not tell what is free, as macOS, all of its memory.
     """
-    text = _read(proc / "meminfo") or ""
-    total, free = _kilobytes(text, "MemTotal"), _kilobytes(text, "MemAvailable")
+    text, installed = _read(proc / "meminfo") or "", _installed_bytes()
+    total, free = _kilobytes(text, "MemTotal", installed), _kilobytes(text, "MemAvailable", installed)
     for folder, names in _own_groups(_read(proc / "self" / "cgroup") or "", groups):
         limit, used = _number(folder / names.limit), _number(folder / names.used)
         if limit is None or used is None:
@@ -83,9 +86,17 @@ def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]
             yield from ((folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root))
 
 
-def _kilobytes(text: str, name: str) -> float:
+def _installed_bytes() -> float:
+    """The memory of the host."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return UNTOLD_BYTES
+
+
+def _kilobytes(text: str, name: str, otherwise: float) -> float:
     found = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
-    return float(found[1]) * 1024 if found else float("inf")
+    return float(found[1]) * 1024 if found else otherwise
 
 
 def _number(path: Path) -> int | None:

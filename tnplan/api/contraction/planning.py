@@ -207,11 +207,18 @@ def memory_bytes(options: ContractionOptions, device: str) -> float:
 
 
 def steady_memory(options: ContractionOptions) -> float:
-    """The limit that was stated, or what is free now, on a GPU too where one may be taken."""
-    if options.memory is None and options.device == "auto" and options.gpu is None and sees_gpu():
-        return min(memory_bytes(options, device) for device in ("cpu", "gpu"))
-    is_gpu = options.device == "gpu" or options.gpu is not None
-    return memory_bytes(options, "gpu" if is_gpu else "cpu")
+    """The limit that was stated, or what is free now, on a GPU too where one may be taken.
+
+    What is free is cut to a fourth of a power of two, so that a schedule that is kept serves the next call.
+    """
+    if options.memory is not None:
+        return options.memory
+    devices = ["gpu" if options.device == "gpu" or options.gpu is not None else "cpu"]
+    if options.device == "auto" and options.gpu is None and sees_gpu():
+        devices = ["cpu", "gpu"]
+    free_bytes = min(memory_bytes(options, device) for device in devices)
+    step = 2.0 ** (int(log2(max(free_bytes, 4))) - 2)
+    return free_bytes // step * step
 
 
 _kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
@@ -240,6 +247,13 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
         while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
             _kept.popitem(last=False)
     yield found
+
+
+def forget_contractions() -> None:
+    """Give up all schedules and compiled contractions that are kept; paths stay."""
+    _kept_plan.cache_clear()
+    with _kept_lock:
+        _kept.clear()
 
 
 def _kept_bytes() -> int:

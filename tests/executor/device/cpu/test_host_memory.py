@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tnplan.executor.device.cpu.host_memory import host_memory
+import tnplan
+from tnplan.api.contraction import planning
+from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES, host_memory
 
 KIB = 1024
 MEMINFO = "MemTotal:       1000000 kB\nMemFree:         100000 kB\nMemAvailable:    600000 kB\n"
@@ -65,8 +69,20 @@ def test_a_group_limits_what_the_host_has(
     assert host(tmp_path, memberships, files) == expected
 
 
-def test_what_cannot_be_told_is_without_end(tmp_path: Path) -> None:
-    assert host_memory(tmp_path / "none", tmp_path / "none") == (float("inf"), float("inf"))
+def test_a_host_that_does_not_tell_what_is_free_has_what_is_installed(tmp_path: Path) -> None:
+    total, free = host_memory(tmp_path / "none", tmp_path / "none")
+    assert total == free == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_host_that_tells_nothing_is_never_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sysconf")
+    assert host_memory(tmp_path / "none", tmp_path / "none") == (UNTOLD_BYTES, UNTOLD_BYTES)
+
+
+def test_contractions_are_planned_where_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "host_memory", lambda: (UNTOLD_BYTES, UNTOLD_BYTES))
+    planning.forget_contractions()
+    assert tnplan.contract("ab,bc,ca->", *np.ones((3, 2, 2))) == 8
 
 
 def test_this_host_has_memory() -> None:

@@ -54,8 +54,10 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S, TENSOR_S = 0.0005, 7e-5
-"""Seconds of a network, and of each of its tensors, beside its contraction, its path being known."""
+START_S, TENSOR_S = 0.001, 6.5e-5
+"""Seconds to make and simplify a network, and for each of its tensors."""
+PLAN_S, PLANNED_TENSOR_S = 0.006, 5.5e-4
+"""Seconds to plan and bind what is left of it, its path being known, and for each tensor there."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
@@ -88,8 +90,9 @@ class _Asked:
 
     @property
     def start_s(self) -> float:
-        """Seconds to make, simplify and bind it."""
-        return START_S + TENSOR_S * self.n_tensors
+        """Seconds to make, simplify, plan and bind it."""
+        made_s, n_left = START_S + TENSOR_S * self.n_tensors, len(self.network.inputs)
+        return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
 
 
 def contraction_cost(

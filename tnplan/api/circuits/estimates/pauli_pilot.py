@@ -32,16 +32,18 @@ from tnplan.planner.hardware.profile import Profile
 
 PILOT_S = 0.3
 """Seconds of a run after which no longer one is made."""
+SHORT_S = PILOT_S / 10
+"""Seconds of a run up to which it is made twice, since the least of two is steadier."""
 PILOT_BYTES = 128 << 20
 """Memory of a pilot run."""
 FIRST_STEPS = 4
 MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
-START_S = 0.01
+START_S = 0.002
 GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
 """Seconds of a GPU for a term before a step, and for a step (H200, docs/explanation/pauli.md)."""
-CPU_VISIT_S = 1e-8
-"""Seconds of a core for a term before a step, where a pilot is too short to tell."""
+CPU_VISIT_S, CPU_STEP_S = 1e-8, 1e-5
+"""Seconds of a core for a term before a step, and for a step, where a pilot is too short to tell."""
 TAPE_BYTES_A_VISIT = 12
 """Of a gradient: half of the terms split, and each of these takes twice as much on the tape."""
 TOLD_VISITS = 20_000
@@ -58,22 +60,24 @@ MOST_LOG_TERMS = 60.0
 
 @dataclass(frozen=True)
 class _Growth:
-    """Seconds, largest sums and visits that are predicted, with the factor by which they may be off."""
+    """The largest sum, visits, steps and seconds of a core, with the factor by which these may be off."""
 
     terms: float
     visits: float
     steps: int
-    visit_s: float
+    cpu_s: float
     factor: float
 
 
 def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int) -> Cost:
     """What a question takes on one device; threads share repetitions."""
     precision, truncation = options.precision, options.truncation or Truncation()
-    begin = process_time()
-    planned = planned_sums(asked)
+    steps_s = inf
+    for _ in range(2):  # gates that are prepared once are kept
+        begin = process_time()
+        planned = planned_sums(asked)
+        steps_s = min(steps_s, process_time() - begin)
     steps, sums = planned.steps, planned.sums
-    steps_s = process_time() - begin
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     grown = [_growth(steps, one, precision, truncation) for one in chosen]
@@ -88,7 +92,7 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, 
     if is_gpu(profile) and not is_alone:
         seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
     else:
-        seconds = sum(one.visits * one.visit_s + START_S for one in grown)
+        seconds = sum(one.cpu_s + START_S for one in grown)
     if asked.has_gradient:
         seconds *= GRADIENT_TIME
         size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
@@ -107,7 +111,7 @@ def _repeated_s(grown: Sequence[_Growth], plan: MonteCarlo, most: int, profile: 
         if is_gpu(profile) and most >= GPU_ABOVE:
             seconds += START_S + rounds * (one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S)
         else:
-            seconds += START_S + rounds * one.visits * one.visit_s
+            seconds += START_S + rounds * one.cpu_s
     return seconds
 
 
@@ -118,12 +122,12 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
     tried, time_s = FIRST_STEPS, 0.0
     while count < len(todo):
         tried = min(tried, len(todo))
-        run_s = 0.0
-        for _ in range(2):  # what takes long may have loaded kernels
+        run_s = inf
+        for _ in range(2):  # what takes long may have loaded kernels, what takes little is noisy
             begin = process_time()
             run = _pilot(todo[len(todo) - tried :], start, precision, truncation)
-            run_s = process_time() - begin
-            if run is None or run_s < PILOT_S:
+            run_s = min(run_s, process_time() - begin)
+            if run is None or SHORT_S < run_s < PILOT_S:
                 break
         if run is None:
             break
@@ -132,14 +136,19 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
             break
         tried *= 2
     if not todo:
-        return _Growth(start.n_terms, 0, 0, CPU_VISIT_S, WHOLE_FACTOR)
+        return _Growth(start.n_terms, 0, 0, 0.0, WHOLE_FACTOR)
     if found is None:
-        return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), CPU_VISIT_S, inf)
-    visit_s = time_s / found.visits if found.visits > TOLD_VISITS else CPU_VISIT_S
+        return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, inf)
+    visit_s, step_s = CPU_VISIT_S, CPU_STEP_S
+    if found.visits > TOLD_VISITS:
+        visit_s, step_s = time_s / found.visits, 0.0
     if count == len(todo):
-        return _Growth(found.largest, found.visits, len(todo), visit_s, WHOLE_FACTOR)
+        cpu_s = visit_s * found.visits + step_s * count
+        return _Growth(found.largest, found.visits, len(todo), cpu_s, WHOLE_FACTOR)
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
-    return _extrapolated(np.array(found.record.terms, float), len(todo) - count, visit_s, most)
+    terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
+    visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
+    return _Growth(float(terms[-1]), visits, len(todo), cpu_s, EXACT_FACTOR * exp(spread))
 
 
 def _pilot(
@@ -153,13 +162,15 @@ def _pilot(
         return None
 
 
-def _extrapolated(terms: np.ndarray, left: int, visit_s: float, most: float) -> _Growth:
-    """The sum after the steps that are left, its logarithm rising as in the pilot, up to `most`."""
+def _extrapolated(terms: np.ndarray, left: int, most: float) -> tuple[np.ndarray, float]:
+    """The terms after each step, and how uncertain their last logarithm is.
+
+    In the steps that are left the logarithm rises as in the pilot, up to `most`.
+    """
     logs = np.log(np.maximum(terms, 1.0))
     half = len(logs) // 2
     slope = (logs[-1] - logs[half]) / max(1, len(logs) - 1 - half)
     whole = (logs[-1] - logs[0]) / max(1, len(logs) - 1)
     path = np.minimum(logs[-1] + max(slope, 0.0) * np.arange(1, left + 1), most)
-    visits = float(terms.sum() + np.exp(path).sum())
     spread = min(abs(slope - whole) * left + 0.5, MOST_LOG_TERMS)
-    return _Growth(float(np.exp(path[-1])), visits, len(terms) + left, visit_s, EXACT_FACTOR * exp(spread))
+    return np.concatenate([terms, np.exp(path)]), spread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from time import process_time
 
 import numpy as np
@@ -37,15 +38,16 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import gates_of
 
-START_S, GATE_S = 0.02, 3e-5
+START_S, GATE_S = 0.006, 2e-5
 """Seconds of a job beside its passes, and of each of its gates: opening the device, preparing, reading."""
 LONG_PLANNING_S = 0.5
 FLOP_A_PART = 4
 """Real operations of an amplitude and a real or imaginary part of an element of a gate's row."""
-DIAGONAL_FLOP = 1
+DIAGONAL_FLOP = 2
 """What a diagonal of a pass costs an amplitude on a CPU: diagonals of a pass are one table."""
-KERNEL_SHARE = 0.4
-"""The share of the rate of matrix products that gates reach on a CPU."""
+PASS_COPIES, GATE_RATE = 2.0, 1.2
+"""What a pass takes on a CPU: the time of two copies of the state, beside its operations at so many times the
+rate of matrix products. It is above one, since gates that follow each other are fused."""
 DERIVATIVE_READS = 4
 """Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
 JOINT_TIMES, JOINT_PLANNING_TIMES = 2.5, 2.0
@@ -68,22 +70,23 @@ def state_cost(
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
+    planning_s = inf
     for _ in range(2):  # the first loads kernels, if any
         begin = process_time()
         plan = compile_gates([from_gate(one) for one in gates], before, tile, n_inside=n_qubits - bits)
-        planning_s = process_time() - begin
+        planning_s = min(planning_s, process_time() - begin)
         if planning_s > LONG_PLANNING_S:
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
-    rate = KERNEL_SHARE * profile.rate(dtype, precision) * threads
+    rate = GATE_RATE * profile.rate(dtype, precision) * threads
 
     def passes_s(made: PassPlan) -> float:
         if gpu:
             busy_s = sum(_gpu_copies(step) for step in made.passes) * copy_s
         else:
             amplitudes = local_bytes / np.dtype(dtype).itemsize
-            busy_s = sum(max(copy_s, amplitudes * _flops(step) / rate) for step in made.passes)
+            busy_s = sum(PASS_COPIES * copy_s + amplitudes * _flops(step) / rate for step in made.passes)
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
     total_s = START_S + GATE_S * len(gates) + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from functools import reduce
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from tnplan.api.circuits.contraction.density import probabilities, reduced_densi
 from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead, expectations
 from tnplan.api.circuits.contraction.networks import Run
 from tnplan.api.circuits.contraction.overlap import overlap, trace
+from tnplan.api.contraction import planning
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES
 from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
@@ -26,6 +30,7 @@ from tnplan.planner.networks.circuits.program import (
     Measurement,
     Reset,
 )
+from tnplan.planner.passes import pipeline
 
 LETTERS = {"I": I2, "X": X, "Y": Y, "Z": Z}
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
@@ -186,6 +191,24 @@ def test_values_are_the_same_however_many_cones_are_planned_ahead(n_ahead: int, 
         for number in [*range(0, len(cones), step), 1]:  # and one that comes as a surprise
             assert np.array_equal(planned.values(number), cones.plan(number, options("fp64"))())
     assert (threading.get_ident() in planned_by) == (n_ahead < 1)
+
+
+@pytest.mark.parametrize("free", [(30.1e9, 29.9e9), (UNTOLD_BYTES, UNTOLD_BYTES)])
+def test_a_second_run_plans_nothing_though_free_memory_has_changed(
+    free: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = Mock(side_effect=pipeline.plan)
+    monkeypatch.setattr(planning, "pipeline", SimpleNamespace(plan=plans))
+    cones = LightCones(gates_for(6, 6), [random_sum(6, seed) for seed in range(4)])
+    planning.forget_contractions()
+    counts = []
+    for free_bytes in free:
+        monkeypatch.setattr(planning, "host_memory", Mock(return_value=(64e9, free_bytes)))
+        with PlannedAhead(cones, options("fp64"), 2) as planned:
+            for number in range(len(cones)):
+                planned.values(number)
+        counts.append(plans.call_count)
+    assert counts[0] == counts[1] > 0
 
 
 def test_an_error_of_a_plan_ends_the_job_where_its_cone_is_due() -> None:
