@@ -7,7 +7,7 @@ of phases of all other bits, of whatever waits on this bit. Knows bits and gates
 from __future__ import annotations
 
 import cmath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,13 +20,15 @@ from tnplan.executor.statevector.gates.one_bit import (
     product,
     real_between_phases,
 )
-from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, is_phase_gate
+from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, angles_of
 from tnplan.executor.statevector.scheduling.fusion import PassStep
-from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
+from tnplan.executor.statevector.scheduling.qubit_cover import rounds
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 
-IDENTITY = np.eye(2)
+Matrix = tuple[float, float, float, float]
+"""A real matrix of one bit, row by row."""
+IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0)
 LARGEST_MATRIX = 2
 """Targets of a matrix that is a step of a round; larger ones are steps of a tile."""
 
@@ -37,21 +39,21 @@ class RoundStep:
 
 @dataclass(frozen=True, eq=False)
 class Turn(RoundStep):
-    """A phase where bit `bit` is 1, then a real matrix, float64 [2, 2], on it.
+    """A phase where bit `bit` is 1, then a real matrix on it.
 
-    The phase is `constant`, and `weights`[j], float64 [bits], more where bit j is 1; all in radians. Where
-    `bit` is None, all amplitudes have their phase, and there is no matrix.
+    The phase is `constant`, and `weights`[j] more where bit j is 1; all in radians. Where `bit` is None, all
+    amplitudes have their phase, and there is no matrix.
     """
 
     bit: int | None
-    matrix: Array
+    matrix: Matrix
     constant: float
-    weights: Array
+    weights: Mapping[int, float]
 
     @property
     def has_matrix(self) -> bool:
         """Whether there is more than phases."""
-        return bool(self.matrix.tolist() != IDENTITY.tolist())
+        return self.matrix != IDENTITY
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def vector_steps(item: Pass, n_bits: int, lane_bits: int, most: int) -> VectorSt
 
 
 class RoundBuilder:
-    """The rounds so far, and the phases that wait."""
+    """The rounds so far, and the phases that wait: of all amplitudes, of each bit, and of pairs of bits."""
 
     def __init__(self, held: tuple[int, ...], n_bits: int, lane_bits: int, most: int) -> None:
         self.held, self.most = held, most
@@ -98,14 +100,12 @@ class RoundBuilder:
         self.made: list[VectorRound | MultiplexedGate] = []
         self.bits: tuple[int, ...] = ()
         self.constant = 0.0
-        self.linear, self.pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
+        self.linear = [0.0] * n_bits
+        self.pairs: list[dict[int, float]] = [{} for _ in range(n_bits)]
 
     def all(self, steps: Sequence[PassStep]) -> VectorSteps:
         """Every step, and what is left."""
-        gates = list(_as_gates(steps))
-        while gates:
-            held = choose(gates, self.low, self.most)
-            part, gates = sweep(gates, held)
+        for held, part in rounds(list(_as_gates(steps)), self.low, self.most):
             self._begin(held)
             for gate in part:
                 self._place(gate)
@@ -125,8 +125,9 @@ class RoundBuilder:
         last.steps.append(step)
 
     def _place(self, gate: MultiplexedGate) -> None:
-        if is_phase_gate(gate):
-            self._wait(gate)
+        angles = angles_of(gate)
+        if angles is not None:
+            self._wait(gate.selectors, angles)
         elif gate.selectors or len(gate.targets) > LARGEST_MATRIX:
             for bit in gate.targets:
                 self._turn(bit, IDENTITY, with_linear=True)
@@ -136,17 +137,16 @@ class RoundBuilder:
         else:
             self._multiply_two(gate.targets, gate.matrices[0])
 
-    def _wait(self, gate: MultiplexedGate) -> None:
+    def _wait(self, bits: tuple[int, ...], angles: Sequence[float]) -> None:
         """The phases of a diagonal on one or two bits."""
-        angles = [cmath.phase(value) for value in gate.matrices.ravel().tolist()]
         self.constant += angles[0]
-        last = gate.selectors[-1]
+        last = bits[-1]
         self.linear[last] += angles[1] - angles[0]
         if len(angles) == 4:
-            first = gate.selectors[0]
+            first = bits[0]
             self.linear[first] += angles[2] - angles[0]
-            self.pairs[first, last] += angles[3] - angles[2] - angles[1] + angles[0]
-            self.pairs[last, first] = self.pairs[first, last]
+            both = self.pairs[first].get(last, 0.0) + (angles[3] - angles[2] - angles[1] + angles[0])
+            self.pairs[first][last] = self.pairs[last][first] = both
 
     def _multiply_one(self, bit: int, matrix: Elements) -> None:
         if is_real(matrix):
@@ -159,17 +159,18 @@ class RoundBuilder:
             self._turn(bit, IDENTITY, with_linear=False)
             self._add_matrix((bit,), np.array(real).reshape(2, 2))
             return
-        sizes = abs(first), abs(second)
-        rest = IDENTITY if real is None else _real(real)
-        self._turn(bit, np.array(sizes)[:, None] * rest, with_linear=True)
+        zero, one = abs(first), abs(second)
+        a, b, c, d = IDENTITY if real is None else _real(real)
+        self._turn(bit, (zero * a, zero * b, one * c, one * d), with_linear=True)
         self.constant += cmath.phase(first)
-        self.linear[bit] = cmath.phase(second / first) if all(sizes) else 0.0
+        self.linear[bit] = cmath.phase(second / first) if zero and one else 0.0
 
     def _multiply_two(self, bits: tuple[int, ...], matrix: Array) -> None:
         i, j = bits
-        both = self.linear[i] + self.linear[j] + self.pairs[i, j]
+        both = self.linear[i] + self.linear[j] + self.pairs[i].pop(j, 0.0)
         matrix = matrix * np.exp(1j * np.array([0, self.linear[j], self.linear[i], both]))
-        self.pairs[i, j] = self.pairs[j, i] = self.linear[i] = self.linear[j] = 0
+        self.pairs[j].pop(i, None)
+        self.linear[i] = self.linear[j] = 0.0
         for bit in bits:
             self._turn(bit, IDENTITY, with_linear=False)
         self._add_matrix(bits, matrix)
@@ -180,17 +181,19 @@ class RoundBuilder:
         else:
             self.made.append(MultiplexedGate(bits, (), matrix[None]))
 
-    def _turn(self, bit: int, matrix: Array, with_linear: bool) -> None:
+    def _turn(self, bit: int, matrix: Matrix, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
-        constant = float(self.linear[bit]) if with_linear else 0.0
-        self._act(Turn(bit, matrix, constant, self.pairs[bit].copy()))
-        self.pairs[bit] = self.pairs[:, bit] = 0
+        weights, self.pairs[bit] = self.pairs[bit], {}
+        for other in weights:
+            del self.pairs[other][bit]
+        constant = 0.0
         if with_linear:
-            self.linear[bit] = 0
+            constant, self.linear[bit] = self.linear[bit], 0.0
+        self._act(Turn(bit, matrix, constant, weights))
 
     def _act(self, turn: Turn) -> None:
         """A turn, unless it is nothing."""
-        if turn.constant or turn.has_matrix or turn.weights.any():
+        if turn.constant or turn.has_matrix or any(turn.weights.values()):
             self._add(turn)
 
     def _end(self) -> PhasePolynomial:
@@ -198,27 +201,31 @@ class RoundBuilder:
 
         Gives the phases of which no bit of a tile is part.
         """
-        held = np.array(self.held)
-        while np.any(self.pairs[held]):
-            most = int(held[np.argmax(np.count_nonzero(self.pairs[held], axis=1))])
+        while any(self.pairs[bit] for bit in self.held):
+            most = max(self.held, key=lambda bit: len(self.pairs[bit]))
             if most not in self.bits:
-                others = [bit for bit in self.held if self.pairs[most, bit] and not self.low >> bit & 1]
+                others = [bit for bit in self.held if bit in self.pairs[most]]
                 wanted = [bit for bit in (most, *others) if not self.low >> bit & 1]
                 self._begin(self.low | mask_of(wanted[: self.most - self.low.bit_count()]))
             self._turn(most, IDENTITY, with_linear=True)
-        if np.any(self.linear[held]):
-            weights = np.zeros_like(self.linear)
-            weights[held] = self.linear[held]
-            self.linear[held] = 0
+        weights = {bit: self.linear[bit] for bit in self.held if self.linear[bit]}
+        if weights:
+            for bit in weights:
+                self.linear[bit] = 0.0
             if not self.bits:
                 self._begin(self.low)
             self._add(Turn(None, IDENTITY, 0.0, weights))
-        return PhasePolynomial(self.constant, self.linear, self.pairs)
+        pairs = np.zeros((len(self.pairs), len(self.pairs)))
+        for bit, row in enumerate(self.pairs):
+            if row:
+                pairs[bit, list(row)] = list(row.values())
+        return PhasePolynomial(self.constant, np.array(self.linear), pairs)
 
 
-def _real(matrix: Elements) -> Array:
-    """The real parts, float64 [2, 2]."""
-    return np.array([[matrix[0].real, matrix[1].real], [matrix[2].real, matrix[3].real]])
+def _real(matrix: Elements) -> Matrix:
+    """The real parts."""
+    a, b, c, d = matrix
+    return a.real, b.real, c.real, d.real
 
 
 def _as_gates(steps: Sequence[PassStep]) -> Iterator[MultiplexedGate]:

@@ -202,9 +202,9 @@ class Actions:
         self.low_bits = min(size, lane_bits + LOW_VECTOR_BITS)
         self.rows: list[tuple[int, ...]] = []
         self.numbers: list[float] = []
-        self.turned: list[tuple[Turn, Sequence[int]]] = []
+        self.turned: list[tuple[Turn, tuple[int, ...]]] = []
 
-    def add(self, step: RoundStep, bits: Sequence[int]) -> None:
+    def add(self, step: RoundStep, bits: tuple[int, ...]) -> None:
         """A step of a round on these bits."""
         if isinstance(step, Turn):
             self._turn(step, bits)
@@ -225,16 +225,16 @@ class Actions:
         for value in matrix.ravel().tolist():
             self.numbers += [value.real, value.imag, -value.imag]
 
-    def _turn(self, step: Turn, bits: Sequence[int]) -> None:
+    def _turn(self, step: Turn, bits: tuple[int, ...]) -> None:
         place = 0 if step.bit is None else bits.index(step.bit)
         kind = ROTATE
         if step.bit is None:
             kind = TURN_ALL
         elif place < self.lane_bits:
             kind = LANE_ROTATE
-        elif step.weights[list(bits[: self.low_bits])].any():
+        elif any(map(step.weights.get, bits[: self.low_bits])):
             kind = TURNS_ROTATE
-        elif step.constant or step.weights.any():
+        elif step.constant or any(step.weights.values()):
             kind = TURN_ROTATE
         number = len(self.turned)
         if kind == ROTATE:
@@ -242,16 +242,20 @@ class Actions:
         else:
             self.turned.append((step, bits))
         self.rows.append((kind, place, 0, number, len(self.numbers)))
-        self.numbers += step.matrix.ravel().tolist()
+        self.numbers += step.matrix
 
     def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
         """The factors `low`, `high`, `inside` and `outside` of all turns, complex128 [turn, value or bit]."""
         if not self.turned:
-            columns = 1 << self.lane_bits, 1, 1, len(beyond)
-            return tuple(np.ones((1, n), np.complex128) for n in columns)
-        weights = np.array([step.weights for step, _ in self.turned])
+            sizes = 1 << self.lane_bits, 1, 1, len(beyond)
+            return tuple(np.ones((1, size), np.complex128) for size in sizes)
+        weights = np.zeros((len(self.turned), len(self.held) + len(beyond)))
+        at = [(row, bit) for row, (step, _) in enumerate(self.turned) for bit in step.weights]
+        rows, columns = np.array(at, np.int64).reshape(-1, 2).T
+        weights[rows, columns] = [value for step, _ in self.turned for value in step.weights.values()]
+        others = {bits: self.others_of(bits) for _, bits in self.turned}
         near = np.array([bits for _, bits in self.turned], np.int64).reshape(-1, self.size)
-        rest = np.array([self.others_of(bits) for _, bits in self.turned], np.int64).reshape(len(near), -1)
+        rest = np.array([others[bits] for _, bits in self.turned], np.int64).reshape(len(near), -1)
         constants = np.array([step.constant for step, _ in self.turned])[:, None]
         low = np.zeros((len(near), max(1 << self.low_bits, 1 << self.lane_bits)), np.complex128)
         factors = np.exp(1j * weights)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -48,15 +49,21 @@ class MultiplexedGate:
     matrices: Array
     target_mask: int = field(init=False)
     mask: int = field(init=False)
+    facts: dict[str, Any] = field(init=False)
+    """What has been found out about the matrices; gates that differ only by their bits share it."""
 
-    def __init__(self, targets: tuple[int, ...], selectors: tuple[int, ...], matrices: Array) -> None:
+    def __init__(
+        self, targets: tuple[int, ...], selectors: tuple[int, ...], matrices: Array,
+        facts: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         # Plans make many thousands: that of a frozen dataclass takes three times as long.
         mask = target_mask = 1 << targets[0] if len(targets) == 1 else mask_of(targets)
         if selectors:
             mask |= mask_of(selectors)
         self.__dict__.update(
-            targets=targets, selectors=selectors, matrices=matrices, target_mask=target_mask, mask=mask
-        )
+            targets=targets, selectors=selectors, matrices=matrices, target_mask=target_mask, mask=mask,
+            facts={} if facts is None else facts,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         MultiplexedGate.__init__(self, self.targets, self.selectors, self.matrices)  # of subclasses
@@ -71,12 +78,21 @@ class MultiplexedGate:
     def __hash__(self) -> int:
         return hash((self.targets, self.selectors, id(self.matrices)))
 
-    @cached_property
+    @property
     def is_identity(self) -> bool:
         """Whether the gate does nothing but rounding."""
-        if abs(self.matrices.item(0) - 1) > EXACT:
-            return False
-        return bool(np.all(np.abs(self.matrices - np.eye(self.matrices.shape[-1])) <= EXACT))
+        if "is_identity" not in self.facts:
+            may_be = abs(self.matrices.item(0) - 1) <= EXACT
+            self.facts["is_identity"] = may_be and bool(
+                np.all(np.abs(self.matrices - np.eye(self.matrices.shape[-1])) <= EXACT)
+            )
+        found: bool = self.facts["is_identity"]
+        return found
+
+    def elements(self) -> list[complex]:
+        """The elements of the matrices, row by row."""
+        found: list[complex] = self.matrices.ravel().tolist()
+        return found
 
     def on(self, where: Sequence[int]) -> MultiplexedGate:
         """The same gate with bit j renamed to where[j]."""
@@ -84,10 +100,7 @@ class MultiplexedGate:
         selectors = tuple([where[j] for j in self.selectors]) if self.selectors else ()
         if targets == self.targets and selectors == self.selectors:
             return self
-        made = MultiplexedGate(targets, selectors, self.matrices)
-        if "is_identity" in self.__dict__:
-            made.__dict__["is_identity"] = self.is_identity
-        return made
+        return MultiplexedGate(targets, selectors, self.matrices, self.facts)
 
 
 def mask_of(bits: Sequence[int]) -> int:
@@ -137,9 +150,7 @@ def _known_gate(matrix: bytes) -> MultiplexedGate | None:
     values = values.reshape(2**q, 2**q)
     if not _is_unitary(values):
         return None
-    made = from_matrix(tuple(range(q)), values)
-    _ = made.is_identity  # gates with this matrix take it over
-    return made
+    return from_matrix(tuple(range(q)), values)
 
 
 def _is_unitary(matrix: Array) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
+from tnplan.planner.common.arrays import Array
 
 Elements = tuple[complex, complex, complex, complex]
 """A matrix, row by row."""
@@ -17,15 +18,39 @@ ROUNDING = 1e-13
 """How far a matrix may be from its product of phases and a real matrix, in parts of its largest element."""
 
 
+class OneBitGate(MultiplexedGate):
+    """A matrix of one bit, or its diagonal; the array is made when it is first asked for."""
+
+    def __init__(self, bit: int, elements: Elements, is_diagonal: bool = False) -> None:
+        bits, mask = (bit,), 1 << bit
+        self.__dict__.update(
+            targets=() if is_diagonal else bits, selectors=bits if is_diagonal else (),
+            target_mask=0 if is_diagonal else mask, mask=mask, facts={"elements": elements},
+        )  # fmt: skip
+
+    @cached_property
+    def matrices(self) -> Array:
+        """complex128 [1, 2, 2], or [2, 1, 1] of a diagonal."""
+        return np.array(self.elements(), np.complex128).reshape((1, 2, 2) if self.targets else (2, 1, 1))
+
+    def elements(self) -> list[complex]:
+        """The elements of the matrix, row by row, or those on the diagonal."""
+        found: Elements = self.facts["elements"]
+        return [*found] if self.targets else [found[0], found[3]]
+
+
 def elements_of(gate: MultiplexedGate) -> Elements:
     """Those of a gate on one bit alone, a matrix or a diagonal."""
-    values = gate.matrices.ravel().tolist()
-    return tuple(values) if gate.targets else (values[0], 0, 0, values[1])
+    if "elements" not in gate.facts:
+        values = gate.elements()
+        gate.facts["elements"] = tuple(values) if gate.targets else (values[0], 0, 0, values[1])
+    found: Elements = gate.facts["elements"]
+    return found
 
 
-def gate_of(bit: int, matrix: Elements) -> MultiplexedGate:
-    """The gate on a bit."""
-    return MultiplexedGate((bit,), (), np.array(matrix, np.complex128).reshape(1, 2, 2))
+def diagonal_of(bit: int, zero: complex, one: complex) -> MultiplexedGate:
+    """The diagonal gate on a bit."""
+    return OneBitGate(bit, (zero, 0, 0, one), is_diagonal=True)
 
 
 def product(first: Elements, second: Elements) -> Elements:
@@ -47,29 +72,27 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
     The matrix is None where there are phases alone, and `matrix` itself where it is no such product.
     """
     a, b, c, d = matrix
-    most = max(abs(a), abs(b), abs(c), abs(d))
-    if max(abs(b), abs(c)) <= EXACT * most:
+    sizes = abs(a), abs(b), abs(c), abs(d)
+    size_a, size_b, size_c, size_d = sizes
+    most = max(sizes)
+    small = EXACT * most
+    if size_b <= small and size_c <= small:
         return 1, None, (a, d)
-    if max(abs(a.imag), abs(b.imag), abs(c.imag), abs(d.imag)) <= EXACT * most:
+    if abs(a.imag) <= small and abs(b.imag) <= small and abs(c.imag) <= small and abs(d.imag) <= small:
         return 1, (a.real, b.real, c.real, d.real), (1, 1)
-    if abs(a) >= abs(b):
-        first = _phase(a)
-        second = _phase(c) if abs(c) > EXACT * most else _phase(d)
-        column = _phase(d) / second
-        sine = -abs(c) if abs(c) > EXACT * most else 0.0
-        real = (abs(a), sine, -sine, abs(d))
+    if size_a >= size_b:
+        first = a / size_a
+        second, sine = (c / size_c, -size_c) if size_c > small else (d / size_d, 0.0)
+        column = d / (size_d * second)
+        real = (size_a, sine, -sine, size_d)
     else:
-        second = _phase(c)
-        first = _phase(a) if abs(a) > EXACT * most else 1
-        column = _phase(b) / first
+        second = c / size_c
+        first = a / size_a if size_a > small else 1
+        column = b / (size_b * first)
         turned = d / (second * column)
-        real = (abs(a) if abs(a) > EXACT * most else 0.0, abs(b), abs(c), math.copysign(abs(d), turned.real))
+        real = (size_a if size_a > small else 0.0, size_b, size_c, math.copysign(size_d, turned.real))
     error = max(
         abs(first * real[0] - a), abs(first * real[1] * column - b),
         abs(second * real[2] - c), abs(second * real[3] * column - d),
     )  # fmt: skip
     return (column, real, (first, second)) if error <= ROUNDING * most else (1, matrix, (1, 1))
-
-
-def _phase(value: complex) -> complex:
-    return cmath.rect(1, cmath.phase(value))

@@ -12,8 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.executor.statevector.gates.one_bit import Elements, elements_of, gate_of, is_real, product
-from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate, is_phase_gate
+from tnplan.executor.statevector.gates.one_bit import (
+    Elements,
+    OneBitGate,
+    diagonal_of,
+    elements_of,
+    is_real,
+    product,
+)
+from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.planner.common.arrays import Array
 
@@ -81,12 +88,12 @@ def _acts_alone(gate: MultiplexedGate, bit: int) -> bool:
 def _unless_one(bit: int, values: Sequence[complex]) -> list[MultiplexedGate]:
     """The gate with phases that wait on a bit; none where they are 1."""
     is_one = all(abs(value - 1) <= EXACT for value in values)
-    return [] if is_one else [diagonal_gate((bit,), np.array(values, np.complex128))]
+    return [] if is_one else [diagonal_of(bit, *values)]
 
 
 def _taken_apart(gate: MultiplexedGate, waiting: list[list[complex]]) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
-    values: list[complex] = gate.matrices.ravel().tolist()
+    values = gate.elements()
     first = waiting[gate.selectors[0]]
     first[0] *= values[0]
     if len(values) == 2:
@@ -114,8 +121,8 @@ def _split(
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
-            return [diagonal_gate((bit,), np.array([1, column]))], gate_of(bit, rotation), rows
-    return [], gate_of(bit, freed), rows
+            return [diagonal_of(bit, 1, column)], OneBitGate(bit, rotation), rows
+    return [], OneBitGate(bit, freed), rows
 
 
 def _freed_rows(matrix: Elements) -> tuple[list[complex], Elements]:

@@ -127,7 +127,7 @@ class PhaseTable(MultiplexedGate):
 
     def __init__(self, bits: tuple[int, ...], phases: PhasePolynomial) -> None:
         mask = mask_of(bits)
-        self.__dict__.update(targets=(), selectors=bits, target_mask=0, mask=mask, phases=phases)
+        self.__dict__.update(targets=(), selectors=bits, target_mask=0, mask=mask, phases=phases, facts={})
 
     @cached_property
     def matrices(self) -> Array:
@@ -140,23 +140,29 @@ def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGat
     return MultiplexedGate((), selectors, elements.reshape(-1, 1, 1))
 
 
+def angles_of(gate: MultiplexedGate) -> list[float] | None:
+    """The phases of a diagonal on one or two bits, in radians; None of a gate that is no such product."""
+    if gate.targets or not 1 <= len(gate.selectors) <= 2:
+        return None
+    if "angles" not in gate.facts:
+        values = gate.elements()
+        are_phases = all(abs(abs(value) - 1) <= UNIT for value in values)
+        gate.facts["angles"] = [phase(value) for value in values] if are_phases else None
+    found: list[float] | None = gate.facts["angles"]
+    return found
+
+
 def is_phase_gate(gate: MultiplexedGate) -> bool:
     """Whether a gate is a diagonal on one or two bits whose elements have modulus 1."""
-    return not gate.targets and 1 <= len(gate.selectors) <= 2 and _are_phases(gate)
-
-
-def _are_phases(gate: MultiplexedGate) -> bool:
-    """Whether all elements of a diagonal have modulus 1."""
-    if len(gate.selectors) <= 2:
-        return all(abs(abs(value) - 1) <= UNIT for value in gate.matrices.ravel().tolist())
-    return bool(np.all(np.abs(np.abs(gate.matrices) - 1) <= UNIT))
+    return angles_of(gate) is not None
 
 
 def phases_of(gates: Sequence[MultiplexedGate], n_bits: int) -> PhasePolynomial:
     """The phases of a product of gates for all of which `is_phase_gate` holds."""
     constant, linear, pairs = 0.0, np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for gate in gates:
-        phases = np.angle(gate.matrices[:, 0, 0])
+        phases = angles_of(gate)
+        assert phases is not None
         constant += phases[0]
         if len(gate.selectors) == 1:
             linear[gate.selectors[0]] += phases[1] - phases[0]
@@ -166,7 +172,7 @@ def phases_of(gates: Sequence[MultiplexedGate], n_bits: int) -> PhasePolynomial:
         linear[i] += phases[2] - phases[0]
         pairs[i, j] += phases[3] - phases[2] - phases[1] + phases[0]
         pairs[j, i] = pairs[i, j]
-    return PhasePolynomial(float(constant), linear, pairs)
+    return PhasePolynomial(constant, linear, pairs)
 
 
 def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | None, PhasePolynomial | None]:
@@ -194,9 +200,9 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
     """The phases that a diagonal gate is, on an index of `n_bits`; None where it is no such sum."""
     if isinstance(gate, PhaseTable):
         return gate.phases
-    if not _are_phases(gate):
+    if np.any(np.abs(np.abs(gate.matrices) - 1) > UNIT):
         return None
-    values: list[complex] = gate.matrices.ravel().tolist()
+    values = gate.elements()
     bits = gate.selectors[::-1]
     linear, pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for k, bit in enumerate(bits):

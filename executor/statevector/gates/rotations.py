@@ -19,12 +19,12 @@ from tnplan.executor.statevector.gates.one_bit import (
     ONE,
     ROUNDING,
     Elements,
+    OneBitGate,
+    diagonal_of,
     elements_of,
-    gate_of,
     product,
     real_between_phases,
 )
-from tnplan.executor.statevector.gates.phase_polynomial import diagonal_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.planner.common.arrays import Array
 
@@ -125,9 +125,9 @@ class _Rotations:
         """What waits on a bit acts now, but for phases of its rows."""
         column, matrix, rows = real_between_phases(self._waiting[bit])
         if abs(column - 1) > EXACT:
-            self.made.append(diagonal_gate((bit,), np.array([1, column], np.complex128)))
+            self.made.append(diagonal_of(bit, 1, column))
         if matrix is not None:
-            self.made.append(gate_of(bit, matrix))
+            self.made.append(OneBitGate(bit, matrix))
         self._waiting[bit] = (rows[0], 0, 0, rows[1])
         if any(word.targets for word in self._sums[bit]):
             self._add_rows(bit)
@@ -138,7 +138,7 @@ class _Rotations:
         """The phases of a bit, which are all that waits."""
         zero, _, _, one = self._waiting[bit]
         if max(abs(zero - 1), abs(one - 1)) > EXACT:
-            self.made.append(diagonal_gate((bit,), np.array([zero, one], np.complex128)))
+            self.made.append(diagonal_of(bit, zero, one))
         self._waiting[bit] = ONE
 
 

@@ -23,7 +23,7 @@ from tnplan.executor.statevector.gates.phase_polynomial import (
     split,
 )
 from tnplan.executor.statevector.gates.word_sum import WordSum
-from tnplan.executor.statevector.scheduling.qubit_cover import choose, sweep
+from tnplan.executor.statevector.scheduling.qubit_cover import rounds
 
 FAR_SELECTORS = 2
 """A cluster has at most so many selectors outside the tile."""
@@ -51,10 +51,8 @@ def fuse_in_rounds(
     between its own targets inside; with `early` all that can be done come before it.
     """
     steps: list[PassStep] = []
-    left = list(gates)
     pending: list[MultiplexedGate] = []
-    while left:
-        part, left = sweep(left, choose(left, 0, register_bits))
+    for _, part in rounds(gates, 0, register_bits):
         clusters, waiting = _clustered(part, held_mask, width, widen=False)
         targets = 0
         for cluster in clusters:

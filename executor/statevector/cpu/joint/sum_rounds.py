@@ -8,11 +8,12 @@ Knows bits and gates; no tables and no state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tnplan.executor.statevector.cpu.vector_rounds import RoundBuilder, RoundStep, Turn
+from tnplan.executor.statevector.cpu.vector_rounds import IDENTITY, RoundBuilder, RoundStep, Turn
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of
 from tnplan.executor.statevector.gates.one_bit import Elements, is_real
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
@@ -83,18 +84,18 @@ class SumRoundBuilder(RoundBuilder):
             self._signed.setdefault(gate.z, []).append((gate.number, gate.factor))
         elif gate.mask.bit_count() == 1:
             (bit,) = gate.targets
-            waiting = _Waiting(gate.number, gate.factor, bool(gate.z), float(self.linear[bit]))
+            waiting = _Waiting(gate.number, gate.factor, bool(gate.z), self.linear[bit])
             self._turned.setdefault(bit, []).append(waiting)
         else:
             for bit in gate.targets:
-                self._turn(bit, np.eye(2), with_linear=True)
+                self._turn(bit, IDENTITY, with_linear=True)
             self._add(CrossSum(gate.target_mask, gate.z, gate.imaginary, ((gate.number, gate.factor),)))
 
     def _settle(self, bits: tuple[int, ...]) -> None:
         """Take the sums that wait for a matrix on some bits."""
         for bit in bits:
             if bit in self._turned:
-                self._turn(bit, np.eye(2), with_linear=True)
+                self._turn(bit, IDENTITY, with_linear=True)
 
     def _take_signed(self, bits: tuple[int, ...]) -> None:
         """Take all sums of words of Z, if any of them has one of some bits."""
@@ -102,10 +103,10 @@ class SumRoundBuilder(RoundBuilder):
             self._add(DiagonalSums(tuple((z, tuple(terms)) for z, terms in self._signed.items())))
             self._signed = {}
 
-    def _wait(self, gate: MultiplexedGate) -> None:
-        if len(gate.selectors) > 1:
-            self._settle(gate.selectors)
-        super()._wait(gate)
+    def _wait(self, bits: tuple[int, ...], angles: Sequence[float]) -> None:
+        if len(bits) > 1:
+            self._settle(bits)
+        super()._wait(bits, angles)
 
     def _multiply_one(self, bit: int, matrix: Elements) -> None:
         if not is_real(matrix):
@@ -128,9 +129,9 @@ class SumRoundBuilder(RoundBuilder):
         if turn.has_matrix:
             self._take_signed((bit,))
         if x_terms:
-            super()._act(replace(turn, matrix=np.eye(2)))
+            super()._act(replace(turn, matrix=IDENTITY))
             self._add(CrossSum(1 << bit, 0, True, x_terms))
-            turn = replace(turn, constant=0.0, weights=np.zeros_like(turn.weights))
+            turn = replace(turn, constant=0.0, weights={})
         if y_terms:
             self._add(SumTurn(bit, turn.matrix, turn.constant, turn.weights, y_terms, z_terms))
         else:

@@ -97,7 +97,7 @@ class _SumActions(Actions):
         self.signs: list[int] = []
         """Masks of numbers of vectors."""
 
-    def add(self, step: RoundStep, bits: Sequence[int]) -> None:
+    def add(self, step: RoundStep, bits: tuple[int, ...]) -> None:
         """A step of a round on these bits."""
         if isinstance(step, CrossSum):
             self._cross(step, bits)
