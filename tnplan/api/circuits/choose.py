@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from tnplan.api.circuits.methods import check_answerable, check_method, is_small, possible_methods
 from tnplan.api.circuits.options import QuestionOptions
@@ -13,8 +14,10 @@ from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile,
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile, load_profile
 
-SEARCH_S = 1.0
-"""Seconds of search for each contraction that a choice looks at."""
+SEARCH_S, SEARCH_SHARE = 1.0, 0.125
+"""Seconds of a search or a pilot that a choice makes, and in parts of the time of the best method so far."""
+ENOUGH_S = 0.15
+"""Predicted seconds of a method up to which no further one is looked at: that takes as long."""
 
 
 def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
@@ -55,13 +58,18 @@ def _named(asked: AskedCircuit) -> str:
 
 
 def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str]) -> str:
-    """The method that is predicted to take the least time on this machine."""
+    """The method that is predicted to take the least time on this machine, the choice included."""
     from tnplan.api.circuits.estimates.estimate import MethodEstimate, best_method, method_rows
 
     profile, devices = _here(options), options.ranks or launched_size()
     rows: list[MethodEstimate] = []
+    least_s = inf
     for method in possible:
-        rows += method_rows(method, asked, options, profile, SEARCH_S, devices)
+        search_s = min(SEARCH_S, SEARCH_SHARE * least_s)
+        rows += method_rows(method, asked, options, profile, search_s, devices)
+        least_s = min(row.cost.longest_s if row.cost else inf for row in rows)
+        if least_s < ENOUGH_S:
+            break
     best, why = best_method(rows)
     if best is not None:
         return best

@@ -37,7 +37,12 @@ from tnplan.cli.terminal import say
 @click.option("--trace", nargs=2, metavar="A B", help="The trace of two operators.")
 @click.option("--devices", type=DeviceCounts(), default="1", help="Numbers of devices, as 1,2,4,...,1024.")
 @click.option("--hardware", type=PROFILE, default="cpu", help="A shipped profile or a TOML file.")
-@click.option("--search-time", type=SECONDS, default=2.0, help="Seconds of search for each contraction path.")
+@click.option(
+    "--search-time",
+    type=SECONDS,
+    default=2.0,
+    help="Seconds of search for each contraction path, and of a pilot at most.",
+)
 @click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
 @click.option("--trajectories", type=int, help="Runs of a circuit that is noisy, for the state vector.")
 @click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
@@ -47,7 +52,7 @@ from tnplan.cli.terminal import say
 @repetition_options
 @click.option("--json", "as_json", is_flag=True, help="Print the estimate as JSON.")
 def command(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
-    """Predict memory, time and error of a question for each method, and name the one that auto takes.
+    """Predict memory, time and error of a question for each method, and name the best one.
 
     One of the questions is given. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector are
     predicted from the profile, Pauli propagation from a short pilot run: see

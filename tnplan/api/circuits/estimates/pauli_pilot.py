@@ -30,12 +30,12 @@ from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile
 
-PILOT_S = 0.3
-"""Seconds of a run after which no longer one is made."""
+PILOT_S, LEAST_PILOT_S = 0.3, 0.02
+"""Seconds of a run after which no longer one is made, at most and at least."""
 SHORT_S = PILOT_S / 10
 """Seconds of a run up to which it is made twice, since the least of two is steadier."""
 PILOT_BYTES = 128 << 20
-"""Memory of a pilot run."""
+"""Memory of a pilot of PILOT_S."""
 FIRST_STEPS = 4
 MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
@@ -69,8 +69,10 @@ class _Growth:
     factor: float
 
 
-def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int) -> Cost:
-    """What a question takes on one device; threads share repetitions."""
+def pauli_cost(
+    asked: AskedCircuit, profile: Profile, options: QuestionOptions, threads: int, pilot_s: float = PILOT_S
+) -> Cost:
+    """What a question takes on one device; threads share repetitions. No pilot goes on after `pilot_s`."""
     precision, truncation = options.precision, options.truncation or Truncation()
     steps_s = inf
     for _ in range(2):  # gates that are prepared once are kept
@@ -80,7 +82,8 @@ def pauli_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions, 
     steps, sums = planned.steps, planned.sums
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
-    grown = [_growth(steps, one, precision, truncation) for one in chosen]
+    pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
+    grown = [_growth(steps, one, precision, truncation, pilot_s) for one in chosen]
     size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
     factor = max(one.factor for one in grown)
     if options.monte_carlo is not None:
@@ -115,7 +118,9 @@ def _repeated_s(grown: Sequence[_Growth], plan: MonteCarlo, most: int, profile: 
     return seconds
 
 
-def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation) -> _Growth:
+def _growth(
+    steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float
+) -> _Growth:  # fmt: skip
     """The growth of one sum, from runs over the last steps."""
     todo, start = prepared(steps, start, truncation.needs_letters)
     found, count = None, 0
@@ -123,16 +128,16 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
     while count < len(todo):
         tried = min(tried, len(todo))
         run_s = inf
-        for _ in range(2):  # what takes long may have loaded kernels, what takes little is noisy
+        for _ in range(2):  # the first loads kernels, and what takes little is noisy
             begin = process_time()
-            run = _pilot(todo[len(todo) - tried :], start, precision, truncation)
+            run = _pilot(todo[len(todo) - tried :], start, precision, truncation, pilot_s)
             run_s = min(run_s, process_time() - begin)
-            if run is None or SHORT_S < run_s < PILOT_S:
+            if run is None or (found is not None and run_s > min(SHORT_S, pilot_s / 10)):
                 break
         if run is None:
             break
         found, count, time_s = run, tried, run_s
-        if time_s > PILOT_S:
+        if time_s > pilot_s:
             break
         tried *= 2
     if not todo:
@@ -152,10 +157,10 @@ def _growth(steps: tuple[PauliStep, ...], start: PauliSum, precision: str, trunc
 
 
 def _pilot(
-    steps: Sequence[PauliStep], start: PauliSum, precision: str, truncation: Truncation
+    steps: Sequence[PauliStep], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float
 ) -> Propagation | None:
-    """A run over some steps; None where the sum outgrows the pilot's memory."""
-    use = Resources(precision=precision, memory_bytes=PILOT_BYTES)
+    """A run over some steps; None where the sum outgrows the memory of a pilot of so many seconds."""
+    use = Resources(precision=precision, memory_bytes=int(PILOT_BYTES * pilot_s / PILOT_S))
     try:
         return propagate(steps, start, truncation, use, keep_cliffords=True, keep="none")
     except InputError:

@@ -102,7 +102,7 @@ def state_cost(
         words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
         total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
-    return Cost(devices, memory, total_s, RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
+    return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
 
 def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:

@@ -1,0 +1,58 @@
+"""The choice of `method="auto"`: it takes a small share of the time of what it chooses."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+import tnplan
+from tnplan.api.circuits import choose
+from tnplan.api.circuits.estimates import estimate
+from tnplan.api.circuits.estimates.cost import Cost
+from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.gates import gate
+
+CIRCUIT = tnplan.Circuit(GateSequence(24, tuple(gate("rx", (q,), (0.3,)) for q in range(24))))
+METHODS = ("statevector", "contraction", "pauli")
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[str, float]:
+    """The methods that are estimated where they take these times, and the seconds of search of each."""
+    asked: dict[str, float] = {}
+
+    def rows(method: str, *rest: Any) -> list[tnplan.MethodEstimate]:
+        asked[method] = rest[3]
+        time_s = times[method]
+        return [tnplan.MethodEstimate(method, 1, None if time_s == inf else Cost(1, 1.0, time_s), "exact")]
+
+    monkeypatch.setattr(estimate, "method_rows", rows)
+    CIRCUIT.expectation("Z0", device="cpu")
+    return asked
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_no_further_method_is_looked_at_where_one_answers_at_once(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = dict.fromkeys(METHODS, inf) | {METHODS[number]: choose.ENOUGH_S / 2}
+    assert tuple(looked_at(monkeypatch, times)) == METHODS[: number + 1]
+
+
+def test_searches_take_a_share_of_the_best_time_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = looked_at(monkeypatch, {"statevector": 4.0, "contraction": 2.0, "pauli": 0.3})
+    assert asked["statevector"] == choose.SEARCH_S
+    assert asked["contraction"] == pytest.approx(choose.SEARCH_SHARE * 4.0 * 1.5)
+    assert asked["pauli"] == pytest.approx(choose.SEARCH_SHARE * 2.0 * 1.5)
+
+
+def test_a_search_is_short_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = looked_at(monkeypatch, {"statevector": inf, "contraction": 2.0, "pauli": inf})
+    assert asked["contraction"] == choose.SEARCH_S
+
+
+def test_an_estimate_without_time_to_search_still_makes_a_pilot() -> None:
+    found = CIRCUIT.estimate(expectation="Z0", method="pauli", search_time=0)
+    assert found.rows[0].cost is not None
+    assert found.rows[0].cost.time_s < 1
