@@ -103,5 +103,5 @@ def of_covers() -> list[Sample]:
         (qubit_cover_kernel.grow, (masks, masks, masks, 0, 0)),
         (qubit_cover_kernel.climb, (masks, masks, masks, 0, 0, 0, room)),
         (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
-        (qubit_cover_kernel.n_done, (masks, masks, masks, 0)),
+        (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, room, masks, masks, masks)),
     ]

@@ -5,7 +5,7 @@ A gate can be done while its targets are held, if no gate left behind that does 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,31 +31,28 @@ REMEMBERED_GATES = 20_000
 
 def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
     """The mask of `size` bits or fewer, those of `always` among them, that let many gates be done."""
-    return _chosen(*_columns(gates), always, size)
-
-
-def _chosen(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
-    """The same for the gates `left` of those with these columns."""
     from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
 
+    targets, masks, left = _columns(gates)
     held = kernel.grow(targets, masks, left, always, size)
-    if kernel.n_done(targets, masks, left, held) < len(left):
-        held = kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED, _room())
-    return int(held)
+    return int(kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED, _room()))
 
 
 def rounds(
     gates: Sequence[MultiplexedGate], always: int, size: int
-) -> Iterator[tuple[int, list[MultiplexedGate]]]:
+) -> list[tuple[int, list[MultiplexedGate]]]:  # fmt: skip
     """The bits that are held, chosen anew until no gate is left, and the gates done with them, in order."""
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
     targets, masks, left = _columns(gates)
-    while len(left):
-        held = _chosen(targets, masks, left, always, size)
-        rest = _remaining(targets, masks, left, held)
-        done = np.ones(len(gates), bool)
-        done[rest] = False
-        yield held, [gates[k] for k in left[done[left]].tolist()]
-        left = rest
+    numbers, held = np.empty_like(left), np.empty_like(left)
+    count = kernel.fill_rounds(
+        targets, masks, always, size, WINDOW, EXCHANGES_TRIED, _room(), left, numbers, held
+    )
+    made: list[tuple[int, list[MultiplexedGate]]] = [(bits, []) for bits in held[:count].tolist()]
+    for gate, number in zip(gates, numbers.tolist(), strict=True):
+        made[number][1].append(gate)
+    return made
 
 
 def cover(gates: Sequence[MultiplexedGate], always: int, size: int, several: bool = True) -> list[int]:

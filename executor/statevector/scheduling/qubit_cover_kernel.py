@@ -72,6 +72,8 @@ def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: in
     for k in left:
         every |= targets[k]
     taken = n_done(targets, masks, left, held)
+    if taken == len(left):
+        return held
     counts, blocked, fixed = room[0], room[1], room[2]
     for _ in range(tries):
         best = held
@@ -150,3 +152,29 @@ def count_each(
     while alive:
         counts[lowest(alive)] += common
         alive &= alive - 1
+
+
+@jit
+def fill_rounds(
+    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, room: Any, left: Any,
+    numbers: Any, held: Any,
+) -> int:  # fmt: skip
+    """Write in `numbers` the round in which each gate is done, and in `held` the bits of each round; return
+    how many rounds there are.
+
+    Bits are chosen as by `grow` and `climb`. `left` is for the numbers of the gates that are left.
+    """
+    for k in range(len(left)):
+        left[k] = k
+    count, n_rounds = len(left), 0
+    while count:
+        now = left[:count]
+        chosen = climb(
+            targets, masks, now[:window], grow(targets, masks, now, always, size), always, tries, room
+        )
+        for k in now:
+            numbers[k] = n_rounds
+        held[n_rounds] = chosen
+        count = remaining(targets, masks, now, chosen, left)  # which overtakes no number that is not read
+        n_rounds += 1
+    return n_rounds

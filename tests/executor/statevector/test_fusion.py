@@ -32,7 +32,7 @@ from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, 
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel as grouping_kernel
 from tnplan.executor.statevector.scheduling import tiled_passes as passes
 from tnplan.executor.statevector.scheduling.fusion import fuse
-from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, sweep
+from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, rounds, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
 from tnplan.planner.common.errors import InputError
@@ -165,6 +165,17 @@ def test_as_few_passes_as_the_bits_of_a_tile_allow(n: int, counts: tuple[int, ..
         gates = [Gate(g.name, tuple(n - 1 - q for q in g.qubits), g.matrix, g.params) for g in qft(n).gates]
         reversed_order = GateSequence(n, tuple(gates))
         assert len(plan_of(reversed_order, Tile(k, c, 3)).passes) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounds_are_the_best_bits_one_after_another(seed: int) -> None:
+    gates = [from_gate(item) for item in random_circuit(12, 40 * seed, seed).gates]
+    left, found = gates, rounds(gates, 3, 6)
+    for held, part in found:
+        assert held == choose(left, 3, 6)
+        done, left = sweep(left, held)
+        assert part == done
+    assert not left
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
