@@ -123,23 +123,7 @@ def _growth(
 ) -> _Growth:  # fmt: skip
     """The growth of one sum, from runs over the last steps."""
     todo, start = prepared(steps, start, truncation.needs_letters)
-    found, count = None, 0
-    tried, time_s = FIRST_STEPS, 0.0
-    while count < len(todo):
-        tried = min(tried, len(todo))
-        run_s = inf
-        for _ in range(2):  # the first loads kernels, and what takes little is noisy
-            begin = process_time()
-            run = _pilot(todo[len(todo) - tried :], start, precision, truncation, pilot_s)
-            run_s = min(run_s, process_time() - begin)
-            if run is None or (found is not None and run_s > min(SHORT_S, pilot_s / 10)):
-                break
-        if run is None:
-            break
-        found, count, time_s = run, tried, run_s
-        if time_s > pilot_s:
-            break
-        tried *= 2
+    found, count, time_s = _longest_pilot(todo, start, precision, truncation, pilot_s)
     if not todo:
         return _Growth(start.n_terms, 0, 0, 0.0, WHOLE_FACTOR)
     if found is None:
@@ -154,6 +138,25 @@ def _growth(
     terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
     visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
     return _Growth(float(terms[-1]), visits, len(todo), cpu_s, EXACT_FACTOR * exp(spread))
+
+
+def _longest_pilot(
+    todo: Sequence[PauliStep], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float
+) -> tuple[Propagation | None, int, float]:
+    """The last run over more and more steps: what came of it, its steps, and its seconds."""
+    found, count, time_s = None, 0, 0.0
+    while count < len(todo) and time_s <= pilot_s:
+        tried, run_s = min(max(FIRST_STEPS, 2 * count), len(todo)), inf
+        for _ in range(2):  # the first loads kernels, and what takes little is noisy
+            begin = process_time()
+            run = _pilot(todo[len(todo) - tried :], start, precision, truncation, pilot_s)
+            run_s = min(run_s, process_time() - begin)
+            if run is None or (found is not None and run_s > min(SHORT_S, pilot_s / 10)):
+                break
+        if run is None:
+            break
+        found, count, time_s = run, tried, run_s
+    return found, count, time_s
 
 
 def _pilot(
