@@ -16,8 +16,6 @@ from tnplan.planner.hardware.profile import Profile, load_profile
 
 SEARCH_S, SEARCH_SHARE = 1.0, 0.125
 """Seconds of a search or a pilot that a choice makes, and in parts of the time of the best method so far."""
-ENOUGH_S = 0.15
-"""Predicted seconds of a method up to which no further one is looked at: that takes as long."""
 
 
 def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
@@ -59,7 +57,7 @@ def _named(asked: AskedCircuit) -> str:
 
 def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str]) -> str:
     """The method that is predicted to take the least time on this machine, the choice included."""
-    from tnplan.api.circuits.estimates.estimate import MethodEstimate, best_method, method_rows
+    from tnplan.api.circuits.estimates.estimate import MethodEstimate, at_once, best_method, method_rows
 
     profile, devices = _here(options), options.ranks or launched_size()
     rows: list[MethodEstimate] = []
@@ -67,9 +65,9 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     for method in possible:
         search_s = min(SEARCH_S, SEARCH_SHARE * least_s)
         rows += method_rows(method, asked, options, profile, search_s, devices)
+        if at_once(rows):
+            return method
         least_s = min(row.cost.longest_s if row.cost else inf for row in rows)
-        if least_s < ENOUGH_S:
-            break
     best, why = best_method(rows)
     if best is not None:
         return best

@@ -52,7 +52,9 @@ from tnplan.cli.terminal import say
 @repetition_options
 @click.option("--json", "as_json", is_flag=True, help="Print the estimate as JSON.")
 def command(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
-    """Predict memory, time and error of a question for each method, and name the best one.
+    """Predict memory, time and error of a question for each method.
+
+    The best one is named, and the one that auto takes.
 
     One of the questions is given. CIRCUIT is a qsim or OpenQASM file. Contraction and the state vector are
     predicted from the profile, Pauli propagation from a short pilot run: see

@@ -18,8 +18,8 @@ CIRCUIT = tnplan.Circuit(GateSequence(24, tuple(gate("rx", (q,), (0.3,)) for q i
 METHODS = ("statevector", "contraction", "pauli")
 
 
-def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[str, float]:
-    """The methods that are estimated where they take these times, and the seconds of search of each."""
+def predict(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[str, float]:
+    """Methods are predicted to take these times; gives those that are looked at, with seconds of search."""
     asked: dict[str, float] = {}
 
     def rows(method: str, *rest: Any) -> list[tnplan.MethodEstimate]:
@@ -28,6 +28,12 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[
         return [tnplan.MethodEstimate(method, 1, None if time_s == inf else Cost(1, 1.0, time_s), "exact")]
 
     monkeypatch.setattr(estimate, "method_rows", rows)
+    return asked
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[str, float]:
+    """What `auto` looks at where methods are predicted to take these times, and the seconds of search."""
+    asked = predict(monkeypatch, times)
     CIRCUIT.expectation("Z0", device="cpu")
     return asked
 
@@ -36,7 +42,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> dict[
 def test_no_further_method_is_looked_at_where_one_answers_at_once(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = dict.fromkeys(METHODS, inf) | {METHODS[number]: choose.ENOUGH_S / 2}
+    times = dict.fromkeys(METHODS, inf) | {METHODS[number]: estimate.ENOUGH_S / 2}
     assert tuple(looked_at(monkeypatch, times)) == METHODS[: number + 1]
 
 
@@ -56,3 +62,17 @@ def test_an_estimate_without_time_to_search_still_makes_a_pilot() -> None:
     found = CIRCUIT.estimate(expectation="Z0", method="pauli", search_time=0)
     assert found.rows[0].cost is not None
     assert found.rows[0].cost.time_s < 1
+
+
+@pytest.mark.parametrize(
+    ("contraction_s", "auto", "said"),
+    [(0.05, "contraction", "auto takes contraction, which"), (0.5, "pauli", "auto takes pauli")],
+)
+def test_an_estimate_names_the_best_method_and_that_of_auto(
+    contraction_s: float, auto: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict(monkeypatch, {"statevector": inf, "contraction": contraction_s, "pauli": 0.01})
+    found = CIRCUIT.estimate(expectation="Z0")
+    assert found.method == "pauli"
+    assert found.auto == auto
+    assert str(found).splitlines()[-1].startswith(said)

@@ -24,6 +24,8 @@ from tnplan.planner.hardware.profile import Profile
 
 FORMAT = "tnplan.estimate"
 VERSION = 1
+ENOUGH_S = 0.15
+"""Predicted seconds of a method up to which `auto` looks at no further one: that takes as long."""
 SURE_FACTOR = 100.0
 """A time that may be off by more is no reason to take a method."""
 
@@ -87,10 +89,11 @@ class CircuitEstimate:
     rows : tuple of MethodEstimate
         Each method on each number of devices.
     method : str or None
-        The best on the first number of devices; None where none fits. `method="auto"` takes it, or another
-        one that answers in 0.15 seconds.
+        The best on the first number of devices; None where none fits.
     reason : str
         Why.
+    auto : str or None
+        The one that `method="auto"` takes: the best, or one before it that answers in 0.15 seconds.
 
     Examples
     --------
@@ -103,6 +106,7 @@ class CircuitEstimate:
     rows: tuple[MethodEstimate, ...]
     method: str | None
     reason: str
+    auto: str | None
 
     COLUMNS = ("method", "devices", "memory", "time", "error", "devices needed", "remark")
 
@@ -112,6 +116,9 @@ class CircuitEstimate:
     def __str__(self) -> str:
         table = text_table([row.cells for row in self.rows], self.COLUMNS)
         end = f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"
+        if self.auto:
+            at_once = "" if self.auto == self.method else ", which answers as fast as one can compare"
+            end += f"\nauto takes {self.auto}{at_once}"
         return f"{self.question} on {self.hardware}\n{table}\n{end}"
 
     def _repr_html_(self) -> str:
@@ -122,7 +129,7 @@ class CircuitEstimate:
         """The estimate as plain JSON."""
         return {
             "format": FORMAT, "version": VERSION, "question": self.question, "hardware": self.hardware,
-            "method": self.method, "reason": self.reason,
+            "method": self.method, "reason": self.reason, "auto": self.auto,
             "rows": [
                 {
                     "method": row.method, "devices": row.devices, "reason": row.reason,
@@ -160,7 +167,13 @@ def estimate_question(
     best, why = best_method(first)
     if is_small(asked) and any(row.method == "statevector" and row.cost is not None for row in first):
         best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
-    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), best, why)
+    auto = best if is_small(asked) else at_once(first) or best
+    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), best, why, auto)
+
+
+def at_once(rows: Sequence[MethodEstimate]) -> str | None:
+    """The first method that answers before others could be compared, if one does."""
+    return next((row.method for row in rows if row.cost and row.cost.longest_s < ENOUGH_S), None)
 
 
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:

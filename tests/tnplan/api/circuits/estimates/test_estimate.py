@@ -43,7 +43,7 @@ def test_every_question_has_an_estimate_and_a_choice() -> None:
         found = circuit.estimate(**question)
         assert found.method == "statevector"
         assert row(found, "statevector").cost is not None
-        assert "best: statevector" in str(found)
+        assert "auto takes statevector" in str(found)
         json.dumps(found.document, allow_nan=False)
 
 
@@ -201,8 +201,8 @@ def test_the_command(
     assert run(line.split()) == 0
     shown = capsys.readouterr().out
     assert shown.count("contraction ") >= 3
-    assert "best: statevector" in shown
+    assert "auto takes statevector" in shown
     assert run([*line.split(), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == "statevector"
     assert run(["estimate", "c.qsim", "--trace", "Z0", "X1", "--max-terms", "5"]) == 0
-    assert "best: pauli" in capsys.readouterr().out
+    assert "auto takes pauli" in capsys.readouterr().out

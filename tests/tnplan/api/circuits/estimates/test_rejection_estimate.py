@@ -107,6 +107,6 @@ def test_the_command(
     Path("c.qsim").write_text("2\n0 h 0\n1 cz 0 1\n2 h 1\n")
     line = "estimate c.qsim --sample 50 --sampling rejection --open-qubits 1"
     assert run(line.split()) == 0
-    assert "best: contraction" in capsys.readouterr().out
+    assert "auto takes contraction" in capsys.readouterr().out
     refused(capsys, "estimate c.qsim --expectation Z0 --sampling rejection", "are of --sample")
     refused(capsys, "estimate c.qsim --sample 5 --fidelity 0.5", "--fidelity: is for samples by rejection")
