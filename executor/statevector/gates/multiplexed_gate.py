@@ -89,7 +89,7 @@ class MultiplexedGate:
         found: bool = self.facts["is_identity"]
         return found
 
-    def elements(self) -> list[complex]:
+    def flat_elements(self) -> list[complex]:
         """The elements of the matrices, row by row."""
         found: list[complex] = self.matrices.ravel().tolist()
         return found

@@ -31,9 +31,9 @@ class OneBitGate(MultiplexedGate):
     @cached_property
     def matrices(self) -> Array:
         """complex128 [1, 2, 2], or [2, 1, 1] of a diagonal."""
-        return np.array(self.elements(), np.complex128).reshape((1, 2, 2) if self.targets else (2, 1, 1))
+        return np.array(self.flat_elements(), np.complex128).reshape((1, 2, 2) if self.targets else (2, 1, 1))
 
-    def elements(self) -> list[complex]:
+    def flat_elements(self) -> list[complex]:
         """The elements of the matrix, row by row, or those on the diagonal."""
         found: Elements = self.facts["elements"]
         return [*found] if self.targets else [found[0], found[3]]
@@ -42,7 +42,7 @@ class OneBitGate(MultiplexedGate):
 def elements_of(gate: MultiplexedGate) -> Elements:
     """Those of a gate on one bit alone, a matrix or a diagonal."""
     if "elements" not in gate.facts:
-        values = gate.elements()
+        values = gate.flat_elements()
         gate.facts["elements"] = tuple(values) if gate.targets else (values[0], 0, 0, values[1])
     found: Elements = gate.facts["elements"]
     return found
@@ -81,14 +81,14 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
     if abs(a.imag) <= small and abs(b.imag) <= small and abs(c.imag) <= small and abs(d.imag) <= small:
         return 1, (a.real, b.real, c.real, d.real), (1, 1)
     if size_a >= size_b:
-        first = a / size_a
-        second, sine = (c / size_c, -size_c) if size_c > small else (d / size_d, 0.0)
-        column = d / (size_d * second)
+        first, sine = _phase(a, size_a), -size_c if size_c > small else 0.0
+        second = _phase(c, size_c) if sine else _phase(d, size_d)
+        column = _phase(d, size_d) / second
         real = (size_a, sine, -sine, size_d)
     else:
-        second = c / size_c
-        first = a / size_a if size_a > small else 1
-        column = b / (size_b * first)
+        second = _phase(c, size_c)
+        first = _phase(a, size_a) if size_a > small else 1
+        column = _phase(b, size_b) / first
         turned = d / (second * column)
         real = (size_a if size_a > small else 0.0, size_b, size_c, math.copysign(size_d, turned.real))
     error = max(
@@ -96,3 +96,8 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
         abs(second * real[2] - c), abs(second * real[3] * column - d),
     )  # fmt: skip
     return (column, real, (first, second)) if error <= ROUNDING * most else (1, matrix, (1, 1))
+
+
+def _phase(value: complex, size: float) -> complex:
+    """The phase factor of a number of this modulus; that of 0 is 1, as matrices need not be unitary."""
+    return value / size if size else 1

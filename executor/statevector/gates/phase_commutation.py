@@ -93,7 +93,7 @@ def _unless_one(bit: int, values: Sequence[complex]) -> list[MultiplexedGate]:
 
 def _taken_apart(gate: MultiplexedGate, waiting: list[list[complex]]) -> complex:
     """Multiply a diagonal's phases of single bits into those that wait; gives what is left: that of both."""
-    values = gate.elements()
+    values = gate.flat_elements()
     first = waiting[gate.selectors[0]]
     first[0] *= values[0]
     if len(values) == 2:

@@ -145,7 +145,7 @@ def angles_of(gate: MultiplexedGate) -> list[float] | None:
     if gate.targets or not 1 <= len(gate.selectors) <= 2:
         return None
     if "angles" not in gate.facts:
-        values = gate.elements()
+        values = gate.flat_elements()
         are_phases = all(abs(abs(value) - 1) <= UNIT for value in values)
         gate.facts["angles"] = [phase(value) for value in values] if are_phases else None
     found: list[float] | None = gate.facts["angles"]
@@ -202,7 +202,7 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
         return gate.phases
     if np.any(np.abs(np.abs(gate.matrices) - 1) > UNIT):
         return None
-    values = gate.elements()
+    values = gate.flat_elements()
     bits = gate.selectors[::-1]
     linear, pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for k, bit in enumerate(bits):

@@ -90,6 +90,18 @@ def test_every_matrix_of_one_bit_is_real_between_phases(name: str) -> None:
             np.testing.assert_allclose(product, matrix, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("zeros", range(16))
+def test_matrices_that_are_not_unitary_are_taken_apart_too(zeros: int) -> None:
+    random = np.random.default_rng(zeros)
+    for _ in range(20):
+        elements = random.normal(size=4) * random.choice([1, 1j, np.exp(0.4j)], 4)
+        elements[[k for k in range(4) if zeros >> k & 1]] = 0
+        column, real, rows = real_between_phases(tuple(elements.tolist()))
+        middle = np.eye(2) if real is None else np.array(real).reshape(2, 2)
+        product = np.diag(rows) @ middle @ np.diag([1, column])
+        np.testing.assert_allclose(product, elements.reshape(2, 2), rtol=0, atol=1e-12)
+
+
 def test_single_gates_of_random_circuits_are_one_rotation_each() -> None:
     """Layers of unitaries and of CNOT need no matrix of two bits, and no more than two rotations a qubit."""
     random = np.random.default_rng(3)
