@@ -288,7 +288,7 @@ class Circuit(ParametricCircuit):
         hardware : Profile or path
             A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
         search_time : float
-            Seconds of the search for each contraction path, and of a pilot at most.
+            Seconds of the search for each contraction path, and at most of a pilot run.
         **keywords
             The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
             `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And

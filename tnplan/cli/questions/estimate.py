@@ -41,7 +41,7 @@ from tnplan.cli.terminal import say
     "--search-time",
     type=SECONDS,
     default=2.0,
-    help="Seconds of search for each contraction path, and of a pilot at most.",
+    help="Seconds of search for each contraction path, and at most of a pilot run.",
 )
 @click.option("--depolarizing", type=float, default=0.0, help="Probability of an error after each gate.")
 @click.option("--trajectories", type=int, help="Runs of a circuit that is noisy, for the state vector.")

@@ -66,7 +66,7 @@ def test_an_estimate_without_time_to_search_still_makes_a_pilot() -> None:
 
 @pytest.mark.parametrize(
     ("contraction_s", "auto", "said"),
-    [(0.05, "contraction", "auto takes contraction, which"), (0.5, "pauli", "auto takes pauli")],
+    [(0.05, "contraction", "auto takes contraction: it needs"), (0.5, "pauli", "auto takes pauli")],
 )
 def test_an_estimate_names_the_best_method_and_that_of_auto(
     contraction_s: float, auto: str, said: str, monkeypatch: pytest.MonkeyPatch

@@ -117,7 +117,7 @@ class CircuitEstimate:
         table = text_table([row.cells for row in self.rows], self.COLUMNS)
         end = f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"
         if self.auto:
-            at_once = "" if self.auto == self.method else ", which answers as fast as one can compare"
+            at_once = "" if self.auto == self.method else f": it needs at most {ENOUGH_S} s"
             end += f"\nauto takes {self.auto}{at_once}"
         return f"{self.question} on {self.hardware}\n{table}\n{end}"
 
