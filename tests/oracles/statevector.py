@@ -20,10 +20,21 @@ def apply_pass(state: Array, item: Pass) -> None:
     n = len(state).bit_length() - 1
     for step in item.steps:
         if isinstance(step, PhasePolynomial):
-            bits = range(n - 1, -1, -1)
-            state *= np.exp(1j * step.angles(bits))
+            state *= np.exp(1j * phases(step, n))
         else:
             apply_block(state, step)
+
+
+def phases(step: PhasePolynomial, n_bits: int) -> Array:
+    """The phase of every index, float64 [2^n_bits], term by term."""
+    numbers = np.arange(1 << n_bits)
+    ones = [numbers >> bit & 1 for bit in range(n_bits)]
+    found = np.full(1 << n_bits, step.constant)
+    for j in range(n_bits):
+        found += step.linear[j] * ones[j]
+        for k in range(j):
+            found += step.pairs[j, k] * (ones[j] & ones[k])
+    return found
 
 
 def apply_block(state: Array, gate: MultiplexedGate) -> None:

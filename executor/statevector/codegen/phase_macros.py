@@ -115,7 +115,7 @@ class PhaseMacros(GateMacros):
         Value 0 has no phase but these.
         """
         mask = sum(1 << self.layout.registers.index(self.place[bit]) for bit in bits)
-        factors = np.exp(1j * form.angles(bits[::-1]))
+        factors = form.elements(bits[::-1])
         steepest = [float(np.max(np.abs(shears(factors * quarter).real))) for quarter in QUARTERS]
         best = next((k for k, slope in enumerate(steepest) if slope <= STEEP), int(np.argmin(steepest)))
         if steepest[best] > STEEPEST:
@@ -168,7 +168,7 @@ class PhaseMacros(GateMacros):
         far = [bit for bit in range(self.n_bits) if bit not in self.place]
         reaches_far = form.reaches(far)
         inner = form.within(registers, with_linear=not reaches_far)
-        for value, factor in enumerate(np.exp(1j * inner.angles(registers[::-1])).tolist()):
+        for value, factor in enumerate(inner.elements(registers[::-1]).tolist()):
             self._times(factor, (1 << len(registers)) - 1, value)
         near = form.without(inner).within([*registers, *threads], with_linear=not reaches_far)
         if not reaches_far:

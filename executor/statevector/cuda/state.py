@@ -34,7 +34,13 @@ from tnplan.executor.statevector.cuda.kernel_defines import (
     shared_bytes,
 )
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
-from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
+from tnplan.executor.statevector.cuda.tabled_pass import (
+    TARGETS,
+    TabledPass,
+    compiled_for,
+    most_targets,
+    on_gpu,
+)
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
@@ -57,6 +63,8 @@ LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
 COMPILING_S = 0.25
 """Seconds that a kernel of a pass takes to be compiled beside others."""
+PROGRAM_S = 0.002
+"""Seconds of the host that the program of a pass takes, whether its kernel is kept or not."""
 SLOWER_BY_TABLES = 4.0
 """Copies of the state by which a pass read from tables takes longer than a compiled one."""
 COPIED_BYTES_PER_S = 2.5e12
@@ -151,12 +159,13 @@ class CupyState:
         passes = [step for step in steps if isinstance(step, Pass)]
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
-        programs = [self._program(item, least) if again or self._compiled else None for item in passes]
+        at_once = self._is_patient or self._saved_s() >= PROGRAM_S if again else bool(self._compiled)
+        programs = [self._program(item, least) if at_once or item.has_sums else None for item in passes]
         if not again:
             programs = [
                 made if made is not None and _key(made[1]) in self._compiled else None for made in programs
             ]
-        late = {} if self._is_patient or not again else self._not_worth_waiting(passes, programs)
+        late = set() if self._is_patient or not again else self._not_worth_waiting(passes, programs)
         programs = [None if id(item) in late else made for item, made in zip(passes, programs, strict=True)]
         of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
         self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
@@ -168,7 +177,7 @@ class CupyState:
             ]
         )
         return [
-            self._tabled(item, late.get(id(item))) if made is None else self._launch(*made, item.held)
+            self._tabled(item, least if again else None) if made is None else self._launch(*made, item.held)
             for item, made in zip(passes, programs, strict=True)
         ]
 
@@ -184,20 +193,19 @@ class CupyState:
 
     def _not_worth_waiting(
         self, passes: Sequence[Pass], programs: Sequence[Program | None]
-    ) -> dict[int, Program]:  # fmt: skip
-        """By the identity of their passes, programs that are not in the cache and whose kernels save too
-        little."""
+    ) -> set[int]:  # fmt: skip
+        """The identities of passes whose programs are not in the cache and whose kernels save too little."""
         found = {
             id(item): made for item, made in zip(passes, programs, strict=True)
             if made is not None and not item.has_sums
         }  # fmt: skip
         uses = Counter(_key(defines) for _, defines in found.values())
         late = {
-            number: made for number, made in found.items()
-            if (RUNS + _prepared_late[_key(made[1])]) * uses[_key(made[1])] * self._saved_s() < COMPILING_S
-            and not is_kept(PROGRAM_FILE, made[1])
+            number for number, (_, defines) in found.items()
+            if (RUNS + _prepared_late[_key(defines)]) * uses[_key(defines)] * self._saved_s() < COMPILING_S
+            and not is_kept(PROGRAM_FILE, defines)
         }  # fmt: skip
-        _prepared_late.update({_key(defines) for _, defines in late.values()})
+        _prepared_late.update({_key(found[number][1]) for number in late})
         return late
 
     def _saved_s(self) -> float:
@@ -207,9 +215,11 @@ class CupyState:
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
         """Compile the kernels of passes that are done so many times each, where that saves more than it
         takes; `prepare` takes these kernels."""
+        saved_s = times * self._saved_s()
+        if len(passes) * saved_s <= COMPILING_S:
+            return  # also where all share a kernel
         self._made = {id(item): (item, self._program(item)) for item in passes}
         made = [program[1] for _, program in self._made.values() if program is not None]
-        saved_s = times * self._saved_s()
         uses = Counter(map(_key, made))
         worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
         compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
@@ -271,23 +281,33 @@ class CupyState:
         blocks = min(fitting * self._multiprocessors, n_tiles)
         return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
 
-    def _tabled(self, item: Pass, program: Program | None) -> TabledPass:
-        """A pass read from tables, which may have a program's kernel later."""
+    def _tabled(self, item: Pass, least: int | None) -> TabledPass:
+        """A pass read from tables, which may have a program of `least` steps or more later."""
         launch, arguments = self._arguments(pass_tables(item, self.n_bits, 0))
-        compiled = None if program is None else partial(self._launch, *program, item.held)
+        compiled = None if least is None else partial(self._compiled_pass, item, least)
         return TabledPass(launch, arguments, compiled, COMPILING_S / self._saved_s())
+
+    def _compiled_pass(self, item: Pass, least: int) -> ProgramLaunch | None:
+        """The launch of a pass's own kernel; None where it has none."""
+        made = self._program(item, least)
+        return None if made is None else self._launch(*made, item.held)
 
     def _arguments(self, tables: PassTables) -> tuple[Any, ...]:
         """What launches a pass read from tables, and its arguments."""
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits, starts = tile_runs(tables.held)
-        return self._by_tables(len(tables.held), 1 << len(tables.far)), (
-            self.amplitudes, np.int64(self.rank << self.n_bits), np.int64(1 << len(tables.far)),
-            cupy.asarray(tables.held.astype(np.int32)), cupy.asarray(tables.far.astype(np.int32)),
-            np.int32(len(tables.far)), cupy.asarray(starts), np.int32(run_bits), cupy.asarray(made.rounds),
-            np.int32(len(made.rounds)), cupy.asarray(made.steps),
-            cupy.asarray(tables.places.astype(np.int32)), cupy.asarray(tables.values.astype(self.dtype)),
-            cupy.asarray(tables.idle.astype(np.uint8)), cupy.asarray(tables.phases),
+        n_tiles = np.int64(1 << len(tables.far))
+        held, far, begins, rounds, steps, places, values, idle, phases = on_gpu(
+            [
+                tables.held.astype(np.int32), tables.far.astype(np.int32), starts, made.rounds.ravel(),
+                made.steps.ravel(), tables.places.astype(np.int32), tables.values.astype(self.dtype),
+                tables.idle.astype(np.uint8), tables.phases,
+            ]
+        )  # fmt: skip
+        return self._by_tables(len(tables.held), int(n_tiles)), (
+            self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held, far,
+            np.int32(len(tables.far)), begins, np.int32(run_bits), rounds, np.int32(len(made.rounds)), steps,
+            places, values, idle, phases,
         )  # fmt: skip
 
     def rebound(self, steps: Sequence[Pass | QubitExchange], prepared: Sequence[Any]) -> list[Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import cupy
+import numpy as np
+from numpy.typing import NDArray
 
 from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
@@ -11,6 +15,9 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 TARGETS = (1, 2, LARGEST_TARGETS)
 """For so many targets pass.cu is compiled: for one in a third of the time of all."""
+
+ALIGNED_BYTES = 16
+"""Arrays in one transfer begin at multiples of this, which a complex128 fills."""
 
 
 def most_targets(item: Pass) -> int:
@@ -24,15 +31,30 @@ def compiled_for(targets: int) -> int:
     return next((number for number in TARGETS if number >= targets), LARGEST_TARGETS)
 
 
+def on_gpu(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    """The arrays, one axis each, on the GPU: in one transfer, since each of these takes its time."""
+    sizes = [max(array.nbytes, array.itemsize) for array in arrays]
+    starts = np.cumsum([0, *(-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes)]).tolist()
+    packed = np.zeros(starts[-1], np.uint8)
+    for start, array in zip(starts, arrays, strict=False):
+        packed[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
+    room = cupy.asarray(packed)
+    return [
+        room[start : start + size].view(array.dtype)
+        for start, size, array in zip(starts, sizes, arrays, strict=False)
+    ]
+
+
 class TabledPass:
     """A pass by pass.cu; after `worth` times by a kernel of its own, which is compiled then.
 
-    `launch` takes `arguments`, the amplitudes first; `compiled` makes the launch of the pass's own kernel.
+    `launch` takes `arguments`, the amplitudes first; `compiled` makes the launch of the pass's own kernel, or
+    gives None where it has none.
     """
 
     def __init__(
         self, launch: Callable[[tuple[Any, ...]], None], arguments: tuple[Any, ...],
-        compiled: Callable[[], ProgramLaunch] | None = None, worth: float = 0,
+        compiled: Callable[[], ProgramLaunch | None] | None = None, worth: float = 0,
     ) -> None:  # fmt: skip
         self._launch, self._arguments, self._compiled, self._worth = launch, arguments, compiled, worth
         self._times = 0
@@ -42,7 +64,7 @@ class TabledPass:
     def whole(self) -> None:
         """Do the pass on all tiles."""
         if self.program is None and self._compiled is not None and self._times >= self._worth:
-            self.program = self._compiled()
+            self.program, self._compiled = self._compiled(), None
         self._times += 1
         if self.program is None:
             self._launch(self._arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from cmath import phase
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -107,14 +107,32 @@ class PhasePolynomial:
         """exp(i phase) without the constant, for values of bits, numbers or arrays; other bits are 0."""
         return np.exp(1j * self.phase(values))
 
-    def angles(self, bits: Sequence[int]) -> Array:
-        """The phase, float64 [2^m], of every value of `bits` (the first most significant), others being 0."""
-        chosen = list(bits)
-        shifts = np.arange(len(chosen) - 1, -1, -1)
-        values = (np.arange(2 ** len(chosen))[:, None] >> shifts & 1).astype(np.float64)
-        inner = self.linear[chosen] + values @ self.pairs[np.ix_(chosen, chosen)] / 2
-        found: Array = self.constant + (values * inner).sum(axis=1)
+    def elements(self, bits: Sequence[int]) -> Array:
+        """exp(i phase), complex128 [2^m], of every value of `bits` (the first most significant), others being
+        0.
+
+        For each value of the first half the others double one by one: a bit is 1 and a factor.
+        """
+        high, low = list(bits[: len(bits) // 2]), list(bits[len(bits) // 2 :])
+        factors = np.exp(1j * (_values(len(high)) @ self.pairs[np.ix_(high, low)]))
+        found = self._few_elements(high, self.constant)[:, None]
+        for number in reversed(range(len(low))):
+            found = np.concatenate([found, found * factors[:, number, None]], axis=1)
+        found *= self._few_elements(low, 0.0)
+        return found.ravel()
+
+    def _few_elements(self, bits: list[int], constant: float) -> Array:
+        """The same of few bits, with another constant."""
+        values = _values(len(bits))
+        inner = self.linear[bits] + values @ self.pairs[np.ix_(bits, bits)] / 2
+        found: Array = np.exp(1j * ((values * inner).sum(axis=1) + constant))
         return found
+
+
+@cache
+def _values(n_bits: int) -> Array:
+    """Every value of some bits, float64 [2^n_bits, n_bits], the first bit most significant."""
+    return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits - 1, -1, -1) & 1).astype(np.float64)
 
 
 class PhaseTable(MultiplexedGate):
@@ -132,7 +150,7 @@ class PhaseTable(MultiplexedGate):
     @cached_property
     def matrices(self) -> Array:
         """complex128 [2^bits, 1, 1]."""
-        return np.exp(1j * self.phases.angles(self.selectors)).reshape(-1, 1, 1)
+        return self.phases.elements(self.selectors).reshape(-1, 1, 1)
 
 
 def diagonal_gate(selectors: tuple[int, ...], elements: Array) -> MultiplexedGate:

@@ -55,3 +55,16 @@ def test_a_table_has_the_phases_of_its_elements(seed: int) -> None:
         np.testing.assert_allclose(np.exp(1j * np.asarray(one)), np.exp(1j * np.asarray(other)), atol=1e-12)
     np.testing.assert_array_equal(known.linear != 0, again.linear != 0)
     np.testing.assert_array_equal(known.pairs != 0, again.pairs != 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_elements_of_any_bits_in_any_order_are_those_of_their_phases(seed: int) -> None:
+    random, n = np.random.default_rng(seed), 13
+    linear, upper = random.normal(size=n) * 5, np.triu(random.normal(size=(n, n)) * 5, 1)
+    whole = PhasePolynomial(float(random.normal()), linear, upper + upper.T)
+    for count in (0, 1, 2, 3, int(random.integers(4, n)), n):
+        bits = random.permutation(n)[:count].tolist()
+        numbers = np.arange(1 << count)
+        values = {bit: numbers >> k & 1 for k, bit in enumerate(reversed(bits))}
+        expected = np.exp(1j * whole.constant) * whole.factor(values)
+        np.testing.assert_allclose(whole.elements(bits), expected, rtol=0, atol=1e-12)

@@ -41,6 +41,7 @@ def test_a_pass_that_is_done_often_gets_a_kernel(tmp_path: Path, monkeypatch: py
     assert all(isinstance(item, TabledPass) for item in passes)
     check(first)
     n_files = len(list(tmp_path.iterdir()))
+    monkeypatch.setattr(state, "PROGRAM_S", 0.0)
     monkeypatch.setattr(state, "COMPILING_S", 0.0)
     _, passes = prepared_now().prepare(segment)
     assert any(isinstance(item, ProgramLaunch) for item in passes)
@@ -53,12 +54,14 @@ def test_a_pass_that_is_done_often_gets_a_kernel(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(state, "is_kept", lambda *_: False)
     monkeypatch.setattr(state, "RUNS", 0)
     monkeypatch.setattr(state, "COMPILING_S", 1e-4)
-    late = prepared_now()
-    _, passes = late.prepare(segment)
-    assert all(isinstance(item, TabledPass) for item in passes)
-    for _ in range(40):  # the kernel takes the place of the tables on the way
-        check(late)
-    assert any(item.program is not None for item in passes)
+    for program_s in (0.0, 1e9):  # programs are made with the tables, and with the kernel
+        monkeypatch.setattr(state, "PROGRAM_S", program_s)
+        late = prepared_now()
+        _, passes = late.prepare(segment)
+        assert all(isinstance(item, TabledPass) for item in passes)
+        for _ in range(40):  # the kernel takes the place of the tables on the way
+            check(late)
+        assert any(item.program is not None for item in passes)
 
 
 @needs_gpus(1)
