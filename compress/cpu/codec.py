@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu.frame import decode_frame, encode_frame, most_payload_bytes
-from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor, sampled_boxes
+from tnplan.compress.cpu.prediction.predictor_choice import HostTrials, chosen_predictor, sampled_boxes
 from tnplan.compress.cpu.sample import count_classes
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL
@@ -178,7 +178,7 @@ def _encode(array: Array, options: CodingOptions) -> tuple[Header, Iterator[byte
     header, limits = chosen_header(
         dtype, array.shape, options, found, trial_bytes,
         lambda header, limits, n_axes: count_classes(values, header, limits, n_axes),
-        lambda header: chosen_predictor(header, take),
+        lambda header: chosen_predictor(header, lambda steps: HostTrials(array.shape, take, steps)),
     )  # fmt: skip
     return header, _pieces(header, values, limits)
 

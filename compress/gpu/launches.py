@@ -14,6 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tnplan.compress.format.bounds import pointwise_step, round_down
 from tnplan.compress.format.stream import Header, components, real_dtype
@@ -55,9 +56,11 @@ FRAME = np.dtype(
 )
 """`Frame` of tile.cuh."""
 BOX = Struct("<4I")
-SAMPLED_BOX = Struct("<3Q4I")
+SAMPLED_BOX = Struct("<2Q4I")
 MOST_SAMPLED = 64
-"""`SampledBox` and `SampledBoxes` of split.cu."""
+"""`SampledBox` and `SampledBoxes` of trial.cu."""
+PLAIN_TRIALS, TRIALS = 2, 6
+"""Those of a level's boxes in trial.cu: without a predictor, and all."""
 SPAN = Struct("<5Q2I")
 """`Span` of read.cuh."""
 MOST_HEADER_WORDS = 79
@@ -118,9 +121,14 @@ def box(extents: tuple[int, int, int], cubic: bool) -> Array[c_char]:
 
 
 def sampled_boxes(rows: Sequence[tuple[int, ...]]) -> Array[c_char]:
-    """The struct `SampledBoxes` (1,) of boxes: the first point, where its values go, stride, three counts."""
+    """The struct `SampledBoxes` (1,) of boxes: the first point, stride, three counts."""
     packed = b"".join(SAMPLED_BOX.pack(*row, 0) for row in rows)
     return _structure(packed.ljust(MOST_SAMPLED * SAMPLED_BOX.size, b"\0"))
+
+
+def steps(of_components: NDArray[np.float64], most: float) -> Array[c_char]:
+    """The struct `Steps` (1,) of trial.cu."""
+    return _structure(np.append(of_components, most).tobytes())
 
 
 @lru_cache(256)
@@ -235,9 +243,14 @@ def frames(entry: str, blocks: int, n_frames: int = 1) -> KernelLaunch:
     return KernelLaunch("common/frames.cu", entry, (blocks, n_frames), THREADS)
 
 
-def take_boxes(n_boxes: int, most_points: int) -> KernelLaunch:
-    """Blocks along x share a box of at most so many points."""
-    return KernelLaunch("predicted/split.cu", "take_boxes", (-(-most_points // THREADS), n_boxes), THREADS)
+def try_predictors(n_boxes: int) -> KernelLaunch:
+    """A block a box and trial."""
+    return KernelLaunch("predicted/trial.cu", "try_predictors", (n_boxes, TRIALS), SMALL_THREADS)
+
+
+def weigh_trials(n_levels: int) -> KernelLaunch:
+    """A block a trial of a level."""
+    return KernelLaunch("predicted/trial.cu", "weigh_trials", (n_levels * TRIALS, 1), SMALL_THREADS)
 
 
 def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch:

@@ -1,19 +1,30 @@
-"""What the host must know of an array on a device: extents, reflection, counts of neighbours.
+"""What the host must know of an array on a device: extents, reflection, counts of neighbours; and what
+predictors make of sampled boxes, where one may be chosen.
 
-The host waits once.
+The host waits once for each of the two.
 """
 
 from __future__ import annotations
 
+from ctypes import Array, c_char
+from functools import lru_cache
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.compress.cpu.prediction.predictor_choice import (
+    MOST_POINTS,
+    N_BOXES,
+    most_foretold,
+    sampled_boxes,
+)
+from tnplan.compress.cpu.rans import count_shape
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, SAMPLE, TILE
 from tnplan.compress.format.bounds import Extent
+from tnplan.compress.format.box import ORDERS, Predictor, box_of_shape, passes
 from tnplan.compress.format.reflection import REFLECTIONS
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice
@@ -87,3 +98,65 @@ def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:
     bits = [rank ^ sign if rank & sign else rank ^ whole for rank in (least ^ whole, greatest)]
     reach = np.array([*bits, normal ^ whole], found.dtype).view(real).tolist()
     return Extent(reach[0], reach[1], reach[2] if normal else inf, True, bool(any_nonfinite))
+
+
+class Sampler:
+    """An array whose boxes a device may sample: all trials of all levels are one launch."""
+
+    def __init__(self, device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...]) -> None:
+        self.device, self.values, self.dtype, self.shape = device, values, dtype, shape
+        self.boxes, words = _boxes_and_passes(shape)
+        self.passes = device.upload(words)
+
+    def look(self, steps: NDArray[np.float64]) -> DeviceTrials:
+        """All trials, for the steps of the array's components."""
+        levels, n = sampled_boxes(self.shape), stream.components(self.dtype)
+        n_frames, n_spans = launches.TRIALS * len(levels), 2 * len(ORDERS) * len(levels)
+        n_tables, n_tokens = count_shape(n)
+        counts = self.device.zeros(n_frames * n_tables * n_tokens, "uint32")
+        units = self.device.zeros(n_frames + 1, "uint64")
+        tiles = self.device.empty(n_frames * N_BOXES * n * TILE, "int32")
+        _, n1, n2 = box_of_shape(self.shape)
+        self.device.launch(
+            launches.try_predictors(N_BOXES * len(levels)), self.dtype, self.values, np.uint64(n1),
+            np.uint64(n2), self.boxes, launches.steps(steps, most_foretold(steps)), self.passes[:n_spans],
+            self.passes[n_spans:], tiles, counts, units,
+        )  # fmt: skip
+        self.device.launch(launches.weigh_trials(len(levels)), self.dtype, counts, units)
+        return DeviceTrials(self.device.download(units), N_BOXES * levels[0].size * n)
+
+
+class DeviceTrials:
+    """A `predictor_choice.Trials` of what a device has counted: units (levels, trials), and behind them how
+    many values are too large."""
+
+    def __init__(self, told: NDArray[np.uint64], n_values: int) -> None:
+        self._units, self._beyond = told[:-1].reshape(-1, launches.TRIALS).tolist(), int(told[-1]) / n_values
+
+    def share_beyond(self) -> float:
+        """See `Trials`."""
+        return self._beyond
+
+    def plain(self) -> int:
+        """See `Trials`."""
+        return int(min(self._units[0][: launches.PLAIN_TRIALS]))
+
+    def predicted(self, level: int, predictor: Predictor) -> int:
+        """See `Trials`."""
+        return int(self._units[level][launches.PLAIN_TRIALS + predictor.code - 1])
+
+
+@lru_cache(64)
+def _boxes_and_passes(shape: tuple[int, ...]) -> tuple[Array[c_char], NDArray[np.uint32]]:
+    """The sampled boxes of an array of this shape as a kernel takes them; the first pass of each level and
+    order of axes with their number, and behind these all passes."""
+    _, n1, n2 = box_of_shape(shape)
+    rows, spans, found = list[tuple[int, ...]](), list[int](), list[tuple[int, ...]]()
+    for level in sampled_boxes(shape):
+        assert level.size < MOST_POINTS
+        rows += [((z * n1 + y) * n2 + x, level.stride, *level.counts) for z, y, x in level.starts]
+        for order in range(len(ORDERS)):
+            own = passes(level.counts, order)
+            spans += [len(found), len(own)]
+            found += [one.lattice for one in own]
+    return launches.sampled_boxes(rows), np.array([*spans, *np.ravel(found)], np.uint32)

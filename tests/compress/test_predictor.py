@@ -17,7 +17,9 @@ from tests.support.kernels.smooth_arrays import smooth_array
 from tnplan.compress import StreamError, compress, decompress, worst_size_bytes
 from tnplan.compress.cpu.codec import decode_to_file
 from tnplan.compress.cpu.prediction import predicted
-from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, frame_box, passes
+from tnplan.compress.cpu.prediction.predictor_choice import LEAST_SIZE, MOST_POINTS, sampled_boxes
+from tnplan.compress.format.bit_tiling import TILE
+from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, SHIFT, Box, box_of_shape, frame_box, passes
 from tnplan.compress.format.stream import frame_seed, pack_frame, pack_header, read_frame, read_header
 
 BOUNDS = (0.3, 1e-2, 1e-3, 1e-5)
@@ -247,3 +249,13 @@ def test_damaged_bit_planes_are_refused_or_harmless() -> None:
             refused += 1
         payload[place] ^= 255
     assert refused > 20
+
+
+@given(st.lists(st.one_of(st.integers(1, 70), st.integers(1, 9000)), min_size=1, max_size=4))
+def test_sampled_boxes_have_a_tile_and_few_points_more(shape: list[int]) -> None:
+    whole = box_of_shape(tuple(shape))
+    for level in sampled_boxes(tuple(shape)):
+        assert min(TILE, LEAST_SIZE) <= level.size < MOST_POINTS
+        for first in level.starts:
+            ends = (at + level.stride * (n - 1) for at, n in zip(first, level.counts, strict=True))
+            assert all(0 <= end < n for end, n in zip(ends, whole, strict=True))

@@ -46,11 +46,10 @@ def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
 @jit
 def fill_residuals(
     values: Any, units: Any, box: Any, lattices: Any, cubic: Any, fine: Any, residuals: Any, tiles: Any
-) -> Any:
-    """The last tile of residuals of each box of values (boxes, points, components), filled up with zeros;
-    whether any is not 0. fine and residuals (points) are for work."""
+) -> None:
+    """The last tile of residuals of each box of values (boxes, points, components), filled up with zeros.
+    fine and residuals (points) are for work."""
     tiles[:] = 0
-    some = int32(0)
     count = min(fine.size - 1, TILE)
     for k in range(values.shape[0]):
         for c in range(values.shape[2]):
@@ -58,7 +57,4 @@ def fill_residuals(
                 fine[i] = whole_number(values[k, i, c], units[c])
             split(fine, box, lattices, cubic, residuals)
             for i in range(count):
-                residual = residuals[fine.size - count + i]
-                tiles[c, k * TILE + i] = residual
-                some |= residual
-    return some != 0
+                tiles[c, k * TILE + i] = residuals[fine.size - count + i]

@@ -1,22 +1,23 @@
 """Whether an array gets a predictor, and which: by what a few sampled boxes would take.
 
 The boxes are of the array's own points, or of every 4th, 16th, ... along each axis where the finest
-points are all foretold: those are what coarser levels see. Knows no array; its boxes are given, from a
-host or a device.
+points are all foretold: those are what coarser levels see. What boxes take is counted in whole units, so that
+a CPU and a GPU choose alike. Knows no array; its boxes are given, or what a device has counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import rans
-from tnplan.compress.format.bit_tiling import TILE
+from tnplan.compress.format.bit_tiling import LOG2_BITS, TILE, times_log2
 from tnplan.compress.format.box import (
     LARGEST_FINE,
     PREDICTORS,
@@ -37,6 +38,8 @@ WORTH = 0.85
 FORETOLD_BITS = 0.05
 """A number that takes less says nothing about which predictor is best."""
 COARSER = 4
+MOST_POINTS = 6144
+"""A box has fewer points."""
 MOST_BEYOND = 0.02
 """Of numbers that are too large for a predictor, and stored exactly."""
 FIRST_TRIED = PREDICTORS[1]
@@ -57,6 +60,21 @@ class SampledBoxes:
         return prod(self.counts)
 
 
+class Trials(Protocol):
+    """What predictors make of an array's sampled boxes, in units of 2^-LOG2_BITS bits."""
+
+    def share_beyond(self) -> float:
+        """The share of the finest boxes' values that are too large for a predictor (`most_foretold`)."""
+
+    def plain(self) -> int:
+        """What the finest boxes take as they are."""
+
+    def predicted(self, level: int, predictor: Predictor) -> int:
+        """What the finest residuals of a level's boxes take."""
+
+
+Look = Callable[[NDArray[np.float64]], Trials]
+"""The trials of an array for the steps of its components."""
 TakeBoxes = Callable[[int], NDArray[np.floating]]
 """Values (boxes, points, components) of the boxes of one level of `sampled_boxes`."""
 
@@ -71,30 +89,58 @@ def sampled_boxes(shape: tuple[int, ...]) -> tuple[SampledBoxes, ...]:
     return tuple(found)
 
 
-def chosen_predictor(header: Header, take: TakeBoxes) -> tuple[Predictor | None, float]:
+def most_foretold(steps: NDArray[np.float64]) -> float:
+    """The largest value that a predictor may have, for the steps of an array's components."""
+    return float(steps.min()) * (LARGEST_FINE >> SHIFT)
+
+
+def chosen_predictor(header: Header, look: Look) -> tuple[Predictor | None, float]:
     """The predictor of an array of which `header` says all but that, and the share of the bytes that its
     samples take with it; None and 1 where it does not pay, or too many fine numbers would be too
     large."""
-    levels = sampled_boxes(header.shape)
-    if not levels:
+    n_levels = len(sampled_boxes(header.shape))
+    if not n_levels:
         return None, 1.0
-    steps = np.array([rule.step for rule in header.quantizers])
-    trial = _Trial(levels[0], take(0), steps)
-    if trial.share_beyond(float(steps.min()) * (LARGEST_FINE >> SHIFT)) > MOST_BEYOND:
+    trials = look(np.array([rule.step for rule in header.quantizers]))
+    if trials.share_beyond() > MOST_BEYOND:
         return None, 1.0
-    plain = min(trial.plain_bits(turned) for turned in (False, True))
-    least = trial.bits(FIRST_TRIED)
+    plain, least = trials.plain(), trials.predicted(0, FIRST_TRIED)
     if least >= WORTH * plain:
         return None, 1.0
-    says_nothing, share, best = FORETOLD_BITS * N_BOXES * TILE * len(steps), least / plain, FIRST_TRIED
-    for level in range(1, len(levels) + 1):
-        is_last = level == len(levels)
-        if is_last or trial.bits(FIRST_TRIED) > says_nothing:
-            least, _, best = min((trial.bits(tried), tried.code, tried) for tried in PREDICTORS)
+    share, best = least / plain, FIRST_TRIED
+    says_nothing = FORETOLD_BITS * N_BOXES * TILE * header.components * (1 << LOG2_BITS)
+    for level in range(n_levels):
+        is_last = level == n_levels - 1
+        if is_last or trials.predicted(level, FIRST_TRIED) > says_nothing:
+            least, _, best = min((trials.predicted(level, tried), tried.code, tried) for tried in PREDICTORS)
             if is_last or least > says_nothing:
                 break
-        trial = _Trial(levels[level], take(level), steps)
     return best, share
+
+
+class HostTrials:
+    """The trials of an array on the host, each when it is asked for."""
+
+    def __init__(self, shape: tuple[int, ...], take: TakeBoxes, steps: NDArray[np.float64]) -> None:
+        self._levels, self._take, self._steps = sampled_boxes(shape), take, steps
+        self._trials: dict[int, _Trial] = {}
+
+    def _at(self, level: int) -> _Trial:
+        if level not in self._trials:
+            self._trials[level] = _Trial(self._levels[level], self._take(level), self._steps)
+        return self._trials[level]
+
+    def share_beyond(self) -> float:
+        """See `Trials`."""
+        return self._at(0).share_beyond(most_foretold(self._steps))
+
+    def plain(self) -> int:
+        """See `Trials`."""
+        return min(self._at(0).plain(turned) for turned in (False, True))
+
+    def predicted(self, level: int, predictor: Predictor) -> int:
+        """See `Trials`."""
+        return self._at(level).predicted(predictor)
 
 
 class _Trial:
@@ -104,7 +150,7 @@ class _Trial:
         self.box, self.values, self.steps = boxes.counts, values, steps
         self.fine, self.residuals = np.empty(boxes.size, np.int32), np.empty(boxes.size, np.int32)
         self.tiles = np.zeros((len(steps), N_BOXES * TILE), np.int32)
-        self.known: dict[tuple[bytes, bool], float] = {}
+        self.known: dict[tuple[bytes, bool], int] = {}
 
     def share_beyond(self, most: float) -> float:
         """The share of the values that are too large for fine numbers."""
@@ -112,24 +158,23 @@ class _Trial:
 
         return int(kernel.count_beyond(self.values, most)) / self.values.size
 
-    def plain_bits(self, turned: bool) -> float:
+    def plain(self, turned: bool) -> int:
         """What the numbers take as they are; `turned`: neighbours are in rounds instead of lanes."""
         from tnplan.compress.cpu.prediction import choice_kernel as kernel
 
         kernel.fill_plain(self.values, self.steps, turned, self.tiles)
-        return coded_bits(self.tiles)
+        return coded_units(self.tiles)
 
-    def bits(self, predictor: Predictor) -> float:
+    def predicted(self, predictor: Predictor) -> int:
         """What the finest residuals take. Boxes of one axis have the same passes in every order."""
         from tnplan.compress.cpu.prediction import choice_kernel as kernel
 
         passes = lattices(self.box, predictor.order)
         key = passes.tobytes(), predictor.cubic
         if key not in self.known:
-            units = self.steps / (1 << SHIFT)
-            some = kernel.fill_residuals(
+            kernel.fill_residuals(
                 self.values,
-                units,
+                self.steps / (1 << SHIFT),
                 np.array(self.box, np.uint64),
                 passes,
                 predictor.cubic,
@@ -137,7 +182,7 @@ class _Trial:
                 self.residuals,
                 self.tiles,
             )
-            self.known[key] = coded_bits(self.tiles) if some else 0.0
+            self.known[key] = coded_units(self.tiles)
         return self.known[key]
 
 
@@ -164,12 +209,18 @@ def _boxes(extents: Sequence[int], stride: int) -> SampledBoxes:
     return SampledBoxes(tuple(starts), (counts[0], counts[1], counts[2]), stride)
 
 
-def coded_bits(q: NDArray[np.int32]) -> float:
-    """The bits that the coder `small` takes for tiles (components, tiles * 4096), its tables left out."""
+def coded_units(q: NDArray[np.int32]) -> int:
+    """What the coder `small` takes for tiles (components, N_BOXES * 4096), its tables left out, in units of
+    2^-LOG2_BITS bits: by whole logarithms of how often tokens occur."""
     from tnplan.compress.cpu import rans_encode_kernel as kernel
 
     counts = np.zeros(rans.count_shape(q.shape[0]), np.int64)
     raw = int(kernel.count(q, counts, np.empty(q.shape, np.uint16), np.empty(q.shape, np.uint8)))
-    totals = np.broadcast_to(counts.sum(axis=1, keepdims=True), counts.shape)
-    used = counts > 0
-    return raw + float((counts[used] * np.log2(totals[used] / counts[used])).sum())
+    logs = _logs()
+    return (raw << LOG2_BITS) + int(logs.take(counts.sum(axis=1)).sum() - logs.take(counts).sum())
+
+
+@cache
+def _logs() -> NDArray[np.int64]:
+    """n log2 n for as many numbers as the boxes of a level have."""
+    return times_log2(N_BOXES * TILE)

@@ -45,7 +45,7 @@ ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
     "common/frames.cu", "common/frames_read.cu", "common/plan.cu", "common/survey.cu",
     "fixed_length/decode.cu", "fixed_length/encode.cu", "predicted/join.cu", "predicted/split.cu",
-    "rans/decode.cu", "rans/encode.cu", "rans/heads.cu", "rans/pack.cu",
+    "predicted/trial.cu", "rans/decode.cu", "rans/encode.cu", "rans/heads.cu", "rans/pack.cu",
     "rans/symbols.cu",
 )  # fmt: skip
 KINDS = (

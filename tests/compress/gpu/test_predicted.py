@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from tests.support.kernels.compress_streams import payloads_of, restored, stream
 from tests.support.kernels.smooth_arrays import SHAPES, smooth_array
 from tnplan.compress import StreamError, compress, decompress
 from tnplan.compress.cpu.codec import flat_values
+from tnplan.compress.cpu.prediction.predictor_choice import HostTrials, sampled_boxes
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
-from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor
+from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor, box_of_shape
 from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
+from tnplan.compress.gpu.look import Sampler
 from tnplan.compress.gpu.survey import survey
 
 
@@ -140,3 +143,43 @@ def test_damaged_streams_are_refused(device: Any) -> None:
         with pytest.raises(StreamError):
             restored(device, bytes(data), array, None)
         data[place] ^= 4
+
+
+def boxes_of(array: np.ndarray, level: int) -> np.ndarray:
+    """The values (boxes, points, components) of a level's sampled boxes."""
+    chosen, points = sampled_boxes(array.shape)[level], array.reshape(box_of_shape(array.shape))
+    taken = []
+    for first in chosen.starts:
+        lines = [start + chosen.stride * np.arange(n) for start, n in zip(first, chosen.counts, strict=True)]
+        taken.append(flat_values(points[np.ix_(*lines)]))
+    return np.array(taken).reshape(len(taken), chosen.size, -1)
+
+
+@pytest.mark.parametrize(
+    "dtype", [DTYPES[0], *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in DTYPES[1:])]
+)
+def test_a_device_counts_what_the_host_counts(device: Any, dtype: str) -> None:
+    shapes = (
+        (9001,),
+        (96, 131),
+        (17, 25, 33),
+        (3, 4, 30, 40),
+        (40, 41, 8),
+        (5000, 2),
+        (1 << 17,),
+        (300, 310),
+    )
+    seen = set()
+    for number, shape in enumerate(shapes):
+        for wild in (False, True):
+            array = smooth_array(shape, dtype, number, wild)
+            steps = np.array([3e-4, 1e-2][: len(parts(array))]) * (1e-6 if wild else 1)
+            there = Sampler(device, device.upload(flat_values(array)), dtype, shape).look(steps)
+            here = HostTrials(shape, partial(boxes_of, array), steps)
+            assert there.share_beyond() == here.share_beyond()
+            assert there.plain() == here.plain()
+            for level in range(len(sampled_boxes(shape))):
+                for predictor in PREDICTORS:
+                    assert there.predicted(level, predictor) == here.predicted(level, predictor)
+                seen.add((level, here.predicted(level, PREDICTORS[0]) > 0, here.share_beyond() > 0))
+    assert {(0, True, False), (1, True, False), (0, True, True)} <= seen

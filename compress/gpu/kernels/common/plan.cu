@@ -2,6 +2,7 @@
 
 #include "../fixed_length/fixed_length.cuh"
 #include "bound.cuh"
+#include "log2.cuh"
 #include "plan.cuh"
 
 #define CLASSES 6
@@ -9,7 +10,6 @@
 #define MOST_AXES 30
 #define PIECE_BYTES 32
 #define SAMPLE_LOG2 14
-#define LOG2_BITS 20
 
 // The host's rules and order, for n_frames frames that lie behind one another, and end the stream or not. One block.
 extern "C" __global__ void __launch_bounds__(THREADS) lay_out_plan(
@@ -17,21 +17,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) lay_out_plan(
     unsigned ends, Plan* plan, unsigned* offsets)
 {
     lay_out({rules, order, frame_elements, n_tiles, n_frames, ends}, values, *plan, offsets);
-}
-
-// number log2(number) in units of 2^-LOG2_BITS, as compress/format/bit_tiling.py has it: squares give the logarithm's bits.
-__device__ __forceinline__ Word times_log2(unsigned number)
-{
-    if (number == 0) return 0;
-    const unsigned whole = 31 - __clz(number);
-    unsigned log2 = whole, power = number << (31 - whole);
-#pragma unroll 1
-    for (unsigned k = 0; k < LOG2_BITS; ++k) {
-        const Word square = (Word)power * power >> 31;
-        const unsigned bit = (unsigned)(square >> 32);
-        log2 = 2 * log2 + bit, power = (unsigned)(square >> bit);
-    }
-    return (Word)number * log2;
 }
 
 // Fill entropies (n_axes) from the counts of pairs of classes along each axis: how much is not known of an element once

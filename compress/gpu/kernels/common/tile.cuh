@@ -1,5 +1,6 @@
 // The order of elements in a frame, sums over threads, and the table of frames that kernels share.
 
+#ifndef TILE_LOG2
 #include "quantize.cuh"
 
 #define WHOLE_WARP 0xffffffffu
@@ -113,3 +114,4 @@ __device__ __forceinline__ void copy_raw(
     const Word begin = (Word)part * TILE * COMPONENTS, stop = n_elements * COMPONENTS;
     for (Word i = begin + thread; i < begin + TILE * COMPONENTS && i < stop; i += threads) into[i] = from[i];
 }
+#endif

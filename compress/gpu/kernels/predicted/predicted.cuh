@@ -4,8 +4,10 @@
 
 #include "../common/tile.cuh"
 
+#ifndef THREADS
 #define THREADS 256
 #define WARPS (THREADS / LANES)
+#endif
 #define SHIFT 7
 #define LARGEST_FINE (1 << 26)
 
@@ -47,6 +49,14 @@ __device__ __forceinline__ int predicted(const Near& near, unsigned at, unsigned
     if (!far) return side_of(d, c, b);
     if (!farther) return side_of(a, b, c);
     return clipped(sum_of(sum_of(times_of(9, sum_of(b, c)), times_of(-1, sum_of(a, d))), 8) >> 4);
+}
+
+// The residual of a fine number, which becomes what the residual tells.
+__device__ __forceinline__ int split_one(int& here, int prediction)
+{
+    const int residual = (here - prediction + (1 << (SHIFT - 1))) >> SHIFT;
+    here = sum_of(prediction, times_of(residual, 1 << SHIFT));
+    return residual;
 }
 
 // Where a point is: its number in the box, and its coordinate along the axis of its pass.

@@ -2,29 +2,6 @@
 
 #include "predicted.cuh"
 
-// Sampled boxes of points, `stride` apart along each axis: the number of the first one in the array, where its values go,
-// and how many there are along each axis.
-struct SampledBox {
-    Word start, at, stride;
-    unsigned counts[3], unused;
-};
-
-struct SampledBoxes {
-    SampledBox of[64];
-};
-
-// The values of boxes, along y, of an array whose last two axes have n1 and n2 points.
-extern "C" __global__ void __launch_bounds__(THREADS) take_boxes(
-    const Element* values, Word n1, Word n2, SampledBoxes boxes, Element* sample)
-{
-    const SampledBox& box = boxes.of[blockIdx.y];
-    const unsigned size = box.counts[0] * box.counts[1] * box.counts[2];
-    for (unsigned k = blockIdx.x * THREADS + threadIdx.x; k < size; k += gridDim.x * THREADS) {
-        const unsigned x = k % box.counts[2], row = k / box.counts[2], y = row % box.counts[1], z = row / box.counts[1];
-        sample[box.at + k] = values[box.start + (((Word)z * n1 + y) * n2 + x) * box.stride];
-    }
-}
-
 // The fine number of a value; 0 for what is too large, or no number.
 __device__ __forceinline__ int fine_of(REAL x, const Rule& rule)
 {
@@ -47,14 +24,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) fill_fine(
     }
 }
 
-// The residual of a fine number, which becomes what the residual tells.
-__device__ __forceinline__ REAL split_one(int& here, int prediction)
-{
-    const int residual = (here - prediction + (1 << (SHIFT - 1))) >> SHIFT;
-    here = sum_of(prediction, times_of(residual, 1 << SHIFT));
-    return (REAL)residual;
-}
-
 // The first point and the first `n_passes` passes of frames, along y. A block a component, along x.
 extern "C" __global__ void __launch_bounds__(THREADS) split_coarse(
     int* fine, Word elements, Box box, const Pass* passes, unsigned n_passes, REAL* residuals)
@@ -62,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_coarse(
     const unsigned c = blockIdx.x;
     int* own = fine + ((Word)blockIdx.y * COMPONENTS + c) * elements;
     REAL* into = residuals + (Word)blockIdx.y * elements * COMPONENTS + c;
-    if (threadIdx.x == 0) into[0] = split_one(own[0], 0);
+    if (threadIdx.x == 0) into[0] = (REAL)split_one(own[0], 0);
     for (unsigned number = 0; number < n_passes; ++number) {
         __syncthreads();
         const Pass pass = passes[number];
         for (Walk walk(pass, box, threadIdx.x, THREADS); walk.k < size_of(pass); walk.next()) {
             const Point point = walk.point();
             const int prediction = prediction_of(own, pass, box, point);
-            into[(Word)(pass.first + walk.k) * COMPONENTS] = split_one(own[point.number], prediction);
+            into[(Word)(pass.first + walk.k) * COMPONENTS] = (REAL)split_one(own[point.number], prediction);
         }
     }
 }
@@ -87,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_pass(
         Element element;
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             int* part = own + c * elements;
-            element.part[c] = split_one(part[point.number], prediction_of(part, pass, box, point));
+            element.part[c] = (REAL)split_one(part[point.number], prediction_of(part, pass, box, point));
         }
         into[walk.k] = element;
     }
@@ -128,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_values(
         for (unsigned c = 0; c < COMPONENTS; ++c) {
             int* part = own + c * elements;
             int here = fine_of(value.part[c], rules.of[c]);
-            element.part[c] = split_one(here, prediction_of(part, pass, box, point));
+            element.part[c] = (REAL)split_one(here, prediction_of(part, pass, box, point));
             part[point.number] = here;
             missing.look(value.part[c], here, rules.of[c], c, point.number);
         }
@@ -168,8 +137,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_line(
         __syncthreads();
         for (unsigned k = (low + s - 1) / (2 * s) + threadIdx.x, i; (i = (2 * k + 1) * s) < high; k += THREADS) {
             const auto near = [=](int m) { return line[bank_of(i - first + m * (int)s)]; };
-            const REAL residual = split_one(line[bank_of(i - first)], predicted(near, i, n, s, box.cubic != 0));
-            if (i >= begin && i < end) residuals[(Word)(pass.first + k) * COMPONENTS] = residual;
+            const int residual = split_one(line[bank_of(i - first)], predicted(near, i, n, s, box.cubic != 0));
+            if (i >= begin && i < end) residuals[(Word)(pass.first + k) * COMPONENTS] = (REAL)residual;
         }
     }
     __syncthreads();

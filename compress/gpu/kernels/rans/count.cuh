@@ -13,6 +13,24 @@ struct Nothing {
     __device__ __forceinline__ void operator()(unsigned, unsigned, unsigned, unsigned, unsigned, unsigned) const {}
 };
 
+// Count the tokens of a round's numbers in `sums` (TABLES, TOKENS), and tell each one; how many raw bits follow them.
+template <typename Keep>
+__device__ __forceinline__ unsigned counted_numbers(
+    const Numbers& numbers, unsigned round, unsigned bucket, unsigned* sums, const Keep& keep)
+{
+    unsigned raw = 0;
+#pragma unroll
+    for (unsigned c = 0; c < COMPONENTS; ++c) {
+        unsigned bits;
+        const unsigned z = zigzag(numbers.of[c]), token = token_of(z, bits);
+        const unsigned table = table_of(c, bucket, numbers.of[0]);
+        atomicAdd(&sums[table * TOKENS + token], 1u);
+        keep(round, c, table, token, z, bits);
+        raw += bits;
+    }
+    return raw;
+}
+
 // Count the tokens of a tile in `sums` (TABLES, TOKENS), and tell each number's round, component, table, token, zigzag
 // number and raw bits. WHOLE: no element is missing; LINEAR: the rules are known to be.
 template <bool WHOLE, bool LINEAR, typename Keep>
@@ -37,16 +55,9 @@ __device__ __forceinline__ Counted counted_tile(
             if (!inside[k]) numbers = {}, missed = 0;
             const unsigned bucket = context.bucket(k, sizes);
             sizes[k] = magnitude_of(numbers);
+            counted.raw += counted_numbers(numbers, group * GROUP + k, bucket, sums, keep);
 #pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) {
-                unsigned bits;
-                const unsigned z = zigzag(numbers.of[c]), token = token_of(z, bits);
-                const unsigned table = table_of(c, bucket, numbers.of[0]);
-                atomicAdd(&sums[table * TOKENS + token], 1u);
-                keep(group * GROUP + k, c, table, token, z, bits);
-                counted.raw += bits;
-                counted.missing[c] += missed >> c & 1;
-            }
+            for (unsigned c = 0; c < COMPONENTS; ++c) counted.missing[c] += missed >> c & 1;
         }
         remember(history, group, lane, sizes);
     }

@@ -84,10 +84,15 @@ struct Rounds {
     unsigned groups[GROUPS], scales[ROUND_AXES + 1];
 };
 
+__device__ __forceinline__ void fill_scales(Rounds& rounds)
+{
+    if (threadIdx.x <= ROUND_AXES) rounds.scales[threadIdx.x] = threadIdx.x ? 8 * 65536 / threadIdx.x : 0;
+}
+
 __device__ __forceinline__ void fill_rounds(Rounds& rounds, const Order& order)
 {
     if (threadIdx.x < GROUPS) rounds.groups[threadIdx.x] = deposited<8, 12>(threadIdx.x, order.axes);
-    if (threadIdx.x <= ROUND_AXES) rounds.scales[threadIdx.x] = threadIdx.x ? 8 * 65536 / threadIdx.x : 0;
+    fill_scales(rounds);
 }
 
 __device__ __forceinline__ View view_of(const Element* from, Word frame_elements, const Order& order)
