@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGE = Path(__file__).absolute().parents[2]
@@ -17,6 +16,8 @@ SUFFIXES = (".py", ".cu", ".cuh", ".toml")
 
 def release() -> str:
     """The version that is installed; without an installation that of the source tree."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("tnplan")
     except PackageNotFoundError:

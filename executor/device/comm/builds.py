@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -21,6 +20,8 @@ LIBRARIES = ("numba", "llvmlite", "mpi4py")
 
 def build_facts() -> dict[str, str]:
     """What of this process may change the bits of a result."""
+    from importlib.metadata import PackageNotFoundError, version
+
     from threadpoolctl import threadpool_info
 
     facts = {

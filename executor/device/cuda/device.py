@@ -1,6 +1,7 @@
 """The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
 
-Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy` and `fused` compute.
+Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy` and `fused` compute;
+products and backward passes are imported where they are bound, since other engines open the device too.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cuda.contract.dispatch import bind_contract, scratch_bytes
 from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
-from tnplan.executor.device.cuda.fused.adjoint import bind_adjoint, prepare_adjoints
 from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.input_block import CupyInputBlock
@@ -150,6 +149,8 @@ class CupyDevice:
         precision: str = "fp32", engine: str = "gemm",
     ) -> Call:  # fmt: skip
         """A batched product by matrix products (`contract.dispatch`) or by cuTENSOR."""
+        from tnplan.executor.device.cuda.contract.dispatch import bind_contract
+
         dtype = c.dtype.name
         precision = check_precision(precision, dtype)
         scratch = self.scratch(_scratch_bytes(shape, dtype, precision, engine))
@@ -210,6 +211,8 @@ class CupyDevice:
         gradients: Sequence[Array | None], out: Array | None, capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """The backward pass through a chain; see `fused.adjoint`."""
+        from tnplan.executor.device.cuda.fused.adjoint import bind_adjoint
+
         made = (*gradients, out)
         return bind_adjoint(
             shape, operand, branches, cotangent, made, self.stream, capacity_bytes, self.scratch
@@ -217,6 +220,8 @@ class CupyDevice:
 
     def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
         """Compile the kernels of backward passes, and take their scratch memory; see `fused.adjoint`."""
+        from tnplan.executor.device.cuda.fused.adjoint import prepare_adjoints
+
         self.scratch(prepare_adjoints(shapes, dtype, capacity_bytes))
 
     def bind_accumulate(self, target: Array, source: Array) -> Call:
@@ -345,6 +350,8 @@ def _scratch_bytes(shape: ContractShape, dtype: str, precision: str, engine: str
         from tnplan.executor.device.cuda.contract import cutensor
 
         return cutensor.workspace_bytes(shape, dtype, precision)
+    from tnplan.executor.device.cuda.contract.dispatch import scratch_bytes
+
     return scratch_bytes(shape, dtype, precision)
 
 

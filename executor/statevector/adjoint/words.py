@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.networks.circuits.circuit import Gate
@@ -29,10 +30,14 @@ def parameter_words(gate: Gate, number: int) -> list[Parameter]:
     """
     if not gate.params:
         return []
-    return [
-        Parameter(number, place, tuple(_on_qubits(matrix, gate.qubits)))
-        for place, matrix in enumerate(generators(gate, f"gate {number} ({gate.name})"))
-    ]
+    if gate not in _known:
+        found = generators(gate, f"gate {number} ({gate.name})")
+        _known[gate] = [tuple(_on_qubits(matrix, gate.qubits)) for matrix in found]
+    return [Parameter(number, place, words) for place, words in enumerate(_known[gate])]
+
+
+_known: WeakKeyDictionary[Gate, list[tuple[Word, ...]]] = WeakKeyDictionary()
+"""The words of each angle of a gate, as long as it is there: a check and an answer ask for them."""
 
 
 def _on_qubits(generator: Array, qubits: tuple[int, ...]) -> list[Word]:

@@ -96,6 +96,8 @@ def _check_targets(gate: MultiplexedGate) -> None:
 
 def _sorted(gate: MultiplexedGate, targets: Sequence[int], selectors: Sequence[int]) -> Array:
     """The matrices [selector value, row, column] for targets and selectors in another order."""
+    if tuple(targets) == gate.targets and tuple(selectors) == gate.selectors:
+        return gate.matrices
     s, t = len(selectors), len(targets)
     axes = [gate.selectors.index(bit) for bit in selectors]
     rows = [s + gate.targets.index(bit) for bit in targets]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
@@ -17,9 +17,10 @@ from tnplan.planner.networks.circuits.libraries import (
     read_object,
 )
 from tnplan.planner.networks.circuits.program import CircuitProgram, as_circuit, circuit_program
-from tnplan.planner.networks.circuits.qasm.read import circuit_of, input_names, program_of
-from tnplan.planner.networks.circuits.qasm.source import Source, parse_source
 from tnplan.planner.networks.circuits.qsim import parse_qsim
+
+if TYPE_CHECKING:
+    from tnplan.planner.networks.circuits.qasm.source import Source
 
 NO_VALUES: Mapping[str, Any] = {}
 
@@ -29,12 +30,14 @@ class ParametricCircuit:
 
     `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols, trainable
     numbers of a PennyLane tape. `given` are the values that the circuit has for them itself. `place` names
-    the circuit in errors; `file` is what it was read from. Raises InputError for a file that cannot be read,
+    the circuit in errors; `file` is what it was read from. OpenQASM's reader, which takes as long as a short
+    simulation to import, is imported for such files alone. Raises InputError for a file that cannot be read,
     or an object of another kind.
     """
 
     def __init__(self, source: Any) -> None:
-        self._source: Source | GateSequence | CircuitProgram | Any = source
+        self._source: GateSequence | CircuitProgram | Any = source
+        self._qasm: Source | None = None
         self.names: tuple[str, ...] = ()
         self.given: dict[str, Any] = {}
         self.file: Path | None = None
@@ -48,15 +51,20 @@ class ParametricCircuit:
         self.file = Path(source)
         text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
         if is_qasm(self.place, text):
-            self._source = parse_source(text, self.place)
-            self.names = input_names(self._source)
+            from tnplan.planner.networks.circuits.qasm.read import input_names
+            from tnplan.planner.networks.circuits.qasm.source import parse_source
+
+            self._qasm = parse_source(text, self.place)
+            self.names = input_names(self._qasm)
         else:
             self._source = parse_qsim(text, self.place)
 
     def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
         """The gates for values of all parameters; refused where there is more than gates."""
-        if isinstance(self._source, Source):
-            return circuit_of(self._source, values)
+        if self._qasm is not None:
+            from tnplan.planner.networks.circuits.qasm.read import circuit_of
+
+            return circuit_of(self._qasm, values)
         if isinstance(self._source, GateSequence):
             check_no_parameters(values, self.place)
             return self._source
@@ -64,8 +72,10 @@ class ParametricCircuit:
 
     def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
         """The program for values of all parameters: with measurements, resets and conditions."""
-        if isinstance(self._source, Source):
-            return program_of(self._source, values)
+        if self._qasm is not None:
+            from tnplan.planner.networks.circuits.qasm.read import program_of
+
+            return program_of(self._qasm, values)
         if isinstance(self._source, GateSequence):
             return circuit_program(self.gate_sequence(values))
         if isinstance(self._source, CircuitProgram):

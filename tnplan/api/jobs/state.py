@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
 from tnplan.executor.statevector.cpu.state import TILES, HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
 from tnplan.executor.statevector.memory_estimate import predicted_bytes
@@ -43,6 +42,8 @@ def open_state(
     n_bits = n_qubits - (world.size.bit_length() - 1)
     if rank.device.name == "cpu":
         if rank.is_first:  # processes of every rank would only take each other's cores
+            from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
+
             kernels = state_kernels(dtype, n_bits, largest_operator(operations))
             compile_soon(kernels + (gradient_kernels(dtype, n_bits, world.size) if gradient else []))
         local: StateVector = HostState(n_bits, dtype, rank.threads, world.rank)
