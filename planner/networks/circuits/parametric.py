@@ -59,6 +59,16 @@ class ParametricCircuit:
         else:
             self._source = parse_qsim(text, self.place)
 
+    def take(self, other: ParametricCircuit) -> None:
+        """Be what another one has read."""
+        self._source, self._qasm, self.names, self.given = (
+            other._source,
+            other._qasm,
+            other.names,
+            other.given,
+        )
+        self.place, self.file = other.place, other.file
+
     def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
         """The gates for values of all parameters; refused where there is more than gates."""
         if self._qasm is not None:

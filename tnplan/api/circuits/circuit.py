@@ -82,8 +82,7 @@ class Circuit(ParametricCircuit):
     def __init__(self, source: Any, parameters: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
         if isinstance(source, Circuit):
-            self._source, self.names = source._source, source.names
-            self.place, self.file, self.given = source.place, source.file, source.given
+            self.take(source)
             self._values.update(source._values)
         else:
             super().__init__(source)
