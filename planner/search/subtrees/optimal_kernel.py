@@ -28,7 +28,6 @@ from tnplan.planner.search.subtrees.legs_kernel import (
     with_room,
 )
 
-MOST_TENSORS = 12
 BETTER = 1.0 - 1e-9
 OVER = 4.0
 """log2 of what a product costs more for each bit that it is over the limit: one slice for it costs a bit at
