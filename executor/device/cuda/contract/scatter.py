@@ -85,12 +85,11 @@ def blocking(precision: str, n: int, is_complex: bool) -> BlockShape:
 
 
 def bind_scattered(
-    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any,
-    blocks: BlockShape | None = None,
+    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
 
-    `blocks` overrides the choice of `blocking`. Raises ValueError where the product is too large.
+    Raises ValueError where the product is too large.
     """
     n_batch, m, n, k = shape.sizes
     m_part, n_part = shape.m, shape.n
@@ -98,7 +97,7 @@ def bind_scattered(
         a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
     parts = 2 if c.dtype.kind == "c" else 1
     reals = k * parts
-    blocks = blocks or blocking(precision, n, parts == 2)
+    blocks = blocking(precision, n, parts == 2)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:

@@ -24,7 +24,7 @@ from tnplan.executor.device.cuda.copy.tiling import (
     tiles,
     two_levels,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major, widen
 from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
@@ -122,7 +122,7 @@ def bind_sum(
     if target.size == 0:
         return nothing
     if source.size == 0:
-        return lambda: runtime.memsetAsync(target.data.ptr, 0, target.nbytes, stream.ptr)
+        return bind_zero(target, stream)
     sides: dict[bool, list[Axis]] = {True: [], False: []}
     for extent, stride, keep in zip(extents, row_major(extents), kept, strict=True):
         if extent > 1:

@@ -11,9 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
-from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.fused.adjoint_tables import (
@@ -25,20 +23,20 @@ from tnplan.executor.device.cuda.fused.adjoint_tables import (
 from tnplan.executor.device.cuda.fused.chain import (
     HOLD_THREADS,
     SOURCES_DTYPE,
-    TILE_BYTES,
     Defines,
+    copied,
     find_hold,
     find_kernel,
     listed,
     room_bytes,
     stage_text,
+    tile_elements,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, call_in_turn
-from tnplan.planner.common.errors import InputError
 
 FILE = Path(__file__).parent / "adjoint.cu"
 REMEDY = "plan for it with 0, which means no chains"
@@ -63,11 +61,13 @@ def bind_adjoint(
     dtype = operand.dtype
     tables = chosen(shape, dtype.name, capacity_bytes, room_bytes())
     if tables.n_tiles == 0:  # sums of no terms
-        return call_in_turn([_bind_zero(one, stream) for one in made if one is not None and one.size])
+        return call_in_turn([bind_zero(one, stream) for one in made if one is not None and one.size])
     defines = adjoint_defines(dtype.name, shape, tables)
     kernel, n_blocks = _kernel(defines, tables)
     hold, held = find_hold(FILE, defines)
-    *on_device, branch_place = _on_device(tables)
+    *on_device, branch_place = copied(
+        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
+    )
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
@@ -88,8 +88,7 @@ def bind_adjoint(
     ]
     if tables.n_results:
         first = [0 if array is None else array.data.ptr for array in gradients]
-        targets = cupy.asarray(target_addresses(shape, tables, first, real.itemsize))
-        cupy.cuda.get_current_stream().synchronize()
+        (targets,) = copied(target_addresses(shape, tables, first, real.itemsize))
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(partial.data.ptr), np.int32(blocks), np.uint64(targets.data.ptr)]
         n_adding = -(-tables.n_results // LANES)
@@ -112,10 +111,7 @@ def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes:
 
 def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int, room: float = inf) -> AdjointTables:
     """The tables of a chain, for blocks with so many bytes of shared memory."""
-    if capacity_bytes not in TILE_BYTES:
-        names = " or ".join(map(str, TILE_BYTES))
-        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
-    return adjoint_tables(shape, capacity_bytes // np.dtype(dtype).itemsize, dtype, room)
+    return adjoint_tables(shape, tile_elements(capacity_bytes, dtype), dtype, room)
 
 
 def target_addresses(
@@ -135,20 +131,6 @@ def target_addresses(
         inside = (place[order][:, None] * tables.parts + np.arange(tables.parts)).ravel()
         found.append(np.uint64(start) + (inside * part_bytes).astype(np.uint64))
     return np.concatenate(found)
-
-
-def _bind_zero(array: Any, stream: Any) -> Call:
-    address, size_bytes, where = array.data.ptr, array.nbytes, stream.ptr
-    return lambda: runtime.memsetAsync(address, 0, size_bytes, where)
-
-
-def _on_device(tables: AdjointTables) -> tuple[Any, ...]:
-    parts = (
-        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
-    )  # fmt: skip
-    on_device = tuple(cupy.asarray(part) for part in parts)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
 
 
 def _kernel(defines: Defines, tables: AdjointTables) -> tuple[Any, int]:

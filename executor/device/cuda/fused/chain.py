@@ -11,6 +11,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
@@ -65,7 +66,9 @@ def bind_fused(
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
     kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY)
     hold, held = find_hold(FILE, defines)
-    *on_device, branch_place = _on_device(tables)
+    *on_device, branch_place = copied(
+        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place
+    )
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
@@ -107,18 +110,23 @@ def chain_kernels(
 
 def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:
     """The tables of a chain, and the products on tensor cores that make one of it; 0: none runs on them."""
-    if capacity_bytes not in TILE_BYTES:
-        listed = " or ".join(map(str, TILE_BYTES))
-        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {listed}")
-    itemsize = np.dtype(dtype).itemsize
+    capacity, itemsize = tile_elements(capacity_bytes, dtype), np.dtype(dtype).itemsize
     terms = TERMS.get(precision, 0) if dtype == "complex64" else 0
-    tables = best_tables(shape, capacity_bytes // itemsize, itemsize, terms > 0)
+    tables = best_tables(shape, capacity, itemsize, terms > 0)
     return tables, terms if any(stage.kind[0] == "TENSOR" for stage in tables.stages) else 0
 
 
-def _on_device(tables: FusedTables) -> tuple[Any, ...]:
-    parts = (tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place)
-    on_device = tuple(cupy.asarray(part) for part in parts)
+def tile_elements(capacity_bytes: int, dtype: str) -> int:
+    """The elements of a tile of so many bytes; InputError where the kernels have no such tiles."""
+    if capacity_bytes not in TILE_BYTES:
+        names = " or ".join(map(str, TILE_BYTES))
+        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
+    return capacity_bytes // np.dtype(dtype).itemsize
+
+
+def copied(*tables: NDArray[Any]) -> list[Any]:
+    """Tables on the current device, which are there when this returns."""
+    on_device = [cupy.asarray(table) for table in tables]
     cupy.cuda.get_current_stream().synchronize()
     return on_device
 

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cupy_backends.cuda.api import driver
+from cupy_backends.cuda.api import driver, runtime
+
+from tnplan.executor.device.protocols.device import Call
 
 
 class BoundKernel:
@@ -42,3 +44,8 @@ class BoundKernel:
         """Launch with argument `number` set to this value, which stays."""
         self._values[number][0] = value
         driver.launchKernel(*self._call)
+
+
+def bind_zero(view: Any, stream: Any) -> Call:
+    """Fill an array with zeros."""
+    return lambda: runtime.memsetAsync(view.data.ptr, 0, view.nbytes, stream.ptr)
