@@ -51,7 +51,7 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
     def hold(_: Any, defines: Any) -> tuple[Any, int]:
         return _library(defines).emulated_hold, _library(defines).constant_address()
 
-    patch.setattr(adjoint, "copied", lambda *tables: [np.array(table).view(Arrays) for table in tables])
+    patch.setattr(adjoint, "on_device", lambda *tables: [np.array(table).view(Arrays) for table in tables])
     patch.setattr(runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)

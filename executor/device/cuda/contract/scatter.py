@@ -12,11 +12,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.copy.tiling import two_levels
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import offsets
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
@@ -137,13 +136,11 @@ def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool) -> Any:
 @cached_per_device
 def offset_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
     """The tables of `two_level_offsets` on the current device."""
-    high, low = two_level_offsets(part)
-    on_device = cupy.asarray(high), cupy.asarray(low)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
+    high, low = on_device(*two_level_offsets(part))
+    return high, low
 
 
-def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
+def table_arguments(tables: Sequence[Sequence[Array]]) -> list[np.generic]:
     """What kernels take of tables of places: two addresses and the length of the second, for each part."""
     return [
         value

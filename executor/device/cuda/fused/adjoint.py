@@ -24,7 +24,6 @@ from tnplan.executor.device.cuda.fused.chain import (
     HOLD_THREADS,
     SOURCES_DTYPE,
     Defines,
-    copied,
     find_hold,
     find_kernel,
     listed,
@@ -32,7 +31,7 @@ from tnplan.executor.device.cuda.fused.chain import (
     stage_text,
     tile_elements,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
@@ -64,13 +63,13 @@ def bind_adjoint(
         return call_in_turn([bind_zero(one, stream) for one in made if one is not None and one.size])
     defines = adjoint_defines(dtype.name, shape, tables)
     kernel, n_blocks = _kernel(defines, tables)
-    hold, held = find_hold(FILE, defines)
-    *on_device, branch_place = copied(
+    hold, constant = find_hold(FILE, defines)
+    *held, branch_place = on_device(
         tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
     )
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
-    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(constant)]
     blocks = min(n_blocks, tables.n_tiles)
     real = np.empty(0, dtype).real.dtype
     *gradients, back = made
@@ -78,17 +77,17 @@ def bind_adjoint(
     arguments: list[Any] = [
         *(np.uint64(array.data.ptr) for array in (operand, cotangent)),
         np.uint64(0 if back is None else back.data.ptr),
-        *(np.uint64(array.data.ptr) for array in (partial, *on_device)),
+        *(np.uint64(array.data.ptr) for array in (partial, *held)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
-    kept = (*on_device, partial)
+    kept = (*held, partial)
     calls: list[Call] = [
         BoundKernel(hold, 2 * len(branches), HOLD_THREADS, parameters, 0, stream, branch_place),
         BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
     ]
     if tables.n_results:
         first = [0 if array is None else array.data.ptr for array in gradients]
-        (targets,) = copied(target_addresses(shape, tables, first, real.itemsize))
+        (targets,) = on_device(target_addresses(shape, tables, first, real.itemsize))
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(partial.data.ptr), np.int32(blocks), np.uint64(targets.data.ptr)]
         n_adding = -(-tables.n_results // LANES)
