@@ -66,9 +66,9 @@ class Request:
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])
 
 
-def lossy(given: tuple[float, float | None] | None, ratio: float = DEFAULT_RATIO) -> Lossy | None:
-    """A bound and its ratio, or `ratio` where it has none."""
-    return None if given is None else Lossy(given[0], ratio if given[1] is None else given[1])
+def lossy(given: tuple[float, float | None] | None) -> Lossy | None:
+    """A bound and its ratio, or `DEFAULT_RATIO` where it has none."""
+    return None if given is None else Lossy(given[0], DEFAULT_RATIO if given[1] is None else given[1])
 
 
 def parse_request(text: str) -> Request:

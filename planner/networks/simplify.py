@@ -129,7 +129,7 @@ class _Simplifier:
         )
         if kept != term:
             self._remember(_Merge((number,), (term,), (array,), number, kept))
-            array = _einsum((array,), (term,), kept)
+            array = einsum((array,), (term,), kept)
         self.arrays[number] = array
         self.terms[number] = kept
         heapq.heappush(self.queue, (self._size(kept), number))
@@ -160,7 +160,7 @@ class _Simplifier:
         kept = self._result(first, second)
         terms = (self.terms.pop(first), self.terms.pop(second))
         pair = (self.arrays.pop(first), self.arrays.pop(second))
-        array = _einsum(pair, terms, kept)
+        array = einsum(pair, terms, kept)
         new = self.count
         self.count += 1
         self._remember(_Merge((first, second), terms, pair, new, kept))
@@ -172,15 +172,12 @@ class _Simplifier:
             heapq.heappush(self.queue, (self._size(self.terms[neighbour]), neighbour))
 
 
-def _einsum(arrays: Sequence[np.ndarray], terms: Sequence[Term], output: Term) -> np.ndarray:
+def einsum(arrays: Sequence[np.ndarray], terms: Sequence[Term], output: Term) -> np.ndarray:
     """NumPy's einsum with index names of any length; at most 52 different ones."""
     numbers: dict[str, int] = {}
-    for term in terms:
-        for index in term:
-            numbers.setdefault(index, len(numbers))
     operands: list[Any] = []
     for array, term in zip(arrays, terms, strict=True):
-        operands += [array, [numbers[index] for index in term]]
+        operands += [array, [numbers.setdefault(index, len(numbers)) for index in term]]
     return np.asarray(np.einsum(*operands, [numbers[index] for index in output]))
 
 
@@ -192,7 +189,7 @@ def _spread(
     held = {index for one in terms for index in one}
     distinct = tuple(dict.fromkeys(term))
     shared = tuple(index for index in distinct if index in held)
-    product = _einsum(arrays, terms, shared)
+    product = einsum(arrays, terms, shared)
     shape = [sizes[index] if index in held else 1 for index in distinct]
     values = np.broadcast_to(product.reshape(shape), [sizes[index] for index in distinct])
     if distinct == term:

@@ -105,12 +105,11 @@ def search_path(
 
 
 def search_jointly(
-    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int,
-    report: Report | None = None,
-) -> ContractionPath:  # fmt: skip
+    network: Network, dtype: str, effort: Effort, max_elements: int | None, seed: int
+) -> ContractionPath:
     """A path of the joint search in this process, under a limit on a tensor's elements."""
     options = SearchOptions(max_tensor_elements=max_elements, effort=effort, seed=seed, methods=(JOINT,))
-    return search_path(network, dtype, options, report)
+    return search_path(network, dtype, options)
 
 
 def _forced_slices(network: Network, limit: int | None) -> set[str]:

@@ -75,13 +75,13 @@ def search_in_proportion(
     return best
 
 
-def quick_path(network: Network, dtype: str, profile: Profile, seed: int = 0) -> ContractionPath:
+def quick_path(network: Network, dtype: str, profile: Profile) -> ContractionPath:
     """A path without annealing, or a better one that is in the cache on disk; no limit."""
     cache = PathCache(path_cache_folder())
     known = _known(cache, network, dtype, inf)
     if known is not None:
         return known.path
-    path, is_of_orders = _at_once(network, dtype, profile, None, seed)
+    path, is_of_orders = _at_once(network, dtype, profile, None, 0)
     if is_of_orders:
         cache.keep(CachedPath(path, path_cost(path).log10_mnk_all_slices, 0.0))
     return path

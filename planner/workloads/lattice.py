@@ -24,7 +24,6 @@ DIRECTIONS = {
     "hexagonal": (RIGHT, DOWN),
 }
 GEOMETRIES = tuple(DIRECTIONS)
-KINDS = ("generic", "trotter")
 GENERIC_NAME, ISING_NAME = "haar2", "rzz"
 STRENGTHS = (0.5, 1.5)
 """Couplings and fields of the Ising model are drawn evenly from these bounds."""

@@ -15,16 +15,9 @@ TRACE_ROUNDING = 1e-10
 """How far the sum of K^dagger K of a channel may be from 1."""
 
 
-def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:
-    """X, Y or Z strikes with the probabilities `x`, `y` and `z`."""
-    x, y, z = (_probability(p, f"probability of {name}") for name, p in (("x", x), ("y", y), ("z", z)))
-    _probability(x + y + z, "sum of probabilities")
-    return TransferMatrix(_qubits([qubit]), np.diag([1, 1 - 2 * (y + z), 1 - 2 * (x + y), 1 - 2 * (x + z)]))
-
-
 def depolarizing(qubits: Sequence[int], probability: float) -> TransferMatrix:
     """With `probability` one of the 4^k - 1 words other than I strikes, each alike; k is 1 to 3."""
-    probability, acted = _probability(probability, "probability"), _qubits(qubits)
+    probability, acted = _probability(probability), _qubits(qubits)
     k = len(acted)
     if not 1 <= k <= MOST_QUBITS:
         raise InputError("depolarizing", f"acts on {k} qubits", f"give 1 to {MOST_QUBITS}")
@@ -61,8 +54,8 @@ def _qubits(qubits: Sequence[int]) -> tuple[int, ...]:
     return acted
 
 
-def _probability(value: float, name: str) -> float:
+def _probability(value: float) -> float:
     """The value, what is rounding cut off."""
     if not is_number(value) or not -1e-15 <= value <= 1 + 1e-12:
-        raise InputError("channel", f"{name} is {value!r}", "give 0 to 1")
+        raise InputError("channel", f"probability is {value!r}", "give 0 to 1")
     return min(1.0, max(0.0, float(value)))

@@ -89,12 +89,12 @@ def rotation(letters: str, qubits: Sequence[int], angle: float) -> Rotation:
     return Rotation(*masks(list(zip(letters, acted, strict=True)), None, "rotation"), angle)
 
 
-def circuit_steps(circuit: GateSequence, *, rotations: bool = False) -> tuple[PauliStep, ...]:
-    """The steps of a circuit in the order in which its gates act; `rotations` as in `gate_steps`."""
+def circuit_steps(circuit: GateSequence) -> tuple[PauliStep, ...]:
+    """The steps of a circuit in the order in which its gates act."""
     return tuple(
         step
         for number, gate in enumerate(circuit.gates)
-        for step in gate_steps(gate, f"gate {number} ({gate.name})", rotations=rotations)
+        for step in gate_steps(gate, f"gate {number} ({gate.name})")
     )
 
 

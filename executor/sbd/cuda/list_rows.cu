@@ -6,7 +6,6 @@
 // Injected: WORDS words of BITS (32, 64) bits of a string, THREADS of a block, CHUNK candidates, ROWS of a task at most,
 // LANES of a warp on a cell, COUNTING (1: count couplings instead of adding their elements).
 
-typedef long long Place;
 #if BITS == 32
 typedef unsigned Word;
 __device__ inline int filled(Word word) { return __popc(word); }
@@ -17,11 +16,7 @@ __device__ inline int filled(Word word) { return __popcll(word); }
 __device__ inline int lowest(Word word) { return __ffsll(word) - 1; }
 #endif
 
-const int WARPS = THREADS / 32;
-
-struct String {
-    Word words[WORDS];
-};
+#include "strings.cuh"
 
 // A table of integrals over pairs of orbitals, n_pairs in a row; number operators come first.
 struct Orbitals {
@@ -113,20 +108,6 @@ __device__ double double_value(const String &bra, const String &ket, Orbitals o,
     return between(ket, p1, q1) + between(ket, p2, q2) + moved & 1 ? -value : value;
 }
 
-__device__ inline double sum_of_warp(double value) {
-    for (int step = 16; step; step /= 2)
-        value += __longlong_as_double(__shfl_xor_sync(~0u, __double_as_longlong(value), step));
-    return value;
-}
-
-__device__ inline String string_at(const Word *__restrict__ words, Place k) {
-    String string;
-#pragma unroll
-    for (int w = 0; w < WORDS; ++w)
-        string.words[w] = words[k * WORDS + w];
-    return string;
-}
-
 // Candidates in shared memory: their strings and their elements of the state.
 struct Chunk {
     Word words[WORDS][CHUNK];
@@ -148,7 +129,7 @@ struct Queue {
 
 // Put the candidates of lanes that have one behind the `waiting` ones; how many wait then.
 __device__ inline int enqueue(Queue &queue, int waiting, bool has_one, int c, int lane) {
-    const unsigned mask = __ballot_sync(~0u, has_one);
+    const unsigned mask = __ballot_sync(ALL, has_one);
     if (has_one)
         queue.places[waiting + __popc(mask & ((1u << lane) - 1))] = c;
     __syncwarp();

@@ -5,11 +5,9 @@
 //
 // Injected: WORDS words of a string, THREADS of a block, COMPLEX (1: elements are complex).
 
-typedef long long Place;
 typedef unsigned long long Word;
 
-const int WARPS = THREADS / 32;
-const unsigned ALL = ~0u;
+#include "strings.cuh"
 
 #if COMPLEX
 struct Value {
@@ -31,30 +29,12 @@ __device__ inline void add_product(Value &sum, Value a, Value b) { sum += a * b;
 __device__ inline void add(Value &sum, Value a) { sum += a; }
 #endif
 
-__device__ inline double sum_of_warp(double value) {
-    for (int step = 16; step; step /= 2)
-        value += __longlong_as_double(__shfl_xor_sync(ALL, __double_as_longlong(value), step));
-    return value;
-}
-
 __device__ inline Value value_of_warp(Value sum) {
 #if COMPLEX
     return {sum_of_warp(sum.real), sum_of_warp(sum.imaginary)};
 #else
     return sum_of_warp(sum);
 #endif
-}
-
-struct String {
-    Word words[WORDS];
-};
-
-__device__ inline String string_at(const Word *__restrict__ words, Place k) {
-    String string;
-#pragma unroll
-    for (int w = 0; w < WORDS; ++w)
-        string.words[w] = words[WORDS * k + w];
-    return string;
 }
 
 // Strings in rising order, their hash table and its sieve; both have a power of two of entries.

@@ -19,16 +19,13 @@ from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.lists.list_tables import ListTables
 from tnplan.planner.common.arrays import Array
 
-CODE_SIGN, CODE_RISES = 1, 2
-"""Bits of an entry's code: its excitation has a minus, it creates the higher orbital; above them the pair."""
-
 
 class ListCells(NamedTuple):
     """The cells of the rows of one rank.
 
-    Entry i is entries[i, 0], a determinant, and entries[i, 1], the code of its excitation. For the m-th link
-    of its beta string, row i has the entries base[i] + cells[s, 0] .. base[i] + cells[s, 1]-1, where s is
-    start[i] + m.
+    Entry i is entries[i, 0], a determinant, and entries[i, 1], the code of its excitation: 4 times the pair,
+    2 more where it creates the higher orbital, 1 more where it has a minus. For the m-th link of its beta
+    string, row i has the entries base[i] + cells[s, 0] .. base[i] + cells[s, 1]-1, where s is start[i] + m.
     """
 
     entries: Array

@@ -6,9 +6,7 @@ Changelog of `tnplan.sbd.growth`:
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,9 @@ import numpy as np
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, unpacked_keys
-from tnplan.planner.common.array_file import open_archive
+from tnplan.executor.sbd.solver.checkpoint import ArchiveCheckpoint
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_file
 
-FORMAT = "tnplan.sbd.growth"
-VERSION = 1
 LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's state may be."""
 
@@ -49,49 +43,23 @@ class GrowthState:
         return np.asarray(np.max(np.abs(self.states), axis=0))
 
 
-class GrowthCheckpoint:
-    """The checkpoint file of one growth, which `identity` tells from others."""
+class GrowthCheckpoint(ArchiveCheckpoint):
+    """The checkpoint of one growth."""
 
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path, self._identity = path, identity
+    FORMAT, ARRAYS = "tnplan.sbd.growth", ("keys", "states")
+    JOB, KIND, OTHERS = "job", "--grow", "integrals, determinants or options"
 
     def write(self, state: GrowthState) -> None:
         """Replace the file."""
         document = {
-            "format": FORMAT, "version": VERSION, "identity": self._identity, "energies": state.energies,
-            "place": state.place, "ended": state.ended, "iterations": state.iterations,
-            "points": state.points,
+            "energies": state.energies, "place": state.place, "ended": state.ended,
+            "iterations": state.iterations, "points": state.points,
         }  # fmt: skip
-        content: dict[str, Any] = {"keys": member_keys(state.basis), "states": np.array(state.states)}
-        write_file(self.path, lambda stream: np.savez(stream, document=json.dumps(document), **content))
+        self.replace(document, member_keys(state.basis), np.array(state.states))
 
     def read(self, integrals: Integrals, resume: bool) -> GrowthState | None:
         """The state to go on from; None where no checkpoint stands. Refuses one of another growth."""
-        if not self.path.exists():
-            return None
-        if not resume:
-            raise self._refusal("is the checkpoint of an interrupted job", "continue it with --resume, or ")
-        damaged = self._refusal("is no checkpoint of --grow, or damaged")
-        try:
-            with open_archive(self.path, "") as archive:
-                document = json.loads(str(archive.read("document")))
-                keys, states = archive.read("keys"), archive.read("states")
-            form, version, owner = (document[name] for name in ("format", "version", "identity"))
-        except (KeyError, ValueError, TypeError):
-            raise damaged from None
-        if (form, version) != (FORMAT, VERSION):
-            raise self._refusal(f"is {form} {version}, not {FORMAT} {VERSION}")
-        if owner != self._identity:
-            problem = "belongs to a job of other integrals, determinants or options"
-            raise self._refusal(problem, "resume with those of that job, or ")
-        try:
-            return _state(document, keys, states, integrals)
-        except (KeyError, ValueError, TypeError, IndexError):
-            raise damaged from None
-
-    def _refusal(self, problem: str, else_: str = "") -> InputError:
-        """What the file is, and what to do unless `else_` to start again."""
-        return InputError(str(self.path), problem, f"{else_}delete the file to start again")
+        return self.restored(resume, lambda document, arrays: _state(document, **arrays, integrals=integrals))
 
 
 def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Integrals) -> GrowthState:

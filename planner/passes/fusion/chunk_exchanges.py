@@ -111,7 +111,7 @@ class _Chooser:
         for least_s, timed, cut in sorted(self._ways(before, after, exchange), key=lambda way: way[0]):
             if least_s >= best_s:
                 break
-            orders = self._orders(before, after, timed, cut)
+            orders = self._orders(after, timed, cut)
             timed = replace(timed, out_modes=orders.pop(-1))
             slower_s = self._slower_s(before, after, orders, timed, cut)
             if least_s + slower_s < best_s:
@@ -236,7 +236,7 @@ class _Chooser:
             return modes
         return modes & set(self.tree.legs[parent])
 
-    def _orders(self, before: Chain, after: Chain, timed: ChunkedExchange, cut: Modes) -> dict[int, Modes]:
+    def _orders(self, after: Chain, timed: ChunkedExchange, cut: Modes) -> dict[int, Modes]:
         """The orders of the nodes that change theirs; under -1 that of the exchanged tensor as it arrives."""
         node = after.stem
         old = [mode for mode in self.placement.produced[node] if mode is not None]

@@ -28,7 +28,6 @@ from tnplan.planner.search.subtrees.legs_kernel import (
     with_room,
 )
 
-MOST_TENSORS = 12
 BETTER = 1.0 - 1e-9
 OVER = 4.0
 """log2 of what a product costs more for each bit that it is over the limit: one slice for it costs a bit at
@@ -201,7 +200,7 @@ def run_sweep(
             _fill_sets(legs, weights, room, k)
             if best_order(room.sets, k, limit_bits, weight, ref) < old * BETTER:
                 at[1] += 1
-                _rebuild(legs, weights, left, right, v, room, k)
+                _rebuild(legs, weights, left, right, room, k)
         at[0] += 1
     return 0
 
@@ -231,12 +230,12 @@ def _fill_sets(legs: Any, weights: Any, room: Any, k: int) -> None:
 
 
 @jit
-def _rebuild(legs: Any, weights: Any, left: Any, right: Any, v: int, room: Any, k: int) -> None:
-    """Make the products of a part anew, for which there is room; v stays the last."""
+def _rebuild(legs: Any, weights: Any, left: Any, right: Any, room: Any, k: int) -> None:
+    """Make the products of a part anew, for which there is room; its top stays the last."""
     tops, inner, first, parts = room.tops, room.inner, room.sets.first, room.parts
     parts[0] = (1 << k) - 1
     taken = 1
-    # inner[0] is v: the others are handed out as sets of two tensors or more come up.
+    # inner[0] is the top: the others are handed out as sets of two tensors or more come up.
     for at in range(k - 1):
         for half in range(2):
             part = parts[at] ^ first[parts[at]] if half else first[parts[at]]

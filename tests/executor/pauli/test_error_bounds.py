@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import tnplan
 from tests.oracles.pauli import propagate_sorted
-from tests.support.engines.pauli import Propagate, amplitude_damping, dense
+from tests.support.engines.pauli import Propagate, amplitude_damping, dense, pauli_channel
 from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
-from tnplan.executor.pauli.algebra.channels import depolarizing, pauli_channel
+from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
 from tnplan.executor.pauli.algebra.expectation import overlap, product_state, value_in
 from tnplan.executor.pauli.algebra.gates import (

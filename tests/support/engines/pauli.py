@@ -33,6 +33,11 @@ ENGINES = (
 """`propagate` on what one test body runs on."""
 
 
+def pauli_channel(qubit: int, x: float, y: float, z: float) -> TransferMatrix:
+    """X, Y or Z strikes with the probabilities `x`, `y` and `z`."""
+    return TransferMatrix((qubit,), np.diag([1, 1 - 2 * (y + z), 1 - 2 * (x + y), 1 - 2 * (x + z)]))
+
+
 def amplitude_damping(qubit: int, probability: float) -> TransferMatrix:
     """|1> falls to |0> with `probability`: Z becomes (1 - p) Z + p I."""
     keep, fall = math.sqrt(1 - probability), math.sqrt(probability)

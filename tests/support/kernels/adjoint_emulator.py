@@ -37,6 +37,8 @@ def _library(defines: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
 
 def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BYTES) -> None:
     """Run the way back of GPUs on the CPU, by a few blocks with so much shared memory."""
+    from cupy.cuda import runtime
+
     from tnplan.executor.device.cuda.fused import adjoint
 
     def kernel(
@@ -49,16 +51,8 @@ def emulate_adjoints(patch: pytest.MonkeyPatch, room_bytes: int = MOST_SHARED_BY
     def hold(_: Any, defines: Any) -> tuple[Any, int]:
         return _library(defines).emulated_hold, _library(defines).constant_address()
 
-    def array(count: int, kind: Any) -> Any:
-        return np.full(count, np.nan, kind).view(Arrays)
-
-    stream = SimpleNamespace(synchronize=lambda: None)
-    stand_in = SimpleNamespace(
-        cuda=SimpleNamespace(get_current_stream=lambda: stream),
-        ndarray=array, asarray=lambda values: np.array(values).view(Arrays),
-    )  # fmt: skip
-    patch.setattr(adjoint, "cupy", stand_in)
-    patch.setattr(adjoint.runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
+    patch.setattr(adjoint, "on_device", lambda *tables: [np.array(table).view(Arrays) for table in tables])
+    patch.setattr(runtime, "memsetAsync", lambda at, value, size, _: ctypes.memset(at, value, size))
     patch.setattr(adjoint, "find_kernel", kernel)
     patch.setattr(adjoint, "find_hold", hold)
     patch.setattr(adjoint, "room_bytes", lambda: room_bytes)

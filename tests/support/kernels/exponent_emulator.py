@@ -104,22 +104,17 @@ def emulate(patch: pytest.MonkeyPatch) -> None:
     def array(count: int, kind: Any, memory: Memory) -> Any:
         return np.empty(count, kind).view(Arrays)
 
-    stream = SimpleNamespace(synchronize=lambda: None)
     memory = SimpleNamespace(
-        Memory=Memory,
-        MemoryPointer=lambda memory, _: memory,
-        get_current_stream=lambda: stream,
-        alloc_pinned_memory=bytearray,
+        Memory=Memory, MemoryPointer=lambda memory, _: memory, alloc_pinned_memory=bytearray
     )
-    stand_in = SimpleNamespace(
-        cuda=memory, ndarray=array, asarray=lambda values: np.array(values).view(Arrays)
-    )
+    stand_in = SimpleNamespace(cuda=memory, ndarray=array)
     runtime = SimpleNamespace(
         memcpyDeviceToDevice=0, memcpyDeviceToHost=0,
         memcpyAsync=lambda into, origin, size, *_: ctypes.memmove(into, origin, size),
         memsetAsync=lambda into, value, size, _: ctypes.memset(into, value, size),
     )  # fmt: skip
     patch.setattr(exponents, "cupy", stand_in)
+    patch.setattr(exponents, "on_device", lambda *tables: [np.array(table).view(Arrays) for table in tables])
     patch.setattr(exponents, "runtime", runtime)
     patch.setattr(exponents, "load_kernel", load)
     patch.setattr(exponents, "BoundKernel", EmulatedLaunch)

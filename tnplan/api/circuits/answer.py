@@ -14,8 +14,6 @@ import numpy as np
 
 FORMAT = "tnplan.answer"
 VERSION = 2
-SHOWN = 4
-"""Values that are shown in a line."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

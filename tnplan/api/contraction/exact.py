@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.simplify import einsum
 
 EXACT_IN_FLOAT64 = 2**53
 EXACT_IN_INT64 = 2**63
@@ -66,20 +67,10 @@ def _contract(path: ContractionPath, arrays: Sequence[NDArray[Any]]) -> NDArray[
     }
     output = path.network.output
     for number, step in enumerate(path.ssa_path):
-        taken = [tensors.pop(tensor) for tensor in step]
+        terms, taken = zip(*(tensors.pop(tensor) for tensor in step), strict=True)
         rest = set(output).union(*(term for term, _ in tensors.values()))
         last = not tensors
-        term = output if last else tuple(dict.fromkeys(i for one, _ in taken for i in one if i in rest))
-        tensors[len(arrays) + number] = term, _einsum(taken, term)
+        term = output if last else tuple(dict.fromkeys(i for one in terms for i in one if i in rest))
+        tensors[len(arrays) + number] = term, einsum(taken, terms, term)
     ((term, result),) = tensors.values()
-    return result if path.ssa_path and term == output else _einsum([(term, result)], output)
-
-
-def _einsum(
-    operands: Sequence[tuple[tuple[str, ...], NDArray[Any]]], output: tuple[str, ...]
-) -> NDArray[Any]:
-    numbers: dict[str, int] = {}
-    arguments: list[Any] = []
-    for term, array in operands:
-        arguments += [array, [numbers.setdefault(index, len(numbers)) for index in term]]
-    return np.asarray(np.einsum(*arguments, [numbers[index] for index in output]))
+    return result if path.ssa_path and term == output else einsum([result], [term], output)

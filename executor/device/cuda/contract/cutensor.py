@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
+from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero
 from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, ContractShape, View, nothing
 from tnplan.executor.device.protocols.precision import SINGLE
@@ -121,7 +122,7 @@ def bind_modes(
     if not c.size:
         return nothing
     if _without_elements(modes):
-        return lambda: _zero(c, stream)
+        return bind_zero(c, stream)
     pointers = [int(view.data.ptr) for view in views]
     plan = _Plan(modes, pointers, c.dtype.name, precision)
     start, size_bytes = _aligned(workspace)
@@ -266,8 +267,3 @@ def _aligned(workspace: View | None) -> tuple[int, int]:
     start = int(workspace.data.ptr)
     skipped = -start % ALIGNMENT_BYTES
     return (start + skipped, workspace.nbytes - skipped) if skipped < workspace.nbytes else (0, 0)
-
-
-def _zero(view: View, stream: Any) -> None:
-    with stream:
-        view.fill(0)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cupy_backends.cuda.api import runtime
 
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.cublas import Multiply
@@ -25,6 +24,7 @@ from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, b
 from tnplan.executor.device.cuda.contract.k_first import bind_in_tiles, bind_k_first
 from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
+from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
 from tnplan.executor.device.protocols.device import Call, ContractShape, nothing
 from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
@@ -132,7 +132,7 @@ def bind_contract(
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
     if min(shape.sizes) == 0:
-        return nothing if n_batch * m * n == 0 else _bind_zero(c, stream)
+        return nothing if n_batch * m * n == 0 else bind_zero(c, stream)
     rows = _row_tiles(shape, c.dtype)
     if rows is not None:
         return bind_few_columns(rows, shape, a, b, c, stream)
@@ -167,10 +167,6 @@ def bind_contract(
     multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)
     addresses = a.data.ptr, b.data.ptr, c.data.ptr
     return lambda: multiply(*addresses)
-
-
-def _bind_zero(c: Array, stream: Any) -> Call:
-    return lambda: runtime.memsetAsync(c.data.ptr, 0, c.nbytes, stream.ptr)
 
 
 def bind_product(

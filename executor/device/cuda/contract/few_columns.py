@@ -13,13 +13,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.contract.scatter import table_arguments
 from tnplan.executor.device.cuda.copy.tiling import two_levels
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel, number_defines
 from tnplan.executor.device.protocols.copy import Axis, offsets, row_major
 from tnplan.executor.device.protocols.device import Call, ContractShape
@@ -142,7 +141,7 @@ def bind_few_columns(
     if a_steps[1] != 1 or k % vector or a.data.ptr % READ_BYTES:
         vector = 1
     kernel = _kernel(c.dtype.name, tiles.width, vector)
-    tables, firsts = _on_device(tiles)
+    tables, firsts = _tables(tiles)
     arguments: list[np.generic] = [
         np.uint64(a.data.ptr), *map(np.int64, a_steps), np.uint64(b.data.ptr), *map(np.int32, b_steps),
         np.uint64(c.data.ptr), np.int32(n), np.int32(k), np.uint32(tiles.n_tiles),
@@ -194,11 +193,6 @@ def first_tables(tiles: RowTiles) -> list[tuple[NDArray[np.int64], NDArray[np.in
 
 
 @cached_per_device
-def _on_device(tiles: RowTiles) -> tuple[list[Array], list[tuple[Array, Array]]]:
+def _tables(tiles: RowTiles) -> tuple[list[Array], list[list[Array]]]:
     """The tables of tiles on the current device."""
-    found = (
-        [cupy.asarray(one) for one in tile_tables(tiles)],
-        [(cupy.asarray(high), cupy.asarray(low)) for high, low in first_tables(tiles)],
-    )
-    cupy.cuda.get_current_stream().synchronize()
-    return found
+    return on_device(*tile_tables(tiles)), [on_device(*tables) for tables in first_tables(tiles)]

@@ -12,11 +12,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.copy.tiling import two_levels
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import offsets
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
@@ -85,12 +84,11 @@ def blocking(precision: str, n: int, is_complex: bool) -> BlockShape:
 
 
 def bind_scattered(
-    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any,
-    blocks: BlockShape | None = None,
+    shape: ContractShape, a: Array, b: Array, c: Array, precision: str, stream: Any
 ) -> Call:  # fmt: skip
     """c = the sum over k of a times b in fp32 or fp16x3, for float32 and complex64; no extent is zero.
 
-    `blocks` overrides the choice of `blocking`. Raises ValueError where the product is too large.
+    Raises ValueError where the product is too large.
     """
     n_batch, m, n, k = shape.sizes
     m_part, n_part = shape.m, shape.n
@@ -98,7 +96,7 @@ def bind_scattered(
         a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
     parts = 2 if c.dtype.kind == "c" else 1
     reals = k * parts
-    blocks = blocks or blocking(precision, n, parts == 2)
+    blocks = blocking(precision, n, parts == 2)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
@@ -138,13 +136,11 @@ def _kernel(blocks: BlockShape, parts: int, vector: int, add: bool) -> Any:
 @cached_per_device
 def offset_tables(part: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
     """The tables of `two_level_offsets` on the current device."""
-    high, low = two_level_offsets(part)
-    on_device = cupy.asarray(high), cupy.asarray(low)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
+    high, low = on_device(*two_level_offsets(part))
+    return high, low
 
 
-def table_arguments(tables: Sequence[tuple[Array, Array]]) -> list[np.generic]:
+def table_arguments(tables: Sequence[Sequence[Array]]) -> list[np.generic]:
     """What kernels take of tables of places: two addresses and the length of the second, for each part."""
     return [
         value

@@ -20,7 +20,7 @@ from tnplan.executor.device.cuda.copy.accumulate import (
     THREADS,
     add_width,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.device import Call, call_in_turn
 from tnplan.executor.device.protocols.exponents import ZERO, ZERO_BYTE
@@ -65,7 +65,7 @@ class CupyExponents:
                 power = self._at + slot * SLOT_BYTES
                 calls += [self._bind_measuring(view, power, tolerated_bits), self._bind_division(view, power)]
         if small:
-            table = self._on_device(np.array(small, np.uint64))
+            (table,) = on_device(np.array(small, np.uint64))
             threads = _threads(max(n for _, n, _ in small))
             pointers = _pointers(table.data.ptr, self._at)
             calls.append(
@@ -80,7 +80,8 @@ class CupyExponents:
 
     def bind_accumulate(self, target: Array, source: Array, slot: int, terms: Sequence[int]) -> Call:
         """One block, or a kernel that measures the source, one that aligns, and one that adds."""
-        n, numbers = self._reals(target), self._on_device(np.array(terms, np.int32))
+        (numbers,) = on_device(np.array(terms, np.int32))
+        n = self._reals(target)
         if n <= ONE_BLOCK:
             arguments: list[np.generic] = [
                 *_pointers(target.data.ptr, source.data.ptr), np.int64(n), *_pointers(self._at),
@@ -98,7 +99,7 @@ class CupyExponents:
 
     def bind_aligned(self, target: Array, factor: Array, slot: int, terms: Sequence[int], call: Call) -> Call:
         """A kernel that aligns, one that scales the target and one that scales the factor and saves it."""
-        numbers = self._on_device(np.array(terms, np.int32))
+        (numbers,) = on_device(np.array(terms, np.int32))
         saved = cupy.ndarray(
             factor.size, factor.dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(factor.nbytes), 0)
         )
@@ -172,12 +173,6 @@ class CupyExponents:
 
     def _reals(self, view: Array) -> int:
         return int(view.nbytes // self._real.itemsize)
-
-    def _on_device(self, array: Any) -> Array:
-        """A copy on the GPU, which is there when this returns."""
-        copied = cupy.asarray(array)
-        cupy.cuda.get_current_stream().synchronize()
-        return copied
 
 
 def exponent_defines(real_bytes: int, width: int) -> dict[str, str | int]:

@@ -24,7 +24,7 @@ from tnplan.executor.device.cuda.copy.tiling import (
     tiles,
     two_levels,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.copy import Axis, Copy, offsets, row_major, widen
 from tnplan.executor.device.protocols.device import Call, call_in_turn, nothing
@@ -122,14 +122,13 @@ def bind_sum(
     if target.size == 0:
         return nothing
     if source.size == 0:
-        return lambda: runtime.memsetAsync(target.data.ptr, 0, target.nbytes, stream.ptr)
+        return bind_zero(target, stream)
     sides: dict[bool, list[Axis]] = {True: [], False: []}
     for extent, stride, keep in zip(extents, row_major(extents), kept, strict=True):
         if extent > 1:
             sides[keep].append((extent, stride, 0))
     levels = [table for keep in (True, False) for table in two_levels(sides[keep])]
-    table = cupy.asarray(np.concatenate([offsets(axes, 1) for axes in levels]))
-    cupy.cuda.get_current_stream().synchronize()
+    (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
     lengths = [prod(axis[0] for axis in axes) for axes in levels]
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
     lanes = 1
@@ -194,8 +193,7 @@ def _tables(copy: Copy, unit_bytes: int) -> tuple[CopyTiles, Array]:
         made.rows,
         made.columns,
     ]
-    table = cupy.asarray(np.concatenate(entries) * np.uint64(unit_bytes))
-    cupy.cuda.get_current_stream().synchronize()
+    (table,) = on_device(np.concatenate(entries) * np.uint64(unit_bytes))
     return made, table
 
 

@@ -11,9 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
-from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.fused.adjoint_tables import (
@@ -25,20 +23,19 @@ from tnplan.executor.device.cuda.fused.adjoint_tables import (
 from tnplan.executor.device.cuda.fused.chain import (
     HOLD_THREADS,
     SOURCES_DTYPE,
-    TILE_BYTES,
     Defines,
     find_hold,
     find_kernel,
     listed,
     room_bytes,
     stage_text,
+    tile_elements,
 )
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, call_in_turn
-from tnplan.planner.common.errors import InputError
 
 FILE = Path(__file__).parent / "adjoint.cu"
 REMEDY = "plan for it with 0, which means no chains"
@@ -63,14 +60,16 @@ def bind_adjoint(
     dtype = operand.dtype
     tables = chosen(shape, dtype.name, capacity_bytes, room_bytes())
     if tables.n_tiles == 0:  # sums of no terms
-        return call_in_turn([_bind_zero(one, stream) for one in made if one is not None and one.size])
+        return call_in_turn([bind_zero(one, stream) for one in made if one is not None and one.size])
     defines = adjoint_defines(dtype.name, shape, tables)
     kernel, n_blocks = _kernel(defines, tables)
-    hold, held = find_hold(FILE, defines)
-    *on_device, branch_place = _on_device(tables)
+    hold, constant = find_hold(FILE, defines)
+    *held, branch_place = on_device(
+        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
+    )
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
-    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(constant)]
     blocks = min(n_blocks, tables.n_tiles)
     real = np.empty(0, dtype).real.dtype
     *gradients, back = made
@@ -78,18 +77,17 @@ def bind_adjoint(
     arguments: list[Any] = [
         *(np.uint64(array.data.ptr) for array in (operand, cotangent)),
         np.uint64(0 if back is None else back.data.ptr),
-        *(np.uint64(array.data.ptr) for array in (partial, *on_device)),
+        *(np.uint64(array.data.ptr) for array in (partial, *held)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
-    kept = (*on_device, partial)
+    kept = (*held, partial)
     calls: list[Call] = [
         BoundKernel(hold, 2 * len(branches), HOLD_THREADS, parameters, 0, stream, branch_place),
         BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
     ]
     if tables.n_results:
         first = [0 if array is None else array.data.ptr for array in gradients]
-        targets = cupy.asarray(target_addresses(shape, tables, first, real.itemsize))
-        cupy.cuda.get_current_stream().synchronize()
+        (targets,) = on_device(target_addresses(shape, tables, first, real.itemsize))
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(partial.data.ptr), np.int32(blocks), np.uint64(targets.data.ptr)]
         n_adding = -(-tables.n_results // LANES)
@@ -112,10 +110,7 @@ def prepare_adjoints(shapes: Iterable[AdjointShape], dtype: str, capacity_bytes:
 
 def chosen(shape: AdjointShape, dtype: str, capacity_bytes: int, room: float = inf) -> AdjointTables:
     """The tables of a chain, for blocks with so many bytes of shared memory."""
-    if capacity_bytes not in TILE_BYTES:
-        names = " or ".join(map(str, TILE_BYTES))
-        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
-    return adjoint_tables(shape, capacity_bytes // np.dtype(dtype).itemsize, dtype, room)
+    return adjoint_tables(shape, tile_elements(capacity_bytes, dtype), dtype, room)
 
 
 def target_addresses(
@@ -135,20 +130,6 @@ def target_addresses(
         inside = (place[order][:, None] * tables.parts + np.arange(tables.parts)).ravel()
         found.append(np.uint64(start) + (inside * part_bytes).astype(np.uint64))
     return np.concatenate(found)
-
-
-def _bind_zero(array: Any, stream: Any) -> Call:
-    address, size_bytes, where = array.data.ptr, array.nbytes, stream.ptr
-    return lambda: runtime.memsetAsync(address, 0, size_bytes, where)
-
-
-def _on_device(tables: AdjointTables) -> tuple[Any, ...]:
-    parts = (
-        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
-    )  # fmt: skip
-    on_device = tuple(cupy.asarray(part) for part in parts)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
 
 
 def _kernel(defines: Defines, tables: AdjointTables) -> tuple[Any, int]:

@@ -23,6 +23,7 @@ from tnplan.executor.device.cuda.fused.tables import (
     TableBuilder,
     Walk,
     bit_strides,
+    chain_tile,
     combine,
 )
 from tnplan.executor.device.protocols.adjoint import AdjointShape
@@ -125,9 +126,7 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, room_bytes: f
     chain, itemsize = shape.chain, np.dtype(dtype).itemsize
     small = min(capacity, ADJOINT_TILE_BYTES // itemsize)
     found = fused_tile(chain.operand, chain.branches, chain.out, small)
-    tile = found or fused_tile(chain.operand, chain.branches, chain.out, capacity)
-    if tile is None:
-        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    tile = found or chain_tile(chain, capacity)
     size = small if found else capacity
     while True:
         threads = size // RESULTS_A_THREAD[itemsize]

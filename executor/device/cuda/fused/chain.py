@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
-from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
+from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import (
     cached_per_device,
     compile_ahead,
@@ -64,23 +64,25 @@ def bind_fused(
         return nothing
     defines = kernel_defines(dtype, tables, terms, shape.adds, shape.closes)
     kernel, n_blocks = find_kernel(FILE, "fused", defines, tables.threads, tables.shared_bytes, REMEDY)
-    hold, held = find_hold(FILE, defines)
-    *on_device, branch_place = _on_device(tables)
+    hold, constant = find_hold(FILE, defines)
+    *held, branch_place = on_device(
+        tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place
+    )
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
-    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(held)]
+    parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(constant)]
     holding = BoundKernel(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
     blocks = min(n_blocks, tables.n_tiles)
     end, sums = out, None
     if closing is not None:
         end, sums = closing, cupy.ndarray((blocks, SUM_REALS), np.float64)
     arguments: list[Any] = [
-        *(np.uint64(array.data.ptr) for array in (operand, end, *on_device)),
+        *(np.uint64(array.data.ptr) for array in (operand, end, *held)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
     if sums is not None:
         arguments.append(np.uint64(sums.data.ptr))
-    kept = (*on_device, sums)
+    kept = (*held, sums)
     calls: list[Call] = [
         holding,
         BoundKernel(kernel, blocks, tables.threads, arguments, tables.shared_bytes, stream, kept),
@@ -107,20 +109,18 @@ def chain_kernels(
 
 def chosen(shape: FusedShape, dtype: str, capacity_bytes: int, precision: str) -> tuple[FusedTables, int]:
     """The tables of a chain, and the products on tensor cores that make one of it; 0: none runs on them."""
-    if capacity_bytes not in TILE_BYTES:
-        listed = " or ".join(map(str, TILE_BYTES))
-        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {listed}")
-    itemsize = np.dtype(dtype).itemsize
+    capacity, itemsize = tile_elements(capacity_bytes, dtype), np.dtype(dtype).itemsize
     terms = TERMS.get(precision, 0) if dtype == "complex64" else 0
-    tables = best_tables(shape, capacity_bytes // itemsize, itemsize, terms > 0)
+    tables = best_tables(shape, capacity, itemsize, terms > 0)
     return tables, terms if any(stage.kind[0] == "TENSOR" for stage in tables.stages) else 0
 
 
-def _on_device(tables: FusedTables) -> tuple[Any, ...]:
-    parts = (tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.branch_place)
-    on_device = tuple(cupy.asarray(part) for part in parts)
-    cupy.cuda.get_current_stream().synchronize()
-    return on_device
+def tile_elements(capacity_bytes: int, dtype: str) -> int:
+    """The elements of a tile of so many bytes; InputError where the kernels have no such tiles."""
+    if capacity_bytes not in TILE_BYTES:
+        names = " or ".join(map(str, TILE_BYTES))
+        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
+    return capacity_bytes // np.dtype(dtype).itemsize
 
 
 def room_bytes() -> int:

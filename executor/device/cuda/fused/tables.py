@@ -109,9 +109,7 @@ def best_tables(shape: FusedShape, capacity: int, itemsize: int, tensor: bool = 
     ValueError where the chain has no tile.
     """
     halved = fused_tile(shape.operand, shape.branches, shape.out, capacity // 2)
-    tile = halved or fused_tile(shape.operand, shape.branches, shape.out, capacity)
-    if tile is None:
-        raise ValueError(f"a chain does not fit a tile of {capacity} elements")
+    tile = halved or chain_tile(shape, capacity)
     tensor = tensor and any(map(on_tensor_cores, tile.stages))
     if halved is not None and tensor:
         capacity //= 2
@@ -127,10 +125,15 @@ def fused_tables(
     With `tensor` stages run on tensor cores where they can. Raises ValueError where the chain has no such
     tile.
     """
-    tile = fused_tile(shape.operand, shape.branches, shape.out, capacity)
+    return TableBuilder(shape, chain_tile(shape, capacity), threads, itemsize, tensor).tables()
+
+
+def chain_tile(chain: FusedShape, capacity: int) -> FusedTile:
+    """The tile of a chain, of at most `capacity` elements; ValueError where it has none."""
+    tile = fused_tile(chain.operand, chain.branches, chain.out, capacity)
     if tile is None:
         raise ValueError(f"a chain does not fit a tile of {capacity} elements")
-    return TableBuilder(shape, tile, threads, itemsize, tensor).tables()
+    return tile
 
 
 class TableBuilder:

@@ -1,6 +1,6 @@
-"""A kernel launch prepared once: arguments packed, then given to the driver at little cost.
+"""A kernel launch prepared once: arguments packed, then given to the driver at little cost; its tables.
 
-Knows CuPy's driver calls; never what a kernel computes.
+Knows CuPy and its driver calls; never what a kernel computes.
 """
 
 from __future__ import annotations
@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import cupy
 import numpy as np
-from cupy_backends.cuda.api import driver
+from cupy_backends.cuda.api import driver, runtime
+from numpy.typing import NDArray
+
+from tnplan.executor.device.protocols.device import Call
 
 
 class BoundKernel:
@@ -42,3 +46,15 @@ class BoundKernel:
         """Launch with argument `number` set to this value, which stays."""
         self._values[number][0] = value
         driver.launchKernel(*self._call)
+
+
+def on_device(*tables: NDArray[Any]) -> list[Any]:
+    """Tables on the current device, which are there when this returns."""
+    found = [cupy.asarray(table) for table in tables]
+    cupy.cuda.get_current_stream().synchronize()
+    return found
+
+
+def bind_zero(view: Any, stream: Any) -> Call:
+    """Fill an array with zeros."""
+    return lambda: runtime.memsetAsync(view.data.ptr, 0, view.nbytes, stream.ptr)

@@ -12,8 +12,6 @@ from tnplan.api.circuits.contraction.networks import Run, plan_closed
 from tnplan.api.circuits.contraction.word_network import word_network
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import steady_memory
-from tnplan.api.progress import Progress
-from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -24,47 +22,6 @@ from tnplan.planner.networks.circuits.questions.steps import keeps_trace, steps_
 
 MOST_AHEAD = 4
 """Light cones that are planned at once: Python runs one of them, and the contraction, at a time."""
-
-
-def expectations(
-    circuit: GateSequence | CircuitProgram,
-    sums: Sequence[PauliSum],
-    options: ContractionOptions | None = None,
-) -> Array:
-    """The expectation values <psi| O |psi> of some observables O; Tr(rho O) where the circuit is noisy.
-
-    Words on the same qubits, with Z on the same ones, are values of one batch, and what does not depend on
-    the word is contracted once. Equal words of several sums are contracted once.
-
-    Parameters
-    ----------
-    circuit : GateSequence or CircuitProgram
-        Gates, channels, resets and measurements whose bits nothing depends on.
-    sums : sequence of PauliSum
-        The observables.
-    options : ContractionOptions, optional
-        How they are contracted; `precision` "fp64", the default, or "fp32".
-
-    Returns
-    -------
-    array
-        Complex128, one value for each sum.
-
-    Raises
-    ------
-    InputError
-        For sums on another number of qubits, and circuits that depend on measured bits.
-    """
-    options = options or ContractionOptions()
-    cones = LightCones(circuit, sums)
-    found = []
-    with PlannedAhead(cones, options, cores() - (options.threads or 1)) as planned:
-        for number in range(len(cones)):
-            found.append(planned.values(number))
-            if options.progress is not None:
-                done = number + 1
-                options.progress(Progress(done, len(cones), f"light cone {done} of {len(cones)}"))
-    return cones.expectations(found)
 
 
 class LightCones:

@@ -38,12 +38,7 @@ Run = Callable[[], Array]
 
 def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
     """The whole network, simplified first; axes are its open indices."""
-    return plan_network(network, arrays, options)()
-
-
-def plan_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Run:
-    """The same, planned now and contracted later."""
-    return _plan_simple(*simplify(network, arrays), options)
+    return _plan_simple(*simplify(network, arrays), options)()
 
 
 def _plan_simple(network: Network, values: Sequence[Array], options: ContractionOptions) -> Run:

@@ -250,12 +250,12 @@ def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> 
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})
-    return agree(rank.world, lambda: _hand_over(request, asked, options, setup, solution, measured))
+    return agree(rank.world, lambda: _hand_over(request, options, setup, solution, measured))
 
 
 def _hand_over(
-    request: _Request, asked: _Asked, options: JobOptions, setup: SolveSetup[QubitHamiltonian],
-    solution: Solution, measured: dict[str, Any],
+    request: _Request, options: JobOptions, setup: SolveSetup[QubitHamiltonian], solution: Solution,
+    measured: dict[str, Any],
 ) -> QubitDiagonalization:  # fmt: skip
     """Measure the states, write files and give the result, on rank 0."""
     hamiltonian, terms = setup.hamiltonian, request.terms

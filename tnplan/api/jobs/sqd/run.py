@@ -21,7 +21,7 @@ from tnplan.api.jobs.diagonalization_result import environment
 from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.jobs.outputs.array_result import write_arrays
 from tnplan.api.jobs.sqd.batches import Problem, RankGroups
-from tnplan.api.jobs.sqd.checkpoint import read_loop, write_loop
+from tnplan.api.jobs.sqd.checkpoint import LoopCheckpoint
 from tnplan.api.jobs.sqd.recovery import (
     Loop,
     Recovery,
@@ -265,8 +265,7 @@ class _RankLoop:
 
     def __init__(self, rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> None:
         self._rank, self._request, self._asked, self._options = rank, request, asked, job_options
-        self._kept = job_options.checkpoint_file
-        self._identity = ""
+        self._kept: LoopCheckpoint | None = None
         self._begin_s = perf_counter()
         self._recovery = agree(rank.world, self._begin)
 
@@ -275,8 +274,10 @@ class _RankLoop:
         if not self._rank.is_first:
             return None
         request, options = self._request, self._asked.options
-        self._identity = _identity(request, self._asked)
-        loop = None if self._kept is None else read_loop(self._kept, self._identity, self._options.resume)
+        path = self._options.checkpoint_file
+        if path is not None:
+            self._kept = LoopCheckpoint(path, _identity(request, self._asked))
+        loop = None if self._kept is None else self._kept.read(self._options.resume)
         loop = loop or Loop(np.random.default_rng(options.seed))
         return Recovery(request.samples, request.integrals, options, loop)
 
@@ -291,7 +292,8 @@ class _RankLoop:
         is_done, is_kept = world.broadcast_object(standing, 0)
         if is_done:
             return None
-        stop = max(world.gather_objects(stop_signal.asked())) if is_kept and self._kept is not None else ""
+        is_kept = is_kept and self._options.checkpoint_file is not None
+        stop = max(world.gather_objects(stop_signal.asked())) if is_kept else ""
         if stop:
             raise stop_signal.StoppedRunError(stop)
         made = agree(world, lambda: None if recovery is None else recovery.subspaces())
@@ -314,7 +316,7 @@ class _RankLoop:
         }  # fmt: skip
         recovery.learn(found, report)
         if self._kept is not None and not recovery.loop.converged:
-            write_loop(self._kept, self._identity, recovery.loop)
+            self._kept.write(recovery.loop)
         iterations = recovery.loop.iterations
         text = _iteration_text(len(iterations), iterations[-1])
         self._rank.say(len(iterations), self._asked.options.max_iterations, text, iterations[-1])

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.support.circuits import random_circuit, state_vector, unitary
+from tests.support.contraction.light_cones import expectations
 from tnplan.api.circuits.contraction.density import probabilities, reduced_density_matrix
-from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead, expectations
+from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead
 from tnplan.api.circuits.contraction.networks import Run
 from tnplan.api.circuits.contraction.overlap import overlap, trace
 from tnplan.api.contraction import planning
@@ -229,7 +230,7 @@ def test_an_error_of_a_plan_ends_the_job_where_its_cone_is_due() -> None:
 def test_other_sizes_and_bits_that_decide_are_refused() -> None:
     circuit = gates_for(3, 0)
     with pytest.raises(InputError, match="observable 1: is on 2 qubits"):
-        expectations(circuit, [parse("Z0", 3), parse("Z0", 2)])
+        expectations(circuit, [parse("Z0", 3), parse("Z0", 2)], options("fp64"))
     with pytest.raises(InputError, match="names qubit 3"):
         probabilities(circuit, [0, 3])
     with pytest.raises(InputError, match="names qubit 1 twice"):
@@ -241,4 +242,4 @@ def test_other_sizes_and_bits_that_decide_are_refused() -> None:
     flip = Conditional((0,), 1, (gate("x", (1,)),))
     program = CircuitProgram(2, 1, (gate("h", (0,)), Measurement(0, 0), flip))
     with pytest.raises(InputError, match="circuit, operation 2: depends on measured bits"):
-        expectations(program, [parse("Z1", 2)])
+        expectations(program, [parse("Z1", 2)], options("fp64"))

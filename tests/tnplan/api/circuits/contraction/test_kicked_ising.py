@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.contraction.light_cones import expectations
 from tests.support.engines.pauli import eagle_edges, kicked_ising
-from tnplan.api.circuits.contraction.expectation import expectations
 from tnplan.api.circuits.contraction.networks import LARGEST_BATCH
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.executor.observables.pauli_sum import parse
