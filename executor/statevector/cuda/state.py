@@ -18,6 +18,7 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import own_array
+from tnplan.executor.device.cuda.runtime.bound_kernel import on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
@@ -34,13 +35,7 @@ from tnplan.executor.statevector.cuda.kernel_defines import (
     shared_bytes,
 )
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
-from tnplan.executor.statevector.cuda.tabled_pass import (
-    TARGETS,
-    TabledPass,
-    compiled_for,
-    most_targets,
-    on_gpu,
-)
+from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
@@ -297,12 +292,10 @@ class CupyState:
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits, starts = tile_runs(tables.held)
         n_tiles = np.int64(1 << len(tables.far))
-        held, far, begins, rounds, steps, places, values, idle, phases = on_gpu(
-            [
-                tables.held.astype(np.int32), tables.far.astype(np.int32), starts, made.rounds.ravel(),
-                made.steps.ravel(), tables.places.astype(np.int32), tables.values.astype(self.dtype),
-                tables.idle.astype(np.uint8), tables.phases,
-            ]
+        held, far, begins, rounds, steps, places, values, idle, phases = on_device(
+            tables.held.astype(np.int32), tables.far.astype(np.int32), starts, made.rounds, made.steps,
+            tables.places.astype(np.int32), tables.values.astype(self.dtype), tables.idle.astype(np.uint8),
+            tables.phases,
         )  # fmt: skip
         return self._by_tables(len(tables.held), int(n_tiles)), (
             self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held, far,

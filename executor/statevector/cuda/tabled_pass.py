@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import cupy
-import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
@@ -15,9 +11,6 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 TARGETS = (1, 2, LARGEST_TARGETS)
 """For so many targets pass.cu is compiled: for one in a third of the time of all."""
-
-ALIGNED_BYTES = 16
-"""Arrays in one transfer begin at multiples of this, which a complex128 fills."""
 
 
 def most_targets(item: Pass) -> int:
@@ -29,20 +22,6 @@ def most_targets(item: Pass) -> int:
 def compiled_for(targets: int) -> int:
     """For how many targets pass.cu is compiled where gates have so many."""
     return next((number for number in TARGETS if number >= targets), LARGEST_TARGETS)
-
-
-def on_gpu(arrays: Sequence[NDArray[Any]]) -> list[Any]:
-    """The arrays, one axis each, on the GPU: in one transfer, since each of these takes its time."""
-    sizes = [max(array.nbytes, array.itemsize) for array in arrays]
-    starts = np.cumsum([0, *(-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes)]).tolist()
-    packed = np.zeros(starts[-1], np.uint8)
-    for start, array in zip(starts, arrays, strict=False):
-        packed[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
-    room = cupy.asarray(packed)
-    return [
-        room[start : start + size].view(array.dtype)
-        for start, size, array in zip(starts, sizes, arrays, strict=False)
-    ]
 
 
 class TabledPass:

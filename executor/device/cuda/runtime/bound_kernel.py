@@ -6,6 +6,7 @@ Knows CuPy and its driver calls; never what a kernel computes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import cupy
@@ -14,6 +15,7 @@ from cupy_backends.cuda.api import driver, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.protocols.device import Call
+from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 
 
 class BoundKernel:
@@ -49,10 +51,21 @@ class BoundKernel:
 
 
 def on_device(*tables: NDArray[Any]) -> list[Any]:
-    """Tables on the current device, which are there when this returns."""
-    found = [cupy.asarray(table) for table in tables]
+    """Tables on the current device, which are there when this returns.
+
+    They are copied together: each copy takes the host longer than a small table does.
+    """
+    sizes = [round_up(max(table.nbytes, 1), CACHE_LINE_BYTES) for table in tables]
+    starts = [0, *accumulate(sizes)]
+    packed = np.zeros(starts[-1], np.uint8)
+    for start, table in zip(starts, tables, strict=False):
+        packed[start : start + table.nbytes] = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
+    room = cupy.asarray(packed)
     cupy.cuda.get_current_stream().synchronize()
-    return found
+    return [
+        room[start : start + size].view(table.dtype)[: table.size].reshape(table.shape)
+        for start, size, table in zip(starts, sizes, tables, strict=False)
+    ]
 
 
 def bind_zero(view: Any, stream: Any) -> Call:
