@@ -7,6 +7,7 @@ GPU.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
     q = len(tables.held)
     if q < register_bits:
         raise ValueError(f"a tile of {q} bits has none for {register_bits} in registers")
+    steps, held_places = tables.steps.tolist(), tables.places.tolist()
+    targets_of = [held_places[step[4] : step[4] + step[1]] if step[0] == GATE else [] for step in steps]
     rounds: list[tuple[int, ...]] = []
     places: list[tuple[int, int]] = []
     now = _Open(0, frozenset(), NO_PHASES)
@@ -56,12 +59,11 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         if end > now.begin:
             bits = _padded(now.bits, register_bits)
             rounds.append((0, now.begin, end, now.phases, *bits))
-            for step in tables.steps[now.begin : end]:
-                positions = [bits.index(bit) for bit in _targets(tables, step)]
+            for targets in targets_of[now.begin : end]:
+                positions = [bits.index(bit) for bit in targets]
                 places.append((*positions, 0, 0)[:2])  # type: ignore[arg-type]
 
-    for number, step in enumerate(tables.steps):
-        targets = _targets(tables, step)
+    for number, (step, targets) in enumerate(zip(steps, targets_of, strict=True)):
         if len(targets) > IN_REGISTERS:
             close(number)
             rounds.append((len(targets), number, number + 1, NO_PHASES, *range(register_bits)))
@@ -75,18 +77,14 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
             now = _Open(number, frozenset(targets), NO_PHASES)
             bits = now.bits
         now = _Open(now.begin, frozenset(bits), number if is_phases else now.phases)
-    close(len(tables.steps))
+    close(len(steps))
     rows = [
-        (*map(int, step), *positions, _is_real(tables, step), _in_row(tables, step))
-        for step, positions in zip(tables.steps, places, strict=True)
+        (*step, *positions, _is_real(tables, step), _in_row(held_places, step))
+        for step, positions in zip(steps, places, strict=True)
     ]
     return RegisterRounds(
         np.array(rounds, np.int32).reshape(-1, 4 + register_bits), np.array(rows, np.int32).reshape(-1, 11)
     )
-
-
-def _targets(tables: PassTables, step: Array) -> list[int]:
-    return [int(bit) for bit in tables.places[step[4] : step[4] + step[1]]] if step[0] == GATE else []
 
 
 def _padded(bits: frozenset[int], count: int) -> list[int]:
@@ -95,15 +93,15 @@ def _padded(bits: frozenset[int], count: int) -> list[int]:
     return sorted([*bits, *free[: count - len(bits)]])
 
 
-def _is_real(tables: PassTables, step: Array) -> bool:
+def _is_real(tables: PassTables, step: Sequence[int]) -> bool:
     if step[0] != GATE:
         return False
-    first, size = int(step[5]), 1 << int(step[2] + step[3] + 2 * step[1])
+    first, size = step[5], 1 << (step[2] + step[3] + 2 * step[1])
     return not np.any(tables.values[first : first + size].imag)
 
 
-def _in_row(tables: PassTables, step: Array) -> bool:
+def _in_row(places: Sequence[int], step: Sequence[int]) -> bool:
     if step[0] != DIAGONAL or not step[2]:
         return False
-    near = tables.places[step[4] : step[4] + step[2]]
-    return bool(np.all(np.diff(near) == 1))
+    first = places[step[4]]
+    return places[step[4] : step[4] + step[2]] == list(range(first, first + step[2]))

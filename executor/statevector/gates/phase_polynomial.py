@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from cmath import phase
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of, mask_of
+from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, mask_of
 from tnplan.planner.common.arrays import Array
 
 UNIT = 1e-12
@@ -76,9 +76,10 @@ class PhasePolynomial:
         """The same phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
         linear, pairs = np.zeros_like(self.linear), np.zeros_like(self.pairs)
         alone, (first, second) = np.flatnonzero(self.linear), self.pairs_present()
-        linear[alone] = _angles(self.linear[alone])
-        pairs[first, second] = pairs[second, first] = _angles(self.pairs[first, second])
-        return PhasePolynomial(float(_angles(self.constant)), linear, pairs)
+        found = _angles(np.concatenate([self.linear[alone], self.pairs[first, second], [self.constant]]))
+        linear[alone] = found[: len(alone)]
+        pairs[first, second] = pairs[second, first] = found[len(alone) : -1]
+        return PhasePolynomial(float(found[-1]), linear, pairs)
 
     def pairs_present(self) -> tuple[Array, Array]:
         """The lower bits and the higher bits of the pairs that have a phase."""
@@ -198,16 +199,16 @@ def split(phases: PhasePolynomial, held_mask: int) -> tuple[MultiplexedGate | No
 
     The constant goes with the gate where there is one.
     """
-    held = [bit for bit in bits_of(held_mask) if bit < len(phases.linear)]
-    near = replace(phases.within(held, with_linear=True), constant=phases.constant)
-    if not near.pairs.any():
+    held = np.array([bool(held_mask >> bit & 1) for bit in range(len(phases.linear))])
+    inside = held[:, None] & held
+    pairs = np.where(inside, phases.pairs, 0.0)
+    if not pairs.any():
         return None, _unless_zero(phases)
-    used = np.flatnonzero(near.pairs.any(axis=0) | (near.linear != 0))
-    bits = tuple(used[::-1].tolist())
-    linear, pairs = phases.linear.copy(), phases.pairs.copy()
-    linear[held] = pairs[np.ix_(held, held)] = 0
-    rest = PhasePolynomial(0.0, linear, pairs)
-    return PhaseTable(bits, near.reduced()), _unless_zero(rest)
+    linear = np.where(held, phases.linear, 0.0)
+    used = np.flatnonzero(pairs.any(axis=0) | (linear != 0))
+    near = PhasePolynomial(phases.constant, linear, pairs).reduced()
+    rest = PhasePolynomial(0.0, np.where(held, 0.0, phases.linear), np.where(inside, 0.0, phases.pairs))
+    return PhaseTable(tuple(used[::-1].tolist()), near), _unless_zero(rest)
 
 
 def _unless_zero(phases: PhasePolynomial) -> PhasePolynomial | None:
@@ -236,9 +237,9 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
     return form if np.all(np.abs(made - values) <= len(bits) * UNIT) else None
 
 
-def _angles(phases: Array | float) -> Array:
+def _angles(phases: Array) -> Array:
     """Phases from -pi to pi, exactly 0 where they are 0 but for rounding."""
-    factors = np.exp(1j * np.asarray(phases, np.float64))
+    factors = np.exp(1j * phases)
     found: Array = np.where(np.abs(factors - 1) <= EXACT, 0.0, np.angle(factors))
     return found
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
         places += [place[bit] for bit in reversed(near)] + outer[::-1]
         matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))
         values.append(matrices.ravel())
-        idle.append(np.all(matrices == np.eye(matrices.shape[-1]), axis=(1, 2)))
+        idle.append(np.all(matrices == _one(matrices.shape[-1]), axis=(1, 2)))
         n_values += matrices.size
         n_idle += len(matrices)
     return PassTables(
@@ -84,6 +85,12 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
         np.array(rows, np.int64).reshape(-1, FIELDS), np.array(places, np.int64), np.concatenate(values),
         np.concatenate(idle), np.concatenate(phases),
     )  # fmt: skip
+
+
+@cache
+def _one(side: int) -> Array:
+    """The identity."""
+    return np.eye(side)
 
 
 def _check_targets(gate: MultiplexedGate) -> None:
