@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of collections of garbage; communicators collect it whenever they close."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
