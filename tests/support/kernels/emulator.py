@@ -24,7 +24,7 @@ import pytest
 from tests.support.root import ROOT
 
 HEADER = Path(__file__).resolve().parent / "simt" / "emulator.hpp"
-OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
+OPTIONS = ("-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-shared", "-w")
 KEPT = ROOT / ".pytest_cache" / "emulated"
 ENTRY = re.compile(
     r'^extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\((.*?)\)\s*\{',
