@@ -1,7 +1,7 @@
 """Every input format with a command that reads it, and trials of the command on mutated files.
 
-As a script: `python -m tests.support.robustness.mutated_files FORMAT SEED FIRST STOP` makes trials with these
-numbers in this process and prints a line of JSON for each.
+As a script: `python -m tests.support.robustness.mutated_files FORMAT SEED FIRST STOP FOLDER` makes trials
+with these numbers in this process, on files that `make_files` left in the folder; each prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ class Trial:
         return f"{self.grown_bytes / 1e6:.0f} MB" if self.grown_bytes > LIMIT_BYTES else ""
 
 
-def trials(name: str, seed: int, numbers: range) -> Iterator[Trial]:
-    """Trials of a format; each number makes the same file again."""
-    form, good, before = FORMATS[name], good_files(), Path.cwd()
+def trials(name: str, seed: int, numbers: range, good: Path | None = None) -> Iterator[Trial]:
+    """Trials of a format, on good files made before or now; each number makes the same file again."""
+    form, good, before = FORMATS[name], good or good_files(), Path.cwd()
     content = (good / form.file).read_bytes()
     for number in numbers:
         random = Random(f"{name} {seed} {number}")
@@ -175,16 +175,15 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _main(name: str, seed: str, first: str, stop: str) -> None:
+def _main(name: str, seed: str, first: str, stop: str, good: str) -> None:
     def too_long(*_: Any) -> None:
         raise TimeoutError(f"more than {LIMIT_S} s")
 
     signal.signal(signal.SIGVTALRM, too_long)
     handler: Callable[[int, float], Any] = signal.setitimer
-    good_files()
     print("-1", flush=True)
     numbers = range(int(first), int(stop))
-    made = trials(name, int(seed), numbers)
+    made = trials(name, int(seed), numbers, Path(good))
     for number in numbers:
         print(number, flush=True)
         handler(signal.ITIMER_VIRTUAL, LIMIT_S + 2)
