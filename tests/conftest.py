@@ -29,10 +29,23 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
 
 
-def pytest_collection_finish() -> None:
-    """Leave modules and tests out of collections of garbage; communicators collect it whenever they close."""
+def leave_out_of_collections() -> None:
+    """Leave all that there is out of collections of garbage: communicators collect it whenever they close,
+    and would go through every library and every test."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what was imported and collected."""
+    leave_out_of_collections()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave out what the tests of a file have imported and compiled."""
+    if nextitem is not None and nextitem.path != item.path:
+        leave_out_of_collections()
 
 
 @pytest.fixture
