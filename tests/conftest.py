@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "local"))
+
+
+def leave_out_of_collections() -> None:
+    """Leave all that there is out of collections of garbage: communicators collect it whenever they close,
+    and would go through every library and every test."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what was imported and collected."""
+    leave_out_of_collections()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave out what the tests of a file have imported and compiled."""
+    if nextitem is not None and nextitem.path != item.path:
+        leave_out_of_collections()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.robustness.good_files import make_files
@@ -41,11 +42,15 @@ def lowest() -> list[str]:
     return [one.replace(">=", "==") for one in project["dependencies"]]
 
 
-def install(folder: Path) -> str:
-    """Make the environment; what went wrong, empty where nothing did."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+def install(folder: Path, wanted: Sequence[str], python: str = sys.executable) -> str:
+    """Make an environment that has these and what they need; what went wrong, empty where nothing did.
+
+    Pip is that of `python`. Modules are compiled when the commands import them, which is few of all.
+    """
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
     done = subprocess.run(
-        [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *lowest()],
+        [python, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet",
+         "--no-compile", *wanted],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.stderr[-2000:] if done.returncode else ""
@@ -74,7 +79,7 @@ def faults(environment: Path, work: Path, sources: Path | None = ROOT) -> list[s
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    wrong = install(place / "lowest")
+    wrong = install(place / "lowest", lowest())
     said = [wrong] if wrong else faults(place / "lowest", place / "work")
     print("\n".join(said))
     sys.exit(bool(said))

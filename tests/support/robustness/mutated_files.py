@@ -1,7 +1,7 @@
 """Every input format with a command that reads it, and trials of the command on mutated files.
 
-As a script: `python -m tests.support.robustness.mutated_files FORMAT SEED FIRST STOP` makes trials with these
-numbers in this process and prints a line of JSON for each.
+As a script: `python -m tests.support.robustness.mutated_files FORMAT SEED FIRST STOP FOLDER` makes trials
+with these numbers in this process, on files that `make_files` left in the folder; each prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import signal
 import struct
 import sys
@@ -25,6 +24,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.support.bad_input import snapshot
 from tests.support.robustness import mutations
 from tests.support.robustness.good_files import ANSWER, CPU, GROWTH, QUBITS, SAMPLED, SEARCH, good_files
 from tests.support.robustness.mutations import Mutation
@@ -145,22 +145,47 @@ class Trial:
         return f"{self.grown_bytes / 1e6:.0f} MB" if self.grown_bytes > LIMIT_BYTES else ""
 
 
-def trials(name: str, seed: int, numbers: range) -> Iterator[Trial]:
-    """Trials of a format; each number makes the same file again."""
-    form, good, before = FORMATS[name], good_files(), Path.cwd()
-    content = (good / form.file).read_bytes()
-    for number in numbers:
-        random = Random(f"{name} {seed} {number}")
-        with TemporaryDirectory() as made:
-            folder = Path(made) / "w"
-            shutil.copytree(good, folder)
+def trials(name: str, seed: int, numbers: range, good: Path | None = None) -> Iterator[Trial]:
+    """Trials of a format, on good files made before or now; each number makes the same file again."""
+    form, good, before = FORMATS[name], good or good_files(), Path.cwd()
+    content, untouched = (good / form.file).read_bytes(), snapshot(good)
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        for number in numbers:
+            _restore(folder, good)
+            random = Random(f"{name} {seed} {number}")
             changed = random.choice(form.mutations)(content, random)
+            (folder / form.file).unlink()
             (folder / form.file).write_bytes(changed)
             os.chdir(folder)
             try:
                 yield _trial(number, form.command)
             finally:
                 os.chdir(before)
+    if snapshot(good) != untouched:
+        raise RuntimeError(f"{form.command}: wrote into a file instead of replacing it")
+
+
+def _restore(folder: Path, good: Path) -> None:
+    """Make a folder a copy of the good one, or one again: of links, as commands write no file in place.
+
+    Copying and removing all files takes ten times as long as most commands.
+    """
+    for place, folders, files in os.walk(folder, topdown=False):
+        twin = good / Path(place).relative_to(folder)
+        for name in files:
+            if not ((twin / name).is_file() and (twin / name).samefile(Path(place, name))):
+                Path(place, name).unlink()
+        for name in folders:
+            if not (twin / name).is_dir():
+                Path(place, name).rmdir()
+    for place, folders, files in os.walk(good):
+        twin = folder / Path(place).relative_to(good)
+        for name in folders:
+            (twin / name).mkdir(exist_ok=True)
+        for name in files:
+            if not (twin / name).exists():
+                (twin / name).hardlink_to(Path(place, name))
 
 
 def _trial(number: int, command: str) -> Trial:
@@ -175,16 +200,15 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _main(name: str, seed: str, first: str, stop: str) -> None:
+def _main(name: str, seed: str, first: str, stop: str, good: str) -> None:
     def too_long(*_: Any) -> None:
         raise TimeoutError(f"more than {LIMIT_S} s")
 
     signal.signal(signal.SIGVTALRM, too_long)
     handler: Callable[[int, float], Any] = signal.setitimer
-    good_files()
     print("-1", flush=True)
     numbers = range(int(first), int(stop))
-    made = trials(name, int(seed), numbers)
+    made = trials(name, int(seed), numbers, Path(good))
     for number in numbers:
         print(number, flush=True)
         handler(signal.ITIMER_VIRTUAL, LIMIT_S + 2)
@@ -194,6 +218,7 @@ def _main(name: str, seed: str, first: str, stop: str) -> None:
             print(json.dumps([name, trial.number, trial.fault, trial.error]), flush=True)
         else:
             print(json.dumps([name, trial.number, trial.status]), flush=True)
+    assert next(made, None) is None
 
 
 if __name__ == "__main__":

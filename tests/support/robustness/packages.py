@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.robustness.lowest_versions import faults
+from tests.support.robustness.lowest_versions import faults, install
 from tests.support.root import ROOT
 
 SOURCES = (
@@ -37,11 +37,9 @@ def build(folder: Path) -> list[Path]:
 def faults_of(package: Path, python: str, folder: Path) -> list[str]:
     """What goes wrong when a package is installed into an empty environment, and its commands run there."""
     environment = folder / "environment"
-    subprocess.run([python, "-m", "venv", str(environment)], check=True)
-    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", str(package)]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return [f"{package.name}: {done.stderr[-2000:]}"]
+    wrong = install(environment, [str(package)], python)
+    if wrong:
+        return [f"{package.name}: {wrong}"]
     return [f"{package.name}: {fault}" for fault in faults(environment, folder / "work", sources=None)]
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support.effort import repeats
+from tests.support.robustness.good_files import good_files
 from tests.support.robustness.mutated_files import FORMATS, LIMIT_S, trials
 from tests.support.root import ROOT
 
@@ -25,11 +26,13 @@ def test_a_few_mutated_files_are_read_or_refused_in_one_line(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutated_files_are_read_or_refused_in_one_line(name: str) -> None:
     first, faults = 0, []
     while first < SLOW:
-        command = ["tests.support.robustness.mutated_files", name, str(SEED), str(first), str(SLOW)]
+        numbers = (str(number) for number in (SEED, first, SLOW))
+        command = ["tests.support.robustness.mutated_files", name, *numbers, str(good_files())]
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", *command], capture_output=True, text=True, check=False,
             cwd=ROOT, timeout=SLOW * LIMIT_S,

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return make_case(tmp_path_factory.mktemp("single"), 1)
+
+
+@pytest.fixture(scope="module")
+def whole(pair: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result of four ranks of which none is killed."""
+    output = tmp_path_factory.mktemp("whole") / "whole.npy"
+    done = tnplan(4, pair.schedule_file, "--tensors", pair.tensors_file, "-o", output)
+    assert done.returncode == 0, done.stderr
+    return output
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
@@ -119,7 +129,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_message(pair: Case, tmp_path: P
 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
-    pair: Case, tmp_path: Path, victim: int
+    pair: Case, whole: Path, tmp_path: Path, victim: int
 ) -> None:
     output = tmp_path / "result.npy"
     start = time.monotonic()
@@ -137,8 +147,6 @@ def test_a_killed_rank_ends_the_job_and_resume_gives_the_same_bits(
     report = json.loads(output.with_suffix(".json").read_text())
     # The victim's group has kept its first slice; the other one may have been killed before its own.
     assert report["slices"]["resumed"] >= 1
-    whole = tmp_path / "whole.npy"
-    assert tnplan(4, *arguments[:-1], whole).returncode == 0
     assert np.array_equal(np.load(output), np.load(whole))
     assert not Path(f"{output}.ckpt").exists()
 
@@ -149,10 +157,10 @@ def test_messages_go_in_chunks(tmp_path: Path) -> None:
     assert done.stdout.count("ok") == 2
 
 
-@pytest.fixture
-def three_gates(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def three_gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A circuit whose only rotation leaves two terms of Z0."""
-    path = tmp_path / "c.qsim"
+    path = tmp_path_factory.mktemp("circuit") / "c.qsim"
     path.write_text("2\n0 rx 0 0.3\n1 h 1\n2 cnot 0 1\n")
     return path
 
@@ -181,13 +189,30 @@ def test_ranks_that_refuse_alike_at_other_times_wait_for_each_other(three_gates:
     assert line.startswith("tnplan: error: step 1: struck by a test; leave it out (see docs/")
 
 
-@pytest.mark.parametrize(
-    ("who", "how", "said"), [("0", "alike", "rank 0"), ("1", "alike", "rank 1"), ("0,1", "apart", "rank 0")]
-)
-def test_ranks_that_do_not_refuse_alike_are_aborted(three_gates: Path, who: str, how: str, said: str) -> None:
-    start = time.monotonic()
-    done = mpirun(2, SCRIPTS / "refuse.py", who, how, three_gates)
-    assert time.monotonic() - start < 30
+Jobs = dict[tuple[str, ...], tuple[subprocess.CompletedProcess[str], float]]
+"""Jobs that ended, by the arguments of refuse.py, and the seconds that they took."""
+ABORTED = [("0", "alike", "rank 0"), ("1", "alike", "rank 1"), ("0,1", "apart", "rank 0")]
+SHOWN = ("1", "alike", "--debug")
+
+
+@pytest.fixture(scope="module")
+def aborted(three_gates: Path) -> Jobs:
+    """All at once: each waits some seconds for the rank that does not refuse alike."""
+
+    def job(words: tuple[str, ...]) -> tuple[subprocess.CompletedProcess[str], float]:
+        who, how, *more = words
+        start = time.monotonic()
+        return mpirun(2, SCRIPTS / "refuse.py", who, how, three_gates, *more), time.monotonic() - start
+
+    jobs = [SHOWN, *((who, how) for who, how, _ in ABORTED)]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return dict(zip(jobs, pool.map(job, jobs), strict=True))
+
+
+@pytest.mark.parametrize(("who", "how", "said"), ABORTED)
+def test_ranks_that_do_not_refuse_alike_are_aborted(aborted: Jobs, who: str, how: str, said: str) -> None:
+    done, time_s = aborted[who, how]
+    assert time_s < 30
     assert done.returncode == 2
     assert f"{said}: step 1: struck" in done.stderr
     assert "tnplan: error" not in done.stderr
@@ -201,8 +226,8 @@ def test_debug_shows_the_tracebacks_of_refusals_on_the_way(three_gates: Path) ->
     assert "in do" in shown
 
 
-def test_debug_shows_the_traceback_of_a_job_that_is_ended(three_gates: Path) -> None:
-    ended = mpirun(2, SCRIPTS / "refuse.py", "1", "alike", three_gates, "--debug").stderr
+def test_debug_shows_the_traceback_of_a_job_that_is_ended(aborted: Jobs) -> None:
+    ended = aborted[SHOWN][0].stderr
     assert "rank 1 of 2:\nTraceback" in ended
     assert "in ending_together" in ended
 
