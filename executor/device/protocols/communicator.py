@@ -211,8 +211,11 @@ class Communicator(Protocol):
             The exit status of the processes.
         """
 
-    def at_failure(self, let_go: LetGo) -> None:
-        """Have `let_go` called where a rank fails and this process goes on, so that the device can end."""
+    def at_failure(self, let_go: LetGo, of_device: bool = True) -> None:
+        """Have `let_go` called where a rank fails and this process goes on, so that the device can end.
+
+        `of_device`: memory of a device waits for it, which garbage must not free in the midst of a later run.
+        """
 
 
 class World(Communicator, Protocol):
@@ -280,7 +283,7 @@ class BlockingExchange:
     def close(self) -> None:
         """Nothing to close."""
 
-    def at_failure(self, let_go: LetGo) -> None:
+    def at_failure(self, let_go: LetGo, of_device: bool = True) -> None:
         """Nothing to let go: the processes of the job end together."""
 
 

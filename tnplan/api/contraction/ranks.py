@@ -219,7 +219,7 @@ def _drive(mailbox: _Mailbox, contraction: _Contraction, threads: int) -> None:
     """Run all ranks until they are ended; then, or where one fails, say so."""
 
     def serve(own: ThreadCommunicator) -> None:
-        own.at_failure(lambda ended: mailbox.orders[own.rank].put(None))
+        own.at_failure(lambda ended: mailbox.orders[own.rank].put(None), of_device=False)
         rank = contraction.on_rank(own, threads)
         if own.rank == 0:
             mailbox.answers.put((0, rank.device.name))

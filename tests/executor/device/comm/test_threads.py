@@ -112,6 +112,16 @@ def test_devices_are_let_go_before_what_the_ranks_hold_is_freed(monkeypatch: pyt
     assert caught.value.__traceback__ is not None
 
 
+@pytest.mark.parametrize("of_device", [True, False])
+def test_ranks_with_devices_alone_end_with_a_search_for_garbage(
+    of_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[bool] = []
+    monkeypatch.setattr(gc, "collect", lambda: searched.append(True))
+    run_ranks(2, lambda world: world.at_failure(lambda ended: None, of_device))
+    assert searched == [True] * of_device
+
+
 def interrupt() -> None:
     """Send Ctrl-C to the thread that waits for the ranks, when it does."""
     time.sleep(0.2)

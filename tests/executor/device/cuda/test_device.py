@@ -235,7 +235,7 @@ class FakeHost:
         other = next(self._other)
         return [value, other(value) if callable(other) else other]
 
-    def at_failure(self, let_go: Any) -> None:
+    def at_failure(self, let_go: Any, of_device: bool = True) -> None:
         """This process ends with the other."""
 
 
