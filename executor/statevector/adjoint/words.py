@@ -51,4 +51,6 @@ def _on_qubits(generator: Array, qubits: tuple[int, ...]) -> list[Word]:
 
 def spread(mask: int, qubits: tuple[int, ...]) -> int:
     """The mask over all qubits of one over those of a gate."""
+    if len(qubits) == 1:
+        return (mask & 1) << qubits[0]
     return sum(1 << qubit for place, qubit in enumerate(qubits) if mask >> place & 1)

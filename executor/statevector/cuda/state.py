@@ -18,7 +18,7 @@ from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import own_array
-from tnplan.executor.device.cuda.runtime.bound_kernel import on_device
+from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
@@ -292,7 +292,7 @@ class CupyState:
         made = register_rounds(tables, min(REGISTER_BITS, len(tables.held)))
         run_bits, starts = tile_runs(tables.held)
         n_tiles = np.int64(1 << len(tables.far))
-        held, far, begins, rounds, steps, places, values, idle, phases = on_device(
+        held, far, begins, rounds, steps, places, values, idle, phases = copied(
             tables.held.astype(np.int32), tables.far.astype(np.int32), starts, made.rounds, made.steps,
             tables.places.astype(np.int32), tables.values.astype(self.dtype), tables.idle.astype(np.uint8),
             tables.phases,

@@ -14,8 +14,10 @@ import numpy as np
 from cupy.cuda import driver
 from numpy.typing import NDArray
 
+from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.statevector.cuda.kernel_defines import REALS
+from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.word_tiles import WordGroup, word_groups
@@ -83,11 +85,11 @@ def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
     blocks = max(1, min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], 1 << len(far)))
     run_bits, starts = tile_runs(held)
     structs = word_structs([words[number] for number in group.words], group.held)
+    far_bits, begins, masks = copied(far, starts, structs.view(np.uint8))
     out = cupy.empty((blocks, n_words), np.complex128)
     arguments = (
-        own, others, np.int64(1 << len(far)), cupy.asarray(far), np.int32(len(far)), cupy.asarray(starts),
-        np.int32(run_bits), np.int64(group.far_x), cupy.asarray(structs.view(np.uint8)), np.int32(n_words),
-        out,
+        own, others, np.int64(1 << len(far)), far_bits, np.int32(len(far)), begins, np.int32(run_bits),
+        np.int64(group.far_x), masks, np.int32(n_words), out,
     )  # fmt: skip
     kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
     return out
@@ -95,11 +97,11 @@ def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
 
 def word_structs(words: Masks, held: Sequence[int]) -> NDArray[Any]:
     """The struct Word of words: masks over the bits of a tile, and z outside of it."""
-    inside = sum(1 << bit for bit in held)
+    masks, places = np.array(words, np.int64).reshape(-1, 2), np.array(held, np.int64)
+    near = ((masks[:, :, None] >> places & 1) << np.arange(len(places))).sum(axis=2)
     structs = np.zeros(len(words), WORD)
-    for number, (x, z) in enumerate(words):
-        near = [sum((mask >> bit & 1) << k for k, bit in enumerate(held)) for mask in (x, z)]
-        structs[number] = (*near, z & ~inside)
+    for name, column in zip(structs.dtype.names or (), (*near.T, masks[:, 1] & ~mask_of(held)), strict=True):
+        structs[name] = column
     return structs
 
 

@@ -51,7 +51,14 @@ class BoundKernel:
 
 
 def on_device(*tables: NDArray[Any]) -> list[Any]:
-    """Tables on the current device, which are there when this returns.
+    """Tables on the current device, which are there when this returns: for launches on any stream."""
+    found = copied(*tables)
+    cupy.cuda.get_current_stream().synchronize()
+    return found
+
+
+def copied(*tables: NDArray[Any]) -> list[Any]:
+    """Tables on the current device, for launches on the current stream, whose work is not waited for.
 
     They are copied together: each copy takes the host longer than a small table does.
     """
@@ -61,7 +68,6 @@ def on_device(*tables: NDArray[Any]) -> list[Any]:
     for start, table in zip(starts, tables, strict=False):
         packed[start : start + table.nbytes] = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
     room = cupy.asarray(packed)
-    cupy.cuda.get_current_stream().synchronize()
     return [
         room[start : start + size].view(table.dtype)[: table.size].reshape(table.shape)
         for start, size, table in zip(starts, sizes, tables, strict=False)

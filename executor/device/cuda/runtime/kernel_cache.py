@@ -262,4 +262,9 @@ def cache_key(file: Path, defines: Defines, arch: str) -> str:
         *(f"{name}={value}" for name, value in defines),
         str(nvrtc.getVersion()),
     )
+    return _digest(parts)
+
+
+@lru_cache(maxsize=1024)
+def _digest(parts: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
