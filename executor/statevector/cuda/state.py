@@ -154,10 +154,8 @@ class CupyState:
         passes = [step for step in steps if isinstance(step, Pass)]
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
-        if again:
-            at_once = self._is_patient or self._saved_s() >= PROGRAM_S
-        else:
-            at_once = bool(self._compiled)
+        is_saving = self._is_patient or self._saved_s() >= PROGRAM_S
+        at_once = is_saving if again else bool(self._compiled)
         programs = [self._program(item, least) if at_once or item.has_sums else None for item in passes]
         if not again:
             programs = [
