@@ -108,7 +108,7 @@ class Sampler:
         self.boxes, words = _boxes_and_passes(shape)
         self.passes = device.upload(words)
 
-    def look(self, steps: NDArray[np.float64]) -> DeviceTrials:
+    def trials(self, steps: NDArray[np.float64]) -> DeviceTrials:
         """All trials, for the steps of the array's components."""
         levels, n = sampled_boxes(self.shape), stream.components(self.dtype)
         n_frames, n_spans = launches.TRIALS * len(levels), 2 * len(ORDERS) * len(levels)

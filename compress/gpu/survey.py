@@ -64,7 +64,7 @@ class Survey:
         found = reaches, reflection
         return chosen_header(
             self.dtype, self.shape, self.options, found, trial_bytes, count_classes,
-            lambda header: chosen_predictor(header, self.sampler.look) if self.sampler else (None, 1.0),
+            lambda header: chosen_predictor(header, self.sampler.trials) if self.sampler else (None, 1.0),
         )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class Trials(Protocol):
         """What the finest residuals of a level's boxes take."""
 
 
-Look = Callable[[NDArray[np.float64]], Trials]
+MakeTrials = Callable[[NDArray[np.float64]], Trials]
 """The trials of an array for the steps of its components."""
 TakeBoxes = Callable[[int], NDArray[np.floating]]
 """Values (boxes, points, components) of the boxes of one level of `sampled_boxes`."""
@@ -94,14 +94,14 @@ def most_foretold(steps: NDArray[np.float64]) -> float:
     return float(steps.min()) * (LARGEST_FINE >> SHIFT)
 
 
-def chosen_predictor(header: Header, look: Look) -> tuple[Predictor | None, float]:
+def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor | None, float]:
     """The predictor of an array of which `header` says all but that, and the share of the bytes that its
     samples take with it; None and 1 where it does not pay, or too many fine numbers would be too
     large."""
     n_levels = len(sampled_boxes(header.shape))
     if not n_levels:
         return None, 1.0
-    trials = look(np.array([rule.step for rule in header.quantizers]))
+    trials = make_trials(np.array([rule.step for rule in header.quantizers]))
     if trials.share_beyond() > MOST_BEYOND:
         return None, 1.0
     plain, least = trials.plain(), trials.predicted(0, FIRST_TRIED)

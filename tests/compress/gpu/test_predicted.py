@@ -174,7 +174,7 @@ def test_a_device_counts_what_the_host_counts(device: Any, dtype: str) -> None:
         for wild in (False, True):
             array = smooth_array(shape, dtype, number, wild)
             steps = np.array([3e-4, 1e-2][: len(parts(array))]) * (1e-6 if wild else 1)
-            there = Sampler(device, device.upload(flat_values(array)), dtype, shape).look(steps)
+            there = Sampler(device, device.upload(flat_values(array)), dtype, shape).trials(steps)
             here = HostTrials(shape, partial(boxes_of, array), steps)
             assert there.share_beyond() == here.share_beyond()
             assert there.plain() == here.plain()
