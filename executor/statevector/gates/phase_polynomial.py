@@ -109,10 +109,10 @@ class PhasePolynomial:
         return np.exp(1j * self.phase(values))
 
     def elements(self, bits: Sequence[int]) -> Array:
-        """exp(i phase), complex128 [2^m], of every value of `bits` (the first most significant), others being
-        0.
+        """exp(i phase), complex128 [2^m], of every value of `bits`, the first most significant.
 
-        For each value of the first half the others double one by one: a bit is 1 and a factor.
+        Other bits are 0. There is a row for each value of the first half of the bits. Each bit of the second half doubles the
+        rows: where it is 1, a row is multiplied by one factor.
         """
         high, low = list(bits[: len(bits) // 2]), list(bits[len(bits) // 2 :])
         factors = np.exp(1j * (_values(len(high)) @ self.pairs[np.ix_(high, low)]))

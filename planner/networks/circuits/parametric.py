@@ -61,12 +61,8 @@ class ParametricCircuit:
 
     def take(self, other: ParametricCircuit) -> None:
         """Be what another one has read."""
-        self._source, self._qasm, self.names, self.given = (
-            other._source,
-            other._qasm,
-            other.names,
-            other.given,
-        )
+        self._source, self._qasm = other._source, other._qasm
+        self.names, self.given = other.names, other.given
         self.place, self.file = other.place, other.file
 
     def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:

@@ -86,11 +86,11 @@ __device__ __forceinline__ void fill_residuals(
 }
 
 // Count the tokens of a tile (COMPONENTS, TILE); its raw bits. One warp.
-__device__ __forceinline__ unsigned counted_tile(
+__device__ __forceinline__ Word counted_tile(
     const int* tile, const Rounds& rounds, unsigned* history, unsigned* sums)
 {
     const unsigned lane = threadIdx.x % LANES;
-    unsigned raw = 0;
+    Counted counted = {};
 #pragma unroll 1
     for (unsigned group = 0; group < GROUPS; ++group) {
         const Context context(history, rounds, group, lane);
@@ -101,11 +101,11 @@ __device__ __forceinline__ unsigned counted_tile(
             Numbers numbers;
             for (unsigned c = 0; c < COMPONENTS; ++c) numbers.of[c] = tile[c * TILE + round * LANES + lane];
             sizes[k] = magnitude_of(numbers);
-            raw += counted_numbers(numbers, round, bucket, sums, Nothing());
+            count_numbers(numbers, 0, round, bucket, sums, counted, Nothing());
         }
         remember(history, group, lane, sizes);
     }
-    return raw;
+    return counted.raw;
 }
 
 // Sampled boxes, along x, under trials, along y: to counts (levels, TRIALS, TABLES, TOKENS) and to units (levels, TRIALS),
@@ -144,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) try_predictors(
     }
     __syncthreads();
     if (threadIdx.x < LANES) {
-        const unsigned raw = counted_tile(tile, rounds, history, sums);
-        if (raw) atomicAdd(&units[frame], (Word)raw << LOG2_BITS);
+        const Word raw = counted_tile(tile, rounds, history, sums);
+        if (raw) atomicAdd(&units[frame], raw << LOG2_BITS);
     }
     __syncthreads();
     for (unsigned k = threadIdx.x; k < TABLES * TOKENS; k += THREADS) {

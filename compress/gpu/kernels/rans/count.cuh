@@ -13,12 +13,13 @@ struct Nothing {
     __device__ __forceinline__ void operator()(unsigned, unsigned, unsigned, unsigned, unsigned, unsigned) const {}
 };
 
-// Count the tokens of a round's numbers in `sums` (TABLES, TOKENS), and tell each one; how many raw bits follow them.
+// Count the tokens of a round's numbers in `sums` (TABLES, TOKENS) and what else is counted, and tell each number. Bit c of
+// `missed`: that of component c is stored exactly.
 template <typename Keep>
-__device__ __forceinline__ unsigned counted_numbers(
-    const Numbers& numbers, unsigned round, unsigned bucket, unsigned* sums, const Keep& keep)
+__device__ __forceinline__ void count_numbers(
+    const Numbers& numbers, unsigned missed, unsigned round, unsigned bucket, unsigned* sums, Counted& counted,
+    const Keep& keep)
 {
-    unsigned raw = 0;
 #pragma unroll
     for (unsigned c = 0; c < COMPONENTS; ++c) {
         unsigned bits;
@@ -26,9 +27,9 @@ __device__ __forceinline__ unsigned counted_numbers(
         const unsigned table = table_of(c, bucket, numbers.of[0]);
         atomicAdd(&sums[table * TOKENS + token], 1u);
         keep(round, c, table, token, z, bits);
-        raw += bits;
+        counted.raw += bits;
+        counted.missing[c] += missed >> c & 1;
     }
-    return raw;
 }
 
 // Count the tokens of a tile in `sums` (TABLES, TOKENS), and tell each number's round, component, table, token, zigzag
@@ -55,9 +56,7 @@ __device__ __forceinline__ Counted counted_tile(
             if (!inside[k]) numbers = {}, missed = 0;
             const unsigned bucket = context.bucket(k, sizes);
             sizes[k] = magnitude_of(numbers);
-            counted.raw += counted_numbers(numbers, group * GROUP + k, bucket, sums, keep);
-#pragma unroll
-            for (unsigned c = 0; c < COMPONENTS; ++c) counted.missing[c] += missed >> c & 1;
+            count_numbers(numbers, missed, group * GROUP + k, bucket, sums, counted, keep);
         }
         remember(history, group, lane, sizes);
     }
