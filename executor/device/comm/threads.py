@@ -118,7 +118,8 @@ class ThreadCommunicator(BlockingExchange):
     def at_failure(self, let_go: LetGo, of_device: bool = True) -> None:
         """Have `let_go` called by `run_ranks`."""
         self._shared.let_go.append(let_go)
-        self._shared.has_devices |= of_device
+        if of_device:  # set, never taken back: ranks come here at the same time
+            self._shared.has_devices = True
 
 
 def run_ranks(size: int, work: Callable[[ThreadCommunicator], Result]) -> list[Result]:

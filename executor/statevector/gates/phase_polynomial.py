@@ -111,8 +111,8 @@ class PhasePolynomial:
     def elements(self, bits: Sequence[int]) -> Array:
         """exp(i phase), complex128 [2^m], of every value of `bits`, the first most significant.
 
-        Other bits are 0. There is a row for each value of the first half of the bits. Each bit of the second half doubles the
-        rows: where it is 1, a row is multiplied by one factor.
+        Other bits are 0. There is a row for each value of the first half of the bits. Each bit of the second
+        half doubles the length of the rows: where it is 1, a row is multiplied by one factor.
         """
         high, low = list(bits[: len(bits) // 2]), list(bits[len(bits) // 2 :])
         factors = np.exp(1j * (_values(len(high)) @ self.pairs[np.ix_(high, low)]))
