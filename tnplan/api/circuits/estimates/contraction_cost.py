@@ -13,7 +13,15 @@ from tnplan.api.circuits.contraction.networks import closed_by_leaves
 from tnplan.api.circuits.contraction.overlap import pairs_of_trace
 from tnplan.api.circuits.contraction.sample import chain_groups
 from tnplan.api.circuits.contraction.word_network import word_network
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, SAMPLES_FACTOR, Cost, room_bytes
+from tnplan.api.circuits.estimates.cost import (
+    EXACT_FACTOR,
+    GRADIENT_TIME,
+    SAMPLES_FACTOR,
+    Cost,
+    first_use_s,
+    room_bytes,
+)
+from tnplan.api.circuits.estimates.python_speed import slowness
 from tnplan.api.circuits.estimates.rejection_cost import rejection_cost
 from tnplan.api.circuits.input_state import InputState
 from tnplan.api.circuits.questions import (
@@ -54,10 +62,10 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import ANNEALING_FROM_S, predicted_s
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
-START_S, TENSOR_S = 0.001, 6.5e-5
-"""Seconds to make and simplify a network, and for each of its tensors."""
-PLAN_S, PLANNED_TENSOR_S = 0.006, 5.5e-4
-"""Seconds to plan and bind what is left of it, its path being known, and for each tensor there."""
+START_S, TENSOR_S = 0.0012, 3.2e-5
+"""Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""
+PLAN_S, PLANNED_TENSOR_S = 0.003, 3.8e-4
+"""The same to plan and bind what is left of it, its path being known, and for each tensor there."""
 GRADIENT_MEMORY = 3
 """The memory of a reverse schedule that keeps its values, in that of the schedule of the value alone."""
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
@@ -90,7 +98,7 @@ class _Asked:
 
     @property
     def start_s(self) -> float:
-        """Seconds to make, simplify, plan and bind it."""
+        """Seconds to make, simplify, plan and bind it, where `slowness` is 1."""
         made_s, n_left = START_S + TENSOR_S * self.n_tensors, len(self.network.inputs)
         return made_s if n_left == 1 else made_s + PLAN_S + PLANNED_TENSOR_S * n_left
 
@@ -106,7 +114,7 @@ def contraction_cost(
     dtypes, networks = {False: DTYPES[precision], True: REAL_DTYPES[precision]}, [*_networks(asked)]
     chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
     share = len(networks) / len(chosen)
-    costs = dict.fromkeys(devices, (0.0, 0.0))
+    costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
     for one in chosen:
         try:
             found = _of_batch(one, _path(one, profile, dtypes[one.is_real], search_s), profile, devices)
@@ -117,11 +125,13 @@ def contraction_cost(
                 del costs[count]
                 continue
             its_memory, its_time_s = found[count]
-            costs[count] = max(memory, its_memory), time_s + share * (one.start_s + one.count * its_time_s)
+            whole_s = slow * one.start_s + one.count * its_time_s
+            costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
     factor = SAMPLES_FACTOR if isinstance(question, Sample) else EXACT_FACTOR
     return {
-        count: Cost(count, space * memory, time * time_s, factor) for count, (memory, time_s) in costs.items()
+        count: Cost(count, space * memory, time * (time_s + first_use_s(memory, profile)), factor)
+        for count, (memory, time_s) in costs.items()
     }
 
 

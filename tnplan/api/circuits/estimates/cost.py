@@ -11,7 +11,8 @@ EXACT_FACTOR = 1.5
 GRADIENT_TIME = 5.0
 """The time of values with their derivatives, in times of the values alone, by contraction and by Pauli
 propagation. Measured: 2 to 6."""
-
+FIRST_USE = 4.0
+"""In the time of the first use of memory of a host so many times its bytes are read or written later."""
 SAMPLES_FACTOR = 8.0
 """By how much the time of samples by contraction may be off. Measured: 0.15 to 6 times the predicted time."""
 
@@ -39,3 +40,8 @@ def is_gpu(profile: Profile) -> bool:
 def room_bytes(profile: Profile) -> int:
     """The bytes of a device that a job may take."""
     return profile.memory_bytes - profile.reserved_bytes
+
+
+def first_use_s(size_bytes: float, profile: Profile) -> float:
+    """The seconds that the first use of memory takes beyond a later one; GPUs have theirs ready."""
+    return 0.0 if is_gpu(profile) else FIRST_USE * size_bytes / profile.memory_bytes_per_s

@@ -9,7 +9,8 @@ from time import process_time
 import numpy as np
 
 from tnplan.api.circuits.engines.statevector import planned_work
-from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, is_gpu, room_bytes
+from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes
+from tnplan.api.circuits.estimates.python_speed import slowness
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 from tnplan.api.jobs.state import DTYPES
 from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
@@ -17,7 +18,12 @@ from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
 from tnplan.executor.statevector.cpu.state import TILES
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
+from tnplan.executor.statevector.gates.multiplexed_gate import (
+    LARGEST_TARGETS,
+    MultiplexedGate,
+    from_gate,
+    mask_of,
+)
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM as GPU_JOINT_FROM
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
@@ -38,8 +44,9 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.circuits.circuit import Gate
 from tnplan.planner.networks.circuits.program import gates_of
 
-START_S, GATE_S = 0.006, 2e-5
-"""Seconds of a job beside its passes, and of each of its gates: opening the device, preparing, reading."""
+START_S, GATE_S = 0.004, 7e-6
+"""Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
+preparing, reading."""
 LONG_PLANNING_S = 0.5
 FLOP_A_PART = 4
 """Real operations of an amplitude and a real or imaginary part of an element of a gate's row."""
@@ -81,15 +88,20 @@ def state_cost(
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
     rate = GATE_RATE * profile.rate(dtype, precision) * threads
 
-    def passes_s(made: PassPlan) -> float:
+    def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
         if gpu:
             busy_s = sum(_gpu_copies(step) for step in made.passes) * copy_s
         else:
             amplitudes = local_bytes / np.dtype(dtype).itemsize
-            busy_s = sum(PASS_COPIES * copy_s + amplitudes * _flops(step) / rate for step in made.passes)
+            busy_s = sum(
+                share * (PASS_COPIES * copy_s + amplitudes * _flops(step) / rate)
+                for step, share in zip(made.passes, shares or [1.0] * len(made.passes), strict=True)
+            )
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
-    total_s = START_S + GATE_S * len(gates) + runs * (planning_s + passes_s(plan) + _reads(asked) * copy_s)
+    shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
+    run_s = planning_s + passes_s(plan, shares) + _reads(asked) * copy_s
+    total_s = slowness() * (START_S + GATE_S * len(gates)) + first_use_s(local_bytes, profile) + runs * run_s
     n_sums = _n_differentiated(asked)
     sweeps = -(-n_sums // MOST_OBSERVABLES)
     if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
@@ -141,6 +153,16 @@ def _flops(one: Pass) -> float:
         FLOP_A_PART * _parts(step) if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
         for step in one.steps
     )
+
+
+def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
+    """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
+    shares, varying = [], 0
+    for one in passes:
+        held = mask_of(one.held)
+        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held))))
+        varying |= held
+    return shares
 
 
 def _parts(gate: MultiplexedGate) -> float:

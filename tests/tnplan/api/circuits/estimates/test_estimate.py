@@ -12,7 +12,7 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import chain_edges
-from tnplan.api.circuits.estimates import state_cost
+from tnplan.api.circuits.estimates import contraction_cost, python_speed, state_cost
 from tnplan.cli.main import run
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -107,6 +107,48 @@ def test_a_gradient_takes_its_way_back(
     assert there is not None
     assert both is not None
     assert least < both.time_s / there.time_s - 1 < most
+
+
+@pytest.mark.parametrize("method", ["statevector", "contraction"])
+def test_preparing_goes_with_the_speed_of_python(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A circuit so small that preparing it is nearly all."""
+    circuit = tnplan.Circuit(random_circuit(4, 40, 1))
+
+    def time_s(slow: float) -> float:
+        for one in (state_cost, contraction_cost):
+            monkeypatch.setattr(one, "slowness", lambda: slow)
+        cost = row(circuit.estimate(expectation="Z0", method=method, threads=1), method).cost
+        assert cost is not None
+        return cost.time_s
+
+    assert 2 < time_s(4.0) / time_s(1.0) < 4.5
+
+
+def test_the_speed_of_python_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the seconds of the clock are twice the slowness; one test that is disturbed does not count."""
+    clock = iter([0.0, 1.0, 0.0, 50.0, 0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 0.0, 2.0, 0.0, 2.0, 0.0, 70.0])
+    monkeypatch.setattr(python_speed, "process_time", lambda: next(clock))
+    once, twice = python_speed.slowness(), python_speed.slowness()
+    assert twice == 2 * once == pytest.approx(2 / python_speed.REFERENCE_S)
+
+
+def test_tiles_of_zeros_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 qubits, of which gates on a few leave all others 0, or on which the same gates come after all."""
+    few = [gate("rx", (20 + n % 4,), (0.1 * n,)) for n in range(1, 120)]
+    few += [gate("cz", (20, 23))]
+    spread = [gate("h", (q,)) for q in range(24)]
+    monkeypatch.setattr(state_cost, "slowness", lambda: 0.0)
+    monkeypatch.setattr(state_cost, "process_time", lambda: 0.0)
+    monkeypatch.setattr(state_cost, "first_use_s", lambda *_: 0.0)
+    shares = {}
+    for name, gates in (("few", few), ("spread", spread + few)):
+        circuit = tnplan.Circuit(GateSequence(24, tuple(gates)))
+        cost = row(circuit.estimate(sample=1, method="statevector", threads=1), "statevector").cost
+        assert cost is not None
+        shares[name] = cost.time_s
+    copy_s = 2 * 16 * 2.0**24 / tnplan.load_profile("cpu").memory_bytes_per_s
+    assert shares["few"] < 1.1 * copy_s  # the one reading of the state
+    assert shares["spread"] > 3 * copy_s
 
 
 def test_a_pilot_that_reaches_the_end_knows_the_terms() -> None:
