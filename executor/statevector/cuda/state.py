@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
-from cupy.cuda import driver, runtime
+from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.peer_memory import own_array
@@ -25,17 +25,22 @@ from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
     MEASURE_FILE,
     MEASURE_THREADS,
-    PASS_FILE,
     PROGRAM_FILE,
     REGISTER_BITS,
     measure_defines,
-    pass_defines,
     program_bytes,
     program_defines,
-    shared_bytes,
 )
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
-from tnplan.executor.statevector.cuda.tabled_pass import TARGETS, TabledPass, compiled_for, most_targets
+from tnplan.executor.statevector.cuda.tabled_pass import (
+    COPIED_BYTES_PER_S,
+    TARGETS,
+    PassKernel,
+    TabledPass,
+    compiled_for,
+    most_targets,
+    pass_kernel,
+)
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
@@ -62,7 +67,6 @@ PROGRAM_S = 0.002
 """Seconds of the host that the program of a pass takes, whether its kernel is kept or not."""
 SLOWER_BY_TABLES = 4.0
 """Copies of the state by which a pass read from tables takes longer than a compiled one."""
-COPIED_BYTES_PER_S = 2.5e12
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 MOST_BLOCKS = 132 * 16
@@ -120,8 +124,6 @@ class CupyState:
         if self.tile_bits < 2:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
         self.amplitudes = own_array(1 << n_bits, dtype)
-        properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
-        self._multiprocessors = int(properties["multiProcessorCount"])
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
         self._most_targets = 1
         """Of the passes read from tables so far."""
@@ -137,7 +139,7 @@ class CupyState:
         wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
         if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
-            wanted.append((PASS_FILE, self._pass_defines(self.tile_bits)))
+            wanted.append(self._pass_kernel(self.tile_bits).source)
         compile_soon(wanted)
 
     def restart(self) -> None:
@@ -169,7 +171,7 @@ class CupyState:
             [
                 (MEASURE_FILE, measure_defines(self.dtype)),
                 *((PROGRAM_FILE, defines) for _, defines in filter(None, programs)),
-                *((PASS_FILE, self._pass_defines(len(item.held))) for item in of_tables),
+                *(self._pass_kernel(len(item.held)).source for item in of_tables),
             ]
         )
         return [
@@ -265,17 +267,8 @@ class CupyState:
         warps = max(1, 1 << (tile_bits - self.tile.register_bits) >> 5)
         return program_bytes(self.dtype, n_entries, tile_bits, warps * len(made.sums))
 
-    def _pass_defines(self, tile_bits: int) -> dict[str, str | int]:
-        return pass_defines(self.dtype, tile_bits, self._most_targets)
-
-    def _by_tables(self, tile_bits: int, n_tiles: int) -> Callable[[tuple[Any, ...]], None]:
-        """What launches pass.cu with its arguments."""
-        defines, size_bytes = self._pass_defines(tile_bits), shared_bytes(self.dtype, tile_bits)
-        kernel, threads = load_kernel(PASS_FILE, "run_tiles", defines), int(defines["THREADS"])
-        kernel.max_dynamic_shared_size_bytes = size_bytes
-        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
-        blocks = min(fitting * self._multiprocessors, n_tiles)
-        return lambda arguments: kernel((blocks,), (threads,), arguments, shared_mem=size_bytes)
+    def _pass_kernel(self, tile_bits: int) -> PassKernel:
+        return pass_kernel(self.dtype, tile_bits, self._most_targets)
 
     def _tabled(self, item: Pass, least: int | None) -> TabledPass:
         """A pass read from tables, which may have a program of `least` steps or more later."""
@@ -298,7 +291,7 @@ class CupyState:
             tables.places.astype(np.int32), tables.values.astype(self.dtype), tables.idle.astype(np.uint8),
             tables.phases,
         )  # fmt: skip
-        return self._by_tables(len(tables.held), int(n_tiles)), (
+        return partial(self._pass_kernel(len(tables.held)).launch, int(n_tiles)), (
             self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held, far,
             np.int32(len(tables.far)), begins, np.int32(run_bits), rounds, np.int32(len(made.rounds)), steps,
             places, values, idle, phases,

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
+import cupy
+import numpy as np
+from cupy.cuda import driver
+
+from tnplan.executor.device.cuda.runtime.kernel_cache import (
+    QUICK,
+    cached_per_device,
+    compile_soon,
+    is_kept,
+    load_kernel,
+    may_compile,
+)
+from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines, shared_bytes
 from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 TARGETS = (1, 2, LARGEST_TARGETS)
 """For so many targets pass.cu is compiled: for one in a third of the time of all."""
+
+COPIED_BYTES_PER_S = 2.5e12
+QUICK_COPIES, QUICK_S = 25.0, 2.5e-4
+"""Copies of the state, and seconds at least, that a pass takes longer where pass.cu is compiled quickly."""
+COMPILING_S = 3.0
+"""Seconds that pass.cu takes to be compiled well."""
 
 
 def most_targets(item: Pass) -> int:
@@ -22,6 +43,62 @@ def most_targets(item: Pass) -> int:
 def compiled_for(targets: int) -> int:
     """For how many targets pass.cu is compiled where gates have so many."""
     return next((number for number in TARGETS if number >= targets), LARGEST_TARGETS)
+
+
+class PassKernel:
+    """pass.cu for tiles of so many bits and gates on so many targets, on the current device.
+
+    It is compiled quickly, unless the cache has better code. That is compiled, beside the launches, once they
+    have taken longer by as much as compiling takes, and replaces the quick code when it is there.
+    """
+
+    def __init__(self, dtype: str, tile_bits: int, targets: int) -> None:
+        self._defines = pass_defines(dtype, tile_bits, targets)
+        self._size_bytes = shared_bytes(dtype, tile_bits)
+        self._tile_bytes = np.dtype(dtype).itemsize << tile_bits
+        self._is_quick = not is_kept(PASS_FILE, self._defines)
+        self._lost_s = 0.0
+        self._better: list[Future[Path]] = []
+        self._loaded: tuple[Any, int] | None = None
+
+    @property
+    def source(self) -> tuple[Path, dict[str, str | int]]:
+        """The file and the definitions of the code that is launched now."""
+        return PASS_FILE, {**self._defines, QUICK: 1} if self._is_quick else self._defines
+
+    def launch(self, n_tiles: int, arguments: tuple[Any, ...]) -> None:
+        """Do a pass of so many tiles."""
+        if self._is_quick:
+            self._improve(n_tiles)
+        if self._loaded is None:
+            self._loaded = self._load()
+        kernel, fitting = self._loaded
+        threads = int(self._defines["THREADS"])
+        kernel((min(fitting, n_tiles),), (threads,), arguments, shared_mem=self._size_bytes)
+
+    def _improve(self, n_tiles: int) -> None:
+        """Take the better code if it is there, or begin with it if it is worth its time."""
+        self._lost_s += max(QUICK_S, QUICK_COPIES * 2 * n_tiles * self._tile_bytes / COPIED_BYTES_PER_S)
+        if not self._better and self._lost_s > COMPILING_S and may_compile():
+            self._better = compile_soon([(PASS_FILE, self._defines)])
+        if self._better and self._better[0].done():
+            self._is_quick, self._loaded = False, None
+
+    def _load(self) -> tuple[Any, int]:
+        """The kernel, and how many of its blocks the device holds."""
+        file, defines = self.source
+        kernel, threads = load_kernel(file, "run_tiles", defines), int(defines["THREADS"])
+        kernel.max_dynamic_shared_size_bytes = self._size_bytes
+        fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            kernel.kernel.ptr, threads, self._size_bytes
+        )
+        return kernel, fitting * cupy.cuda.Device().attributes["MultiProcessorCount"]
+
+
+@cached_per_device
+def pass_kernel(dtype: str, tile_bits: int, targets: int) -> PassKernel:
+    """The kernel of the current device; all its states share it."""
+    return PassKernel(dtype, tile_bits, targets)
 
 
 class TabledPass:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,3 +77,54 @@ def test_ranks_have_kernels_for_all_passes() -> None:
     among = state.open_state(0, N_BITS, "complex64", n_ranks=2)
     _, passes = Simulator(among, N_BITS).prepare(segment)
     assert any(among.is_divisible(item) for item in passes)
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_quick_code_is_replaced_once_it_has_cost_as_much(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    from tnplan.executor.device.cuda.runtime.kernel_cache import QUICK
+    from tnplan.executor.statevector.cuda import tabled_pass
+
+    begun: list[Any] = []
+    launched: list[bool] = []
+    better: Future[Path] = Future()
+
+    def load(file: Path, entry: str, defines: dict[str, Any]) -> Any:
+        kernel = SimpleNamespace(ptr=1)
+
+        class Kernel:
+            def __call__(self, grid: Any, block: Any, arguments: Any, shared_mem: int) -> None:
+                launched.append(QUICK in defines)
+                assert grid == (4,)
+
+        made = Kernel()
+        made.__dict__["kernel"] = kernel
+        return made
+
+    device = SimpleNamespace(attributes={"MultiProcessorCount": 2})
+    monkeypatch.setattr(tabled_pass, "load_kernel", load)
+    monkeypatch.setattr(tabled_pass, "is_kept", lambda *_: is_kept)
+    monkeypatch.setattr(tabled_pass, "compile_soon", lambda files: begun.extend(files) or [better])
+    monkeypatch.setattr(tabled_pass.cupy.cuda, "Device", lambda: device)
+    monkeypatch.setattr(tabled_pass.driver, "occupancyMaxActiveBlocksPerMultiprocessor", lambda *_: 2)
+    monkeypatch.setattr(
+        tabled_pass, "COPIED_BYTES_PER_S", 2 * 4 * (16 << 12)
+    )  # a copy of four tiles a second
+    monkeypatch.setattr(tabled_pass, "QUICK_COPIES", 1.0)
+    monkeypatch.setattr(tabled_pass, "COMPILING_S", 2.5)
+    kernel = tabled_pass.PassKernel("complex128", 12, 1)
+    assert (QUICK in kernel.source[1]) == (not is_kept)
+    for _ in range(2):
+        kernel.launch(4, ())
+    assert not begun
+    for _ in range(3):  # longer than compiling takes, which goes on
+        kernel.launch(4, ())
+    assert len(begun) == (0 if is_kept else 1)
+    better.set_result(Path())
+    kernel.launch(4, ())
+    assert launched == [not is_kept] * 5 + [False]
+    assert QUICK not in kernel.source[1]
+    if begun:
+        assert begun == [kernel.source]

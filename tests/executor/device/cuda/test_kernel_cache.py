@@ -29,6 +29,21 @@ def test_what_does_not_compile_comes_with_the_log() -> None:
         compile_cubin(ADD_FILE, {"REAL": "quad", "WIDTH": 1}, "sm_90")
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_quick_code_is_other_code(arch: str) -> None:
+    """It is compiled without optimization; a compiler that cannot do so compiles as always."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    from tnplan.executor.device.cuda.runtime.kernel_cache import QUICK, QUICK_SINCE, compile_cubin
+    from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines
+
+    defines = pass_defines("complex64", 6, 1)
+    well, quick = (compile_cubin(PASS_FILE, one, arch) for one in (defines, {**defines, QUICK: 1}))
+    assert well.startswith(ELF)
+    assert quick.startswith(ELF)
+    assert (well != quick) == (nvrtc.getVersion() >= QUICK_SINCE)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from tnplan.executor.device.cuda.runtime import kernel_cache
