@@ -9,13 +9,14 @@ import tnplan
 from tests.support.kernels.samples import check_called, forget
 from tnplan.executor.pauli.terms import kernel_samples as terms
 from tnplan.executor.statevector.cpu import kernel_samples as states
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp64", "complex128"), ("fp32", "complex64")])
 def test_simulations_call_what_samples_say(precision: str, dtype: str) -> None:
-    kinds = [states.COVERS, *states.state_kernels(dtype, 20, 2)]
+    kinds = [COVERS, *states.state_kernels(dtype, 20, 2)]
     samples = [one for kind in kinds for one in kind.all()]
     forget(samples)
     tnplan.simulate(

@@ -16,12 +16,8 @@ from tnplan.executor.statevector.cpu.words import word_kernel, word_sum_kernel
 from tnplan.executor.statevector.cpu.words.word_table import word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.gates.word_sum import word_sum
-from tnplan.executor.statevector.scheduling import qubit_cover_kernel
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.compiled.ahead import Sample, Samples
-
-COVERS = Samples(__name__, "of_covers")
-"""What sorts gates into passes."""
 
 
 def state_kernels(dtype: str, n_bits: int, largest: int) -> list[Samples]:
@@ -94,14 +90,3 @@ def of_joint_gradients(dtype: str) -> list[Sample]:
         ),
         (word_sum_kernel.write_word_sum, (state, state, word_table([(0, 0, 1.0)], 64), word_room(64), 0, 0)),
     ]  # fmt: skip
-
-
-def of_covers() -> list[Sample]:
-    """The kernels that sort gates into passes, which states on a GPU need too."""
-    masks, room = np.zeros(1, np.int64), np.zeros((3, 64), np.int64)
-    return [
-        (qubit_cover_kernel.grow, (masks, masks, masks, 0, 0)),
-        (qubit_cover_kernel.climb, (masks, masks, masks, 0, 0, 0, room)),
-        (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
-        (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, room, masks, masks, masks)),
-    ]

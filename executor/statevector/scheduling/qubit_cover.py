@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.planner.common.arrays import Array
 
 EXCHANGES_TRIED = 64
@@ -31,11 +31,8 @@ REMEMBERED_GATES = 20_000
 
 def choose(gates: Sequence[MultiplexedGate], always: int, size: int) -> int:
     """The mask of `size` bits or fewer, those of `always` among them, that let many gates be done."""
-    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
-
-    targets, masks, left = _columns(gates)
-    held = kernel.grow(targets, masks, left, always, size)
-    return int(kernel.climb(targets, masks, left[:WINDOW], held, always, EXCHANGES_TRIED, _room()))
+    columns = _columns(gates)
+    return int(_next_passes(columns, columns[2], always, size, 0, 0)[0][0])
 
 
 def rounds(
@@ -97,24 +94,14 @@ def _search(
     After each pass the ways that leave fewest gates with targets are kept, but none that leave more targets
     than the passes to come have room for.
     """
-    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
-
-    targets, masks, every = columns
-    numbers = _room()
-    generator = np.random.default_rng(0)
-    ways: list[tuple[Any, list[int]]] = [(every, [])]
+    targets, seed = columns[0], 0
+    ways: list[tuple[Any, list[int]]] = [(columns[2], [])]
     for n_done in range(most):
         found: dict[bytes, tuple[Any, list[int]]] = {}
         for left, done in ways:
-            window = left[:WINDOW]
-            bits = bits_of(int(np.bitwise_or.reduce(targets[window], initial=0)) & ~always)
-            n_chosen = min(len(bits), size - always.bit_count())
-            first = [int(kernel.grow(targets, masks, left, always, size))]
-            drawn = (generator.choice(bits, n_chosen, replace=False) for _ in range(starts))
-            for start in (*first, *(always | sum(1 << int(bit) for bit in one) for one in drawn)):
-                held = int(kernel.climb(targets, masks, window, start, always, EXCHANGES_TRIED, numbers))
-                rest = _remaining(targets, masks, left, held)
-                found.setdefault(rest.tobytes(), (rest, [*done, held]))
+            held, rests, seed = _next_passes(columns, left, always, size, starts, seed)
+            for bits, rest in zip(held, rests, strict=True):
+                found.setdefault(rest.tobytes(), (rest, [*done, bits]))
         ways = sorted(found.values(), key=lambda way: np.count_nonzero(targets[way[0]]))[:kept]
         if not len(ways[0][0]):
             return ways[0][1]
@@ -123,6 +110,21 @@ def _search(
         if not ways:
             break
     return None
+
+
+def _next_passes(
+    columns: tuple[Any, Any, Any], left: Any, always: int, size: int, starts: int, seed: int
+) -> tuple[list[int], list[Any], int]:  # fmt: skip
+    """Masks of bits that may be held next, one and `starts` more, the gates that each leaves, and a seed."""
+    from tnplan.executor.statevector.scheduling import qubit_cover_kernel as kernel
+
+    targets, masks, _ = columns
+    held, counts = np.empty((2, 1 + starts), np.int64)
+    rest = np.empty((1 + starts, len(left)), np.int64)
+    seed = kernel.follow(
+        targets, masks, left, WINDOW, always, size, EXCHANGES_TRIED, seed, _room(), held, rest, counts
+    )
+    return held.tolist(), [row[:count] for row, count in zip(rest, counts.tolist(), strict=True)], int(seed)
 
 
 def _remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
@@ -134,7 +136,7 @@ def _remaining(targets: Any, masks: Any, left: Any, held: int) -> Any:
 
 
 def _room() -> Any:
-    return np.empty((3, 64), np.int64)
+    return np.empty((4, 64), np.int64)
 
 
 def _n_bits(masks: Any) -> int:

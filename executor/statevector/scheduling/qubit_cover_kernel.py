@@ -66,7 +66,7 @@ def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
 def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int, room: Any) -> int:
     """Exchange a held bit for another target while that lets more gates be done, the best one first.
 
-    `room` is for numbers of each of 64 bits, int64 [3, 64].
+    `room` is for numbers of each of 64 bits, int64 [3 or more, 64].
     """
     every = 0
     for k in left:
@@ -152,6 +152,41 @@ def count_each(
     while alive:
         counts[lowest(alive)] += common
         alive &= alive - 1
+
+
+@jit
+def follow(
+    targets: Any, masks: Any, left: Any, window: int, always: int, size: int, tries: int, seed: int,
+    room: Any, held: Any, rest: Any, counts: Any,
+) -> int:  # fmt: skip
+    """Choose the bits of the next pass in several ways: `held[0]` from those that the first gates want, the
+    others from random ones, all made better by `climb`.
+
+    The gates that `held[k]` leaves are rest[k, : counts[k]]. The random bits follow from `seed`; what is
+    returned is the seed of others. `room` is int64 [4, 64].
+    """
+    near, bits = left[:window], room[3]
+    wanted = n_bits = 0
+    for k in near:
+        wanted |= targets[k] & ~always
+    while wanted:
+        bits[n_bits] = lowest(wanted)
+        wanted &= wanted - 1
+        n_bits += 1
+    n_drawn = min(n_bits, size - int(count_bits(np.uint64(always))))
+    for number in range(len(held)):
+        start = always
+        if number == 0:
+            start = grow(targets, masks, left, always, size)
+        else:
+            for place in range(n_drawn):  # the first places of a random order
+                seed = (1103515245 * seed + 12345) & 0x7FFFFFFF
+                other = place + (seed >> 8) % (n_bits - place)
+                bits[place], bits[other] = bits[other], bits[place]
+                start |= 1 << bits[place]
+        held[number] = climb(targets, masks, near, start, always, tries, room)
+        counts[number] = remaining(targets, masks, left, held[number], rest[number])
+    return seed
 
 
 @jit

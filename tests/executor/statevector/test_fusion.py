@@ -202,6 +202,40 @@ def test_several_ways_take_fewer_passes_than_the_best_bits_of_each(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+def test_bits_of_the_next_pass_leave_what_they_say(seed: int) -> None:
+    gates = [from_gate(item) for item in random_circuit(14, 90, seed).gates]
+    targets = np.array([gate.target_mask for gate in gates], np.int64)
+    masks = np.array([gate.mask for gate in gates], np.int64)
+    every, always, size = np.arange(len(gates))[5:], 3, 6
+    held, counts = np.zeros((2, 12), np.int64)
+    rest, room = np.zeros((12, len(every)), np.int64), np.zeros((4, 64), np.int64)
+    # No exchange of bits, so that those are seen that the pass begins with.
+    later = grouping_kernel.follow(
+        targets, masks, every, 70, always, size, 0, 9, room, held, rest, counts
+    )  # fmt: skip
+    assert held[0] == grouping_kernel.grow(targets, masks, every, always, size)
+    wanted = int(np.bitwise_or.reduce(targets[every[:70]])) | always
+    for mask in held[1:].tolist():
+        assert mask & always == always
+        assert not mask & ~wanted
+        assert mask.bit_count() == size
+    assert len({*held.tolist()}) > 6
+    for number, mask in enumerate(held.tolist()):
+        out = np.zeros_like(every)
+        count = grouping_kernel.remaining(targets, masks, every, mask, out)
+        assert counts[number] == count
+        assert rest[number, :count].tolist() == out[:count].tolist()
+    better = held.copy()
+    again = grouping_kernel.follow(
+        targets, masks, every, 70, always, size, 64, 9, room, better, rest, counts
+    )  # fmt: skip
+    assert again == later  # random bits are the same
+    for mask, other in zip(held.tolist(), better.tolist(), strict=True):
+        done = [grouping_kernel.n_done(targets, masks, every[:70], one) for one in (mask, other)]
+        assert done[1] >= done[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_blocks_are_counted_for_all_bits_at_once_as_for_each(seed: int) -> None:
     generator = np.random.default_rng(seed)
     n, n_blocks = 24, 300

@@ -25,12 +25,12 @@ from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.executor.statevector.state_file import (

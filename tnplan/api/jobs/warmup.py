@@ -23,6 +23,7 @@ import numpy as np
 from tnplan.api.progress import Listener, Progress
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.selection.select import check_device, sees_gpu
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.planner.common.cache_folder import cache_folder
 from tnplan.planner.common.compiled.ahead import Samples
 from tnplan.planner.common.errors import InputError
@@ -246,8 +247,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         ("orders of networks", ORDERS, "of_plain_orders"),
     ):
         parts[label] = partial(_compile, Samples(module, function))
-    covers = partial(_compile, Samples(STATE, "of_covers"))
-    return {**parts, "sorting of gates": covers, "codecs": _compress}
+    return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress}
 
 
 def _gpu_parts() -> dict[str, Callable[[], None]]:

@@ -38,13 +38,13 @@ from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
 from tnplan.executor.statevector.measurement import answer, trajectories
 from tnplan.executor.statevector.memory_estimate import check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.compiled.ahead import compile_soon

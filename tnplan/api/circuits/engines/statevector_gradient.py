@@ -13,11 +13,11 @@ from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.state import end_state, open_state, state_needs
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
-from tnplan.executor.statevector.cpu.kernel_samples import COVERS
 from tnplan.executor.statevector.distributed_state import rank_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, observables_at_once
 from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.compiled.ahead import compile_soon
