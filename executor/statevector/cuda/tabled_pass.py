@@ -30,8 +30,9 @@ TARGETS = (1, 2, LARGEST_TARGETS)
 COPIED_BYTES_PER_S = 2.5e12
 QUICK_COPIES, QUICK_S = 25.0, 2.5e-4
 """Copies of the state, and seconds at least, that a pass takes longer where pass.cu is compiled quickly."""
-COMPILING_S = 3.0
-"""Seconds that pass.cu takes to be compiled well."""
+MOST_LOST_S = 0.5
+"""Seconds that passes lose to quick code until better code is begun. Compiling takes longer, but goes on beside
+them, and later processes have it too."""
 
 
 def most_targets(item: Pass) -> int:
@@ -48,8 +49,8 @@ def compiled_for(targets: int) -> int:
 class PassKernel:
     """pass.cu for tiles of so many bits and gates on so many targets, on the current device.
 
-    It is compiled quickly, unless the cache has better code. That is compiled, beside the launches, once they
-    have taken longer by as much as compiling takes, and replaces the quick code when it is there.
+    It is compiled quickly, unless the cache has better code. That is compiled beside the launches once they
+    have lost some time, and replaces the quick code when it is there.
     """
 
     def __init__(self, dtype: str, tile_bits: int, targets: int) -> None:
@@ -79,7 +80,7 @@ class PassKernel:
     def _improve(self, n_tiles: int) -> None:
         """Take the better code if it is there, or begin with it if it is worth its time."""
         self._lost_s += max(QUICK_S, QUICK_COPIES * 2 * n_tiles * self._tile_bytes / COPIED_BYTES_PER_S)
-        if not self._better and self._lost_s > COMPILING_S and may_compile():
+        if not self._better and self._lost_s > MOST_LOST_S and may_compile():
             self._better = compile_soon([(PASS_FILE, self._defines)])
         if self._better and self._better[0].done():
             self._is_quick, self._loaded = False, None

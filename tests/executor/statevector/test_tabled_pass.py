@@ -113,7 +113,7 @@ def test_quick_code_is_replaced_once_it_has_cost_as_much(
         tabled_pass, "COPIED_BYTES_PER_S", 2 * 4 * (16 << 12)
     )  # a copy of four tiles a second
     monkeypatch.setattr(tabled_pass, "QUICK_COPIES", 1.0)
-    monkeypatch.setattr(tabled_pass, "COMPILING_S", 2.5)
+    monkeypatch.setattr(tabled_pass, "MOST_LOST_S", 2.5)
     kernel = tabled_pass.PassKernel("complex128", 12, 1)
     assert (QUICK in kernel.source[1]) == (not is_kept)
     for _ in range(2):
