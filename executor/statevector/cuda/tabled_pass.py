@@ -31,8 +31,8 @@ COPIED_BYTES_PER_S = 2.5e12
 QUICK_COPIES, QUICK_S = 25.0, 2.5e-4
 """Copies of the state, and seconds at least, that a pass takes longer where pass.cu is compiled quickly."""
 MOST_LOST_S = 0.5
-"""Seconds that passes lose to quick code until better code is begun. Compiling takes longer, but goes on beside
-them, and later processes have it too."""
+"""Seconds that passes lose to quick code until better code is begun. Compiling takes longer, but goes on
+beside them, and later processes have it too."""
 
 
 def most_targets(item: Pass) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from tnplan.api.circuits.engines.pauli_monte_carlo import sampled_values
 from tnplan.api.circuits.engines.pauli_work import planned_sums
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu
+from tnplan.api.circuits.estimates.python_speed import slowness
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit
 from tnplan.api.jobs.pauli.sampling import GPU_ABOVE
@@ -39,11 +40,13 @@ PILOT_BYTES = 128 << 20
 FIRST_STEPS = 4
 MOST_SUMS = 4
 """Sums of which pilots are made; of more, some stand for all."""
-START_S = 0.002
+START_S = 0.0015
+"""Seconds of a sum beside its steps, where `slowness` is 1."""
 GPU_VISIT_S, GPU_STEP_S = 4e-11, 4e-6
 """Seconds of a GPU for a term before a step, and for a step (H200, docs/explanation/pauli.md)."""
-CPU_VISIT_S, CPU_STEP_S = 1e-8, 1e-5
-"""Seconds of a core for a term before a step, and for a step, where a pilot is too short to tell."""
+CPU_VISIT_S, CPU_STEP_S = 7e-9, 7e-6
+"""Seconds of a core for a term before a step, and for a step, where a pilot is too short to tell, and where
+`slowness` is 1."""
 TAPE_BYTES_A_VISIT = 12
 """Of a gradient: half of the terms split, and each of these takes twice as much on the tape."""
 TOLD_VISITS = 20_000
@@ -52,20 +55,19 @@ RESAMPLED_FACTOR = 2.0
 """By how much more the time of repetitions may be off: terms are drawn too, and threads may help."""
 NEARLY = 0.99
 """The share of the terms that a repetition may have from which on a sum is taken to be resampled."""
-WHOLE_FACTOR = 2.0
-"""By how much the time may be off where the pilot was the whole propagation."""
 MOST_LOG_TERMS = 60.0
 """No prediction goes past exp(60) terms."""
 
 
 @dataclass(frozen=True)
 class _Growth:
-    """The largest sum, visits, steps and seconds of a core, with the factor by which these may be off."""
+    """The largest sum, visits, steps, seconds of a core and others beside them, and how far off these may be."""
 
     terms: float
     visits: float
     steps: int
     cpu_s: float
+    start_s: float
     factor: float
 
 
@@ -83,7 +85,8 @@ def pauli_cost(
     chosen = sums[:: -(-len(sums) // MOST_SUMS)]
     share = len(sums) / len(chosen)
     pilot_s = min(max(pilot_s, LEAST_PILOT_S), PILOT_S)
-    grown = [_growth(steps, one, precision, truncation, pilot_s) for one in chosen]
+    slow = slowness()
+    grown = [_growth(steps, one, precision, truncation, pilot_s, slow) for one in chosen]
     size_bytes = 2 * max(one.terms for one in grown) * term_bytes(asked.n_qubits, 8)
     factor = max(one.factor for one in grown)
     if options.monte_carlo is not None:
@@ -93,9 +96,9 @@ def pauli_cost(
         return Cost(1, size_bytes, steps_s + share * seconds, RESAMPLED_FACTOR * factor)
     is_alone = asked.has_gradient and on_cpu_alone(steps, sums, 1)
     if is_gpu(profile) and not is_alone:
-        seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + START_S for one in grown)
+        seconds = sum(one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S + one.start_s for one in grown)
     else:
-        seconds = sum(one.cpu_s + START_S for one in grown)
+        seconds = sum(one.cpu_s + one.start_s for one in grown)
     if asked.has_gradient:
         seconds *= GRADIENT_TIME
         size_bytes += max(one.visits for one in grown) * TAPE_BYTES_A_VISIT
@@ -112,32 +115,34 @@ def _repeated_s(grown: Sequence[_Growth], plan: MonteCarlo, most: int, profile: 
     for one in grown:
         rounds = plan.repetitions if one.terms > NEARLY * most else 1
         if is_gpu(profile) and most >= GPU_ABOVE:
-            seconds += START_S + rounds * (one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S)
+            seconds += one.start_s + rounds * (one.visits * GPU_VISIT_S + one.steps * GPU_STEP_S)
         else:
-            seconds += START_S + rounds * one.cpu_s
+            seconds += one.start_s + rounds * one.cpu_s
     return seconds
 
 
 def _growth(
-    steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float
+    steps: tuple[PauliStep, ...], start: PauliSum, precision: str, truncation: Truncation, pilot_s: float,
+    slow: float,
 ) -> _Growth:  # fmt: skip
     """The growth of one sum, from runs over the last steps."""
     todo, start = prepared(steps, start, truncation.needs_letters)
     found, count, time_s = _longest_pilot(todo, start, precision, truncation, pilot_s)
     if not todo:
-        return _Growth(start.n_terms, 0, 0, 0.0, WHOLE_FACTOR)
+        return _Growth(start.n_terms, 0, 0, 0.0, slow * START_S, EXACT_FACTOR)
     if found is None:
-        return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, inf)
-    visit_s, step_s = CPU_VISIT_S, CPU_STEP_S
+        return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, slow * START_S, inf)
+    visit_s, step_s = slow * CPU_VISIT_S, slow * CPU_STEP_S
     if found.visits > TOLD_VISITS:
         visit_s, step_s = time_s / found.visits, 0.0
     if count == len(todo):
         cpu_s = visit_s * found.visits + step_s * count
-        return _Growth(found.largest, found.visits, len(todo), cpu_s, WHOLE_FACTOR)
+        return _Growth(found.largest, found.visits, len(todo), cpu_s, slow * START_S, EXACT_FACTOR)
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
     terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
     visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
-    return _Growth(float(terms[-1]), visits, len(todo), cpu_s, EXACT_FACTOR * exp(spread))
+    factor = EXACT_FACTOR * exp(spread)
+    return _Growth(float(terms[-1]), visits, len(todo), cpu_s, slow * START_S, factor)
 
 
 def _longest_pilot(

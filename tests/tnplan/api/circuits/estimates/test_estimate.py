@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,13 @@ def test_preparing_goes_with_the_speed_of_python(method: str, monkeypatch: pytes
 
 
 def test_the_speed_of_python_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the seconds of the clock are twice the slowness; one test that is disturbed does not count."""
-    clock = iter([0.0, 1.0, 0.0, 50.0, 0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 0.0, 2.0, 0.0, 2.0, 0.0, 70.0])
+    """The least seconds of all tests of a process count, not those that were disturbed."""
+    seconds = iter([4.0, 50.0, 3.0, 4.0, *[9.0] * 4, 4.0, 2.0, 7.0, 2.0])
+    clock = (at for one in seconds for at in (0.0, one))
     monkeypatch.setattr(python_speed, "process_time", lambda: next(clock))
-    once, twice = python_speed.slowness(), python_speed.slowness()
-    assert twice == 2 * once == pytest.approx(2 / python_speed.REFERENCE_S)
+    monkeypatch.setattr(python_speed, "least_s", inf)
+    found = [python_speed.slowness() * python_speed.REFERENCE_S for _ in range(3)]
+    assert found == pytest.approx([3, 3, 2])
 
 
 def test_tiles_of_zeros_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +159,7 @@ def test_a_pilot_that_reaches_the_end_knows_the_terms() -> None:
     found = circuit.estimate(expectation="Z15", method="pauli")
     cost = row(found, "pauli").cost
     assert cost is not None
-    assert cost.factor == 2
+    assert cost.factor == 1.5
     done = circuit.expectation("Z15", method="pauli", device="cpu", threads=1)
     term_bytes = cost.memory_bytes / (2 * done.details["largest_terms"])
     assert term_bytes == pytest.approx(round(term_bytes))
