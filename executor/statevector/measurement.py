@@ -1,7 +1,8 @@
 """What is asked of a program and what comes back: from its one final state, or from trajectories.
 
 A program whose measurements all stand at its end has one final state, from which all shots are drawn. Any
-other is run once a shot. Knows programs and a simulator, no file.
+other is run once a shot. Knows programs and a simulator, no file. Gradients and runs that share states are
+imported where they are asked for.
 """
 
 from __future__ import annotations
@@ -10,18 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradient
-from tnplan.executor.statevector.adjoint.words import parameter_words
-from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
-from tnplan.executor.statevector.trajectories.batch import Batch
-from tnplan.executor.statevector.trajectories.branching import BranchingRuns, most_rows
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
@@ -32,6 +28,10 @@ from tnplan.planner.networks.circuits.program import (
     measures,
     without_final_measurements,
 )
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.adjoint.sweep import Derivative
+    from tnplan.executor.statevector.trajectories.batch import Batch
 
 LARGEST_SHOTS = 10**9
 """Shots that may be asked for."""
@@ -148,6 +148,8 @@ def check_question(question: Question, program: CircuitProgram) -> None:
 
 def _check_gradient(question: Question, program: CircuitProgram) -> None:
     """Refuse a gradient that cannot be computed."""
+    from tnplan.executor.statevector.adjoint.words import parameter_words
+
     if question.observable is None or np.iscomplexobj(question.observable.coefficients):
         problem = "is asked for without an observable of real coefficients"
         raise InputError("--gradient", problem, "give such an observable")
@@ -187,10 +189,16 @@ def answer(
         simulator.amplitudes(question.amplitudes) if question.amplitudes else None,
         simulator.probabilities(question.marginal) if question.marginal else None,
         simulator.norm(),
-        tuple(adjoint_gradient(simulator, gates, question.observable))
+        _gradient(simulator, gates, question.observable)
         if question.gradient and question.observable is not None
         else None,
     )
+
+
+def _gradient(simulator: Simulator, gates: Sequence[Gate], observable: PauliSum) -> tuple[Derivative, ...]:
+    from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
+
+    return tuple(adjoint_gradient(simulator, gates, observable))
 
 
 @dataclass(frozen=True)
@@ -232,6 +240,9 @@ def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> I
 
 def can_branch(simulator: Simulator) -> bool:
     """Whether runs can share their states: those on one CPU, of which several fit into a batch."""
+    from tnplan.executor.statevector.cpu.state import HostState
+    from tnplan.executor.statevector.trajectories.branching import most_rows
+
     state = simulator.state
     if not isinstance(state, HostState) or simulator.mode != "compiled":
         return False
@@ -240,6 +251,9 @@ def can_branch(simulator: Simulator) -> bool:
 
 def _branches(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Batch]:
     """The batches of all runs, without final measurements; then the state of the last is the simulator's."""
+    from tnplan.executor.statevector.cpu.state import HostState
+    from tnplan.executor.statevector.trajectories.branching import BranchingRuns
+
     operations, _ = without_final_measurements(program.operations)
     state = simulator.state
     assert isinstance(state, HostState)

@@ -1,7 +1,7 @@
 """The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
 
 Knows flat views, boxes and strides; never schedules or ranks. `contract`, `copy` and `fused` compute;
-products and backward passes are imported where they are bound, since other engines open the device too.
+what a contraction alone needs is imported where it is bound, since other engines open the device too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_add_block
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
-from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_load, bind_sum
-from tnplan.executor.device.cuda.fused.chain import bind_fused, prepare_fused
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.input_block import CupyInputBlock
 from tnplan.executor.device.cuda.peer_memory import whole_blocks
@@ -112,10 +110,14 @@ class CupyDevice:
         rows: tuple[int, int] | None = None, add: bool = False,
     ) -> Call:  # fmt: skip
         """Copy a box (or a range of its leading rows); see `copy.permute`."""
+        from tnplan.executor.device.cuda.copy.permute import bind_copy
+
         return bind_copy(target, source, copy, target_start, source_start, rows, self.stream, add=add)
 
     def bind_load(self, target: Array, array: NDArray[Any] | None, copy: Copy, source_start: int) -> Call:
         """Copy a box of a flat host array."""
+        from tnplan.executor.device.cuda.copy.permute import bind_load
+
         if array is None:
             raise ValueError("there are no values to load")
         if isinstance(array, cupy.ndarray):
@@ -142,6 +144,8 @@ class CupyDevice:
         self, target: Array, source: Array, extents: tuple[int, ...], kept: tuple[bool, ...]
     ) -> Call:
         """Sum over axes; see `copy.permute`."""
+        from tnplan.executor.device.cuda.copy.permute import bind_sum
+
         return bind_sum(target, source, extents, kept, self.stream)
 
     def bind_contract(
@@ -198,12 +202,16 @@ class CupyDevice:
         capacity_bytes: int, precision: str = "fp32", closing: Array | None = None,
     ) -> Call:  # fmt: skip
         """A chain of contractions in one pass; see `fused.chain`."""
+        from tnplan.executor.device.cuda.fused.chain import bind_fused
+
         return bind_fused(shape, operand, branches, out, self.stream, capacity_bytes, precision, closing)
 
     def prepare_fused(
         self, chains: Iterable[tuple[FusedShape, str]], dtype: str, capacity_bytes: int
     ) -> None:
         """Compile the kernels of chains; see `fused.chain`."""
+        from tnplan.executor.device.cuda.fused.chain import prepare_fused
+
         prepare_fused(chains, dtype, capacity_bytes)
 
     def bind_adjoint(

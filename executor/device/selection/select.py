@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
@@ -68,6 +67,8 @@ def open_device(
             if wanted == "gpu":
                 raise
             refusal = error.problem
+    from tnplan.executor.device.cpu.device import NumpyDevice
+
     line = "device: cpu" if refusal is None else f"device: cpu ({refusal})"
     device = NumpyDevice(threads)
     rank_bytes = needed_bytes if cpu_bytes is None else cpu_bytes
