@@ -23,17 +23,22 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, comp
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
+    COMPILING_S,
+    COPIED_BYTES_PER_S,
     MEASURE_FILE,
     MEASURE_THREADS,
     PROGRAM_FILE,
+    PROGRAMS_FROM,
     REGISTER_BITS,
+    RUNS,
+    SLOWER_BY_TABLES,
     measure_defines,
     program_bytes,
     program_defines,
 )
 from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.tabled_pass import (
-    COPIED_BYTES_PER_S,
+    QUICK_BYTES,
     TARGETS,
     PassKernel,
     TabledPass,
@@ -55,18 +60,10 @@ if TYPE_CHECKING:
 Array = Any
 """A cupy.ndarray."""
 
-PROGRAMS_FROM = 18
-"""States of so many bits have passes for which kernels of their own may be compiled."""
-RUNS = 25
-"""A kernel that is kept is worth waiting for where it saves its time in so many runs."""
 LEAST_STEPS = 3
 """A pass of fewer steps, such as a measurement makes, is read from tables, but where most others are not."""
-COMPILING_S = 0.25
-"""Seconds that a kernel of a pass takes to be compiled beside others."""
 PROGRAM_S = 0.002
 """Seconds of the host that the program of a pass takes, whether its kernel is kept or not."""
-SLOWER_BY_TABLES = 4.0
-"""Copies of the state by which a pass read from tables takes longer than a compiled one."""
 MOST_VALUES_BYTES = 30000
 """The matrices of a compiled pass are arguments of its kernel."""
 MOST_BLOCKS = 132 * 16
@@ -125,6 +122,7 @@ class CupyState:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
         self.amplitudes = own_array(1 << n_bits, dtype)
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
+        self._may_be_quick = not self._is_patient and self.amplitudes.nbytes <= QUICK_BYTES
         self._most_targets = 1
         """Of the passes read from tables so far."""
         self._compiled: set[Defines] = set()
@@ -139,7 +137,7 @@ class CupyState:
         wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
         if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
-            wanted.append(self._pass_kernel(self.tile_bits).source)
+            wanted.append(self._pass_kernel(self.tile_bits).code(self._may_be_quick))
         compile_soon(wanted)
 
     def restart(self) -> None:
@@ -171,7 +169,7 @@ class CupyState:
             [
                 (MEASURE_FILE, measure_defines(self.dtype)),
                 *((PROGRAM_FILE, defines) for _, defines in filter(None, programs)),
-                *(self._pass_kernel(len(item.held)).source for item in of_tables),
+                *(self._pass_kernel(len(item.held)).code(self._may_be_quick) for item in of_tables),
             ]
         )
         return [
@@ -291,7 +289,8 @@ class CupyState:
             tables.places.astype(np.int32), tables.values.astype(self.dtype), tables.idle.astype(np.uint8),
             tables.phases,
         )  # fmt: skip
-        return partial(self._pass_kernel(len(tables.held)).launch, int(n_tiles)), (
+        launch = self._pass_kernel(len(tables.held)).launcher(int(n_tiles), self._may_be_quick)
+        return launch, (
             self.amplitudes, np.int64(self.rank << self.n_bits), n_tiles, held, far,
             np.int32(len(tables.far)), begins, np.int32(run_bits), rounds, np.int32(len(made.rounds)), steps,
             places, values, idle, phases,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,17 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import (
     QUICK,
     cached_per_device,
     compile_soon,
+    has_quick,
     is_kept,
     load_kernel,
     may_compile,
 )
-from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines, shared_bytes
+from tnplan.executor.statevector.cuda.kernel_defines import (
+    COPIED_BYTES_PER_S,
+    PASS_FILE,
+    pass_defines,
+    shared_bytes,
+)
 from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
@@ -27,12 +32,13 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 TARGETS = (1, 2, LARGEST_TARGETS)
 """For so many targets pass.cu is compiled: for one in a third of the time of all."""
 
-COPIED_BYTES_PER_S = 2.5e12
 QUICK_COPIES, QUICK_S = 25.0, 2.5e-4
-"""Copies of the state, and seconds at least, that a pass takes longer where pass.cu is compiled quickly."""
+"""Copies of the state, and seconds at least, that a pass takes longer by quick code."""
+QUICK_BYTES = 1 << 30
+"""Passes of larger states wait for better code: each would lose 20 ms or more."""
 MOST_LOST_S = 0.5
-"""Seconds that passes lose to quick code until better code is begun. Compiling takes longer, but goes on
-beside them, and later processes have it too."""
+"""Seconds that passes lose to quick code until better code begins to be compiled. That takes longer, but goes
+on beside them, and later processes have it too."""
 
 
 def most_targets(item: Pass) -> int:
@@ -49,51 +55,48 @@ def compiled_for(targets: int) -> int:
 class PassKernel:
     """pass.cu for tiles of so many bits and gates on so many targets, on the current device.
 
-    It is compiled quickly, unless the cache has better code. That is compiled beside the launches once they
-    have lost some time, and replaces the quick code when it is there.
+    Small states take quick code, unless the cache has better. Once their passes have lost some time, better
+    code is compiled beside them, which is taken by passes that are prepared later.
     """
 
     def __init__(self, dtype: str, tile_bits: int, targets: int) -> None:
         self._defines = pass_defines(dtype, tile_bits, targets)
         self._size_bytes = shared_bytes(dtype, tile_bits)
         self._tile_bytes = np.dtype(dtype).itemsize << tile_bits
-        self._is_quick = not is_kept(PASS_FILE, self._defines)
         self._lost_s = 0.0
-        self._better: list[Future[Path]] = []
-        self._loaded: tuple[Any, int] | None = None
+        self._is_begun = False
 
-    @property
-    def source(self) -> tuple[Path, dict[str, str | int]]:
-        """The file and the definitions of the code that is launched now."""
-        return PASS_FILE, {**self._defines, QUICK: 1} if self._is_quick else self._defines
+    def code(self, may_be_quick: bool) -> tuple[Path, dict[str, str | int]]:
+        """The file and the definitions of the code that there is, or that is to be compiled."""
+        is_quick = may_be_quick and has_quick() and not is_kept(PASS_FILE, self._defines)
+        return PASS_FILE, {**self._defines, QUICK: 1} if is_quick else self._defines
 
-    def launch(self, n_tiles: int, arguments: tuple[Any, ...]) -> None:
-        """Do a pass of so many tiles."""
-        if self._is_quick:
-            self._improve(n_tiles)
-        if self._loaded is None:
-            self._loaded = self._load()
-        kernel, fitting = self._loaded
-        threads = int(self._defines["THREADS"])
-        kernel((min(fitting, n_tiles),), (threads,), arguments, shared_mem=self._size_bytes)
-
-    def _improve(self, n_tiles: int) -> None:
-        """Take the better code if it is there, or begin with it if it is worth its time."""
-        self._lost_s += max(QUICK_S, QUICK_COPIES * 2 * n_tiles * self._tile_bytes / COPIED_BYTES_PER_S)
-        if not self._better and self._lost_s > MOST_LOST_S and may_compile():
-            self._better = compile_soon([(PASS_FILE, self._defines)])
-        if self._better and self._better[0].done():
-            self._is_quick, self._loaded = False, None
-
-    def _load(self) -> tuple[Any, int]:
-        """The kernel, and how many of its blocks the device holds."""
-        file, defines = self.source
+    def launcher(self, n_tiles: int, may_be_quick: bool) -> Callable[[tuple[Any, ...]], None]:
+        """What does a pass of so many tiles, given its arguments."""
+        file, defines = self.code(may_be_quick)
         kernel, threads = load_kernel(file, "run_tiles", defines), int(defines["THREADS"])
         kernel.max_dynamic_shared_size_bytes = self._size_bytes
         fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(
             kernel.kernel.ptr, threads, self._size_bytes
         )
-        return kernel, fitting * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        blocks = min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], n_tiles)
+
+        def launch(arguments: tuple[Any, ...]) -> None:
+            kernel((blocks,), (threads,), arguments, shared_mem=self._size_bytes)
+
+        def launch_quick(arguments: tuple[Any, ...]) -> None:
+            launch(arguments)
+            self._lose(n_tiles)
+
+        return launch_quick if QUICK in defines else launch
+
+    def _lose(self, n_tiles: int) -> None:
+        """Count what a pass of so many tiles lost, and begin with better code once that is much."""
+        copy_s = 2 * n_tiles * self._tile_bytes / COPIED_BYTES_PER_S
+        self._lost_s += max(QUICK_S, QUICK_COPIES * copy_s)
+        if self._lost_s > MOST_LOST_S and not self._is_begun and may_compile():
+            self._is_begun = True
+            compile_soon([(PASS_FILE, self._defines)])
 
 
 @cached_per_device

@@ -37,7 +37,7 @@ EMPTY_PRICE, TARGET_PRICE, SHORT_PRICE = 0.95, 0.0205, 0.2
 short as they may be."""
 WIDE_FROM = 26
 """States of fewer bits have no wide tiles: much of them is in a GPU's cache, where runs may be short."""
-SEARCH_FROM, GPU_SEARCH_FROM = 23, 26
+SEARCH_FROM = 23
 """Passes over a state of fewer bits take less time than the search for fewer of them."""
 LEAST_SAVED = 0.25
 """Passes are put off behind an exchange, have wide tiles, or are more and with longer runs, where that saves
@@ -249,8 +249,7 @@ def group(gates: Sequence[MultiplexedGate], n_bits: int, tile: Tile) -> list[Gro
     groups = []
     size = min(n_bits, tile.bits)
     low = mask_of(range(min(n_bits, tile.run_bits)))
-    search_from = SEARCH_FROM if tile.rotations else GPU_SEARCH_FROM
-    for held in cover(gates, low, size, several=n_bits >= search_from):
+    for held in cover(gates, low, size, several=n_bits >= SEARCH_FROM):
         part, left = sweep(left, held)
         if (tile.programs or tile.rotations) and left:
             needed, later = _needed(part)

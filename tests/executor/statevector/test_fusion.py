@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +200,20 @@ def test_several_ways_take_fewer_passes_than_the_best_bits_of_each(seed: int) ->
         _, left = sweep(left, mask)
     assert not left
     assert len(held) < n_greedy
+
+
+@pytest.mark.parametrize("n", [22, 23])
+def test_small_states_are_not_searched_for_fewer_passes(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def recorded(gates: Any, always: int, size: int, several: bool = True) -> list[int]:
+        asked.append(several)
+        return cover(gates, always, size, several)
+
+    monkeypatch.setattr(passes, "cover", recorded)
+    for tile in (Tile(12, 4, 4, rotations=True), Tile(12, 3, 2)):
+        plan_of(random_circuit(n, 60, 3), tile)
+    assert {*asked} == {n == 23}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,52 +77,117 @@ def test_ranks_have_kernels_for_all_passes() -> None:
     assert any(among.is_divisible(item) for item in passes)
 
 
-@pytest.mark.skipif(find_spec("cupy") is None, reason="needs CuPy")
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_quick_code_is_replaced_once_it_has_cost_as_much(
-    is_kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+@needs_gpus(1)
+def test_passes_go_from_quick_to_better_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+    from tnplan.executor.statevector.cuda import state, tabled_pass
+
+    monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
+    monkeypatch.setattr(tabled_pass, "MOST_LOST_S", 0.0)
+    kernels: dict[Any, Any] = {}
+
+    def own(*key: Any) -> Any:  # not those of other tests
+        return kernels.setdefault(key, tabled_pass.PassKernel(*key))
+
+    monkeypatch.setattr(state, "pass_kernel", own)
+    circuit = random_circuit(12, 60, 7)
+    expected = state_vector(circuit).reshape(-1)
+    (segment,) = prepare_program(circuit.gates)
+    assert isinstance(segment, Segment)
+    were_quick = []
+    for _ in range(2):
+        simulator = Simulator(state.CupyState(12, "complex128"), 12)
+        simulator.apply(segment)
+        np.testing.assert_allclose(simulator.array(), expected, rtol=0, atol=1e-12)
+        (kernel,) = kernels.values()
+        were_quick.append(kernel_cache.QUICK in kernel.code(True)[1])
+        file, defines = kernel.code(False)
+        kernel_cache.compile_ahead([(file, defines)])  # waits for what was begun
+    assert were_quick == [kernel_cache.has_quick(), False]
+
+
+Launches = list[bool]
+"""Whether each launch was one of quick code."""
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    """Kernels that note their launches, of which four blocks fit on the GPU; no cache."""
+    pytest.importorskip("cupy")
     from tnplan.executor.device.cuda.runtime.kernel_cache import QUICK
     from tnplan.executor.statevector.cuda import tabled_pass
 
-    begun: list[Any] = []
-    launched: list[bool] = []
-    better: Future[Path] = Future()
+    found: Launches = []
 
-    def load(file: Path, entry: str, defines: dict[str, Any]) -> Any:
-        kernel = SimpleNamespace(ptr=1)
+    class Kernel:
+        """A kernel of these definitions."""
 
-        class Kernel:
-            def __call__(self, grid: Any, block: Any, arguments: Any, shared_mem: int) -> None:
-                launched.append(QUICK in defines)
-                assert grid == (4,)
+        def __init__(self, defines: dict[str, Any]) -> None:
+            self.defines, self.kernel = defines, SimpleNamespace(ptr=1)
 
-        made = Kernel()
-        made.__dict__["kernel"] = kernel
-        return made
+        def __call__(self, grid: Any, block: Any, arguments: Any, shared_mem: int) -> None:
+            assert grid == (4,)
+            found.append(QUICK in self.defines)
 
+    monkeypatch.setattr(tabled_pass, "load_kernel", lambda file, entry, defines: Kernel(defines))
     device = SimpleNamespace(attributes={"MultiProcessorCount": 2})
-    monkeypatch.setattr(tabled_pass, "load_kernel", load)
-    monkeypatch.setattr(tabled_pass, "is_kept", lambda *_: is_kept)
-    monkeypatch.setattr(tabled_pass, "compile_soon", lambda files: begun.extend(files) or [better])
     monkeypatch.setattr(tabled_pass.cupy.cuda, "Device", lambda: device)
     monkeypatch.setattr(tabled_pass.driver, "occupancyMaxActiveBlocksPerMultiprocessor", lambda *_: 2)
-    monkeypatch.setattr(
-        tabled_pass, "COPIED_BYTES_PER_S", 2 * 4 * (16 << 12)
-    )  # a copy of four tiles a second
+    for name, value in (("has_quick", True), ("is_kept", False), ("may_compile", True)):
+        monkeypatch.setattr(tabled_pass, name, lambda *_, value=value: value)
+    # A launch of five tiles loses a second, since it copies them once a second.
+    monkeypatch.setattr(tabled_pass, "COPIED_BYTES_PER_S", 2 * 5 * (16 << 12))
     monkeypatch.setattr(tabled_pass, "QUICK_COPIES", 1.0)
     monkeypatch.setattr(tabled_pass, "MOST_LOST_S", 2.5)
+    return found
+
+
+def test_better_code_is_begun_once_quick_code_has_lost_enough(
+    launched: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tnplan.executor.statevector.cuda import tabled_pass
+
+    begun: list[Any] = []
+    monkeypatch.setattr(tabled_pass, "compile_soon", begun.extend)
     kernel = tabled_pass.PassKernel("complex128", 12, 1)
-    assert (QUICK in kernel.source[1]) == (not is_kept)
-    for _ in range(2):
-        kernel.launch(4, ())
-    assert not begun
-    for _ in range(3):  # longer than compiling takes, which goes on
-        kernel.launch(4, ())
-    assert len(begun) == (0 if is_kept else 1)
-    better.set_result(Path())
-    kernel.launch(4, ())
-    assert launched == [not is_kept] * 5 + [False]
-    assert QUICK not in kernel.source[1]
-    if begun:
-        assert begun == [kernel.source]
+    launch = kernel.launcher(5, True)
+    for number in range(5):
+        launch(())
+        assert len(begun) == (number >= 2)  # and not again
+    assert begun == [kernel.code(False)]
+    monkeypatch.setattr(tabled_pass, "is_kept", lambda *_: True)
+    assert kernel.code(True) == kernel.code(False)
+    kernel.launcher(5, True)(())
+    launch(())  # a pass that was prepared goes on with its code
+    assert launched == [True] * 5 + [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("has_quick", False), ("is_kept", True), ("may_be_quick", False)]
+)
+def test_code_is_not_quick_where_it_need_not_be(
+    name: str, value: bool, launched: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tnplan.executor.statevector.cuda import tabled_pass
+
+    if name != "may_be_quick":
+        monkeypatch.setattr(tabled_pass, name, lambda *_: value)
+    monkeypatch.delattr(tabled_pass, "compile_soon")
+    kernel = tabled_pass.PassKernel("complex128", 12, 1)
+    launch = kernel.launcher(5, name != "may_be_quick")
+    for _ in range(9):
+        launch(())
+    assert launched == [False] * 9
+
+
+def test_nothing_is_begun_where_kernels_are_not_compiled(
+    launched: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tnplan.executor.statevector.cuda import tabled_pass
+
+    monkeypatch.setattr(tabled_pass, "may_compile", lambda: False)
+    monkeypatch.delattr(tabled_pass, "compile_soon")
+    launch = tabled_pass.PassKernel("complex128", 12, 1).launcher(5, True)
+    for _ in range(9):
+        launch(())
+    assert launched == [True] * 9

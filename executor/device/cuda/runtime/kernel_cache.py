@@ -91,8 +91,12 @@ def compile_cubin(file: Path, defines: Mapping[str, str | int], arch: str, stric
 
 def _options(defines: Iterable[str]) -> tuple[str, ...]:
     """The compiler's options beside the architecture and these definitions."""
-    is_quick = QUICK in defines and nvrtc.getVersion() >= QUICK_SINCE
-    return (*OPTIONS, QUICK_OPTION) if is_quick else OPTIONS
+    return (*OPTIONS, QUICK_OPTION) if QUICK in defines and has_quick() else OPTIONS
+
+
+def has_quick() -> bool:
+    """Whether the compiler can compile quickly; one that cannot ignores `QUICK`."""
+    return bool(nvrtc.getVersion() >= QUICK_SINCE)
 
 
 def load_kernel(file: Path, entry: str, defines: Mapping[str, str | int], arch_specific: bool = False) -> Any:

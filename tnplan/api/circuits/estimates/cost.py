@@ -12,7 +12,7 @@ GRADIENT_TIME = 5.0
 """The time of values with their derivatives, in times of the values alone, by contraction and by Pauli
 propagation. Measured: 2 to 6."""
 FIRST_USE = 4.0
-"""In the time of the first use of memory of a host so many times its bytes are read or written later."""
+"""The first use of memory on a host takes as long as reading or writing its bytes so many times later."""
 SAMPLES_FACTOR = 8.0
 """By how much the time of samples by contraction may be off. Measured: 0.15 to 6 times the predicted time."""
 

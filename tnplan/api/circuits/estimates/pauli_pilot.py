@@ -61,7 +61,7 @@ MOST_LOG_TERMS = 60.0
 
 @dataclass(frozen=True)
 class _Growth:
-    """The largest sum, visits, steps, seconds of a core and beside them, and how far off these may be."""
+    """The largest sum, visits, steps, seconds of a core and of preparing, and how far off these may be."""
 
     terms: float
     visits: float

@@ -18,6 +18,13 @@ from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
 from tnplan.executor.statevector.cpu.state import TILES
+from tnplan.executor.statevector.cuda.kernel_defines import (
+    COMPILING_S,
+    COPIED_BYTES_PER_S,
+    PROGRAMS_FROM,
+    RUNS,
+    SLOWER_BY_TABLES,
+)
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -60,6 +67,9 @@ DERIVATIVE_READS = 4
 JOINT_TIMES, JOINT_PLANNING_TIMES = 2.5, 2.0
 """The backward pass over both states at once, in forward passes and in plannings of one. Measured:
 2.2 to 2.6 on CPUs, 2.5 and 3.1 on an H100 with 30 and 26 qubits; planning 1.6 to 2."""
+TABLE_COPIES, TABLE_TARGET_COPIES, TABLE_DIAGONAL_COPIES = 2.0, 0.5, 0.15
+"""Copies that a pass read from tables takes on a GPU, and each of its gates with targets and its diagonals
+(H200, 20 to 26 qubits)."""
 WORD_COPIES = 0.07
 """Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
 RANDOM_FACTOR = 3.0
@@ -87,10 +97,11 @@ def state_cost(
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
     rate = GATE_RATE * profile.rate(dtype, precision) * threads
+    copies = _table_copies if devices == 1 and _has_tables(n_qubits, local_bytes) else _gpu_copies
 
     def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
         if gpu:
-            busy_s = sum(_gpu_copies(step) for step in made.passes) * copy_s
+            busy_s = sum(map(copies, made.passes)) * copy_s
         else:
             amplitudes = local_bytes / np.dtype(dtype).itemsize
             busy_s = sum(
@@ -141,10 +152,25 @@ def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, tuple[Gate, ...]
 
 
 def _gpu_copies(one: Pass) -> float:
-    """The time of a pass on a GPU, in copies of the state."""
-    return EMPTY_PRICE + TARGET_PRICE * sum(
-        isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps
-    )
+    """The time of a pass with a kernel of its own on a GPU, in copies of the state."""
+    return EMPTY_PRICE + TARGET_PRICE * _n_targeted(one)
+
+
+def _table_copies(one: Pass) -> float:
+    """The same for a pass that is read from tables."""
+    n_targeted = _n_targeted(one)
+    n_diagonals = len(one.steps) - n_targeted
+    return TABLE_COPIES + TABLE_TARGET_COPIES * n_targeted + TABLE_DIAGONAL_COPIES * n_diagonals
+
+
+def _n_targeted(one: Pass) -> int:
+    return sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps)
+
+
+def _has_tables(n_qubits: int, state_bytes: float) -> bool:
+    """Whether a state on a GPU is too small for kernels of its own passes."""
+    saved_s = SLOWER_BY_TABLES * 2 * state_bytes / COPIED_BYTES_PER_S
+    return n_qubits < PROGRAMS_FROM or RUNS * saved_s < COMPILING_S
 
 
 def _flops(one: Pass) -> float:

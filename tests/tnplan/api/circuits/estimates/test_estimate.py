@@ -13,7 +13,8 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import chain_edges
-from tnplan.api.circuits.estimates import contraction_cost, python_speed, state_cost
+from tnplan.api.circuits.estimates import contraction_cost, pauli_pilot, python_speed, state_cost
+from tnplan.api.circuits.estimates import cost as costs_of
 from tnplan.cli.main import run
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -78,7 +79,7 @@ def test_more_devices_and_less_precision_take_less_time() -> None:
     [
         (26, "h100-nvlink", 1, 2, 3),
         (26, "h100-nvlink", 2, 4, 40),
-        (24, "h100-nvlink", 1, 4, 40),
+        (24, "h100-nvlink", 1, 2, 20),
         (20, "cpu", 1, 2, 3),
     ],
 )
@@ -110,13 +111,14 @@ def test_a_gradient_takes_its_way_back(
     assert least < both.time_s / there.time_s - 1 < most
 
 
-@pytest.mark.parametrize("method", ["statevector", "contraction"])
+@pytest.mark.parametrize("method", ["statevector", "contraction", "pauli"])
 def test_preparing_goes_with_the_speed_of_python(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A circuit so small that preparing it is nearly all."""
     circuit = tnplan.Circuit(random_circuit(4, 40, 1))
+    monkeypatch.setattr(pauli_pilot, "process_time", lambda: 0.0)
 
     def time_s(slow: float) -> float:
-        for one in (state_cost, contraction_cost):
+        for one in (state_cost, contraction_cost, pauli_pilot):
             monkeypatch.setattr(one, "slowness", lambda: slow)
         cost = row(circuit.estimate(expectation="Z0", method=method, threads=1), method).cost
         assert cost is not None
@@ -129,7 +131,7 @@ def test_the_speed_of_python_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     """The least seconds of all tests of a process count, not those that were disturbed."""
     seconds = iter([4.0, 50.0, 3.0, 4.0, *[9.0] * 4, 4.0, 2.0, 7.0, 2.0])
     clock = (at for one in seconds for at in (0.0, one))
-    monkeypatch.setattr(python_speed, "process_time", lambda: next(clock))
+    monkeypatch.setattr(python_speed, "thread_time", lambda: next(clock))
     monkeypatch.setattr(python_speed, "least_s", inf)
     found = [python_speed.slowness() * python_speed.REFERENCE_S for _ in range(3)]
     assert found == pytest.approx([3, 3, 2])
@@ -152,6 +154,43 @@ def test_tiles_of_zeros_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     copy_s = 2 * 16 * 2.0**24 / tnplan.load_profile("cpu").memory_bytes_per_s
     assert shares["few"] < 1.1 * copy_s  # the one reading of the state
     assert shares["spread"] > 3 * copy_s
+
+
+@pytest.mark.parametrize("method", ["statevector", "contraction"])
+def test_the_first_use_of_memory_takes_time(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as reading or writing all of it four times, on a CPU."""
+    for one in (state_cost, contraction_cost):
+        monkeypatch.setattr(one, "slowness", lambda: 1.0)
+    monkeypatch.setattr(state_cost, "process_time", lambda: 0.0)
+    circuit = tnplan.Circuit(random_circuit(14, 60, 4))
+    question: dict[str, Any] = {"open_qubits": range(14)}
+    costs = []
+    for times in (0.0, 4.0):
+        monkeypatch.setattr(costs_of, "FIRST_USE", times)
+        found = row(circuit.estimate(method=method, threads=1, hardware="cpu", **question), method).cost
+        assert found is not None
+        costs.append(found)
+    used_bytes = costs[1].memory_bytes if method == "contraction" else 16 * 2**14
+    rate = tnplan.load_profile("cpu").memory_bytes_per_s
+    assert costs[1].time_s - costs[0].time_s == pytest.approx(4 * used_bytes / rate)
+
+
+def test_passes_of_small_states_on_gpus_are_read_from_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass takes several times as many copies of a small state as of a large one, which has kernels."""
+    monkeypatch.setattr(state_cost, "slowness", lambda: 0.0)
+    monkeypatch.setattr(state_cost, "process_time", lambda: 0.0)
+    rate = tnplan.load_profile("h200-nvlink").memory_bytes_per_s
+    copies = {}
+    for n in (24, 30):
+        gates = [gate("x_1_2", (q,)) for _ in range(3) for q in range(n)]
+        gates += [gate("cz", (q, q + 1)) for q in range(n - 1)]
+        gates += [gate("y_1_2", (q,)) for q in range(n)]
+        circuit = tnplan.Circuit(GateSequence(n, tuple(gates)))
+        found = circuit.estimate(sample=1, method="statevector", hardware="h200-nvlink", precision="fp32")
+        cost = row(found, "statevector").cost
+        assert cost is not None
+        copies[n] = cost.time_s * rate / (2 * 8 * 2.0**n)
+    assert copies[24] > 3 * copies[30]
 
 
 def test_a_pilot_that_reaches_the_end_knows_the_terms() -> None:
