@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,10 @@ import pytest
 
 import tnplan
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
+from tests.support.stop import ask_to_stop
 from tnplan.api.progress import Progress
 from tnplan.cli.main import run
-from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.solver.davidson import Criteria
 
 N = 6
@@ -47,9 +46,7 @@ def test_a_stopped_solve_goes_on(
         if at.detail is not None:
             energies.append(at.detail.energies[0])
             if len(energies) == 3:
-                os.kill(os.getpid(), number)
-                while not asked():  # the main thread hears it
-                    time.sleep(0.001)
+                ask_to_stop(number)
 
     with pytest.raises(StoppedRunError, match=f"stopped for {number.name}, with a checkpoint; continue"):
         tnplan.diagonalize(INTEGRALS, STRINGS, **options, progress=progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import tnplan
 import tnplan.sqd
 from tests.support.engines.sbd import fcidump_text, random_integrals, reference_matrix
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.stop import ask_to_stop
 from tnplan.cli.main import run as command
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -177,7 +177,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(files: Path, seed: int
 def test_a_signal_stops_it_after_an_iteration(files: Path) -> None:
     def stop(at: Any) -> None:
         if at.done == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
+            ask_to_stop(signal.SIGTERM)
 
     options = {**SMALL, **TIGHT, "output": "out.npz"}
     with pytest.raises(StoppedRunError, match="SIGTERM"):

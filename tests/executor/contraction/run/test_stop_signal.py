@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.contraction.schedules import planned, sliced_lattice
 from tests.support.networks import random_arrays
+from tests.support.stop import ask_to_stop
 from tnplan.api.jobs.execute import execute
 from tnplan.api.progress import Progress
 from tnplan.cli.main import run
@@ -30,7 +30,7 @@ def test_a_stopped_run_goes_on_equal(tmp_path: Path, number: signal.Signals, ran
 
     def progress(at: Progress) -> None:
         if at.done == 3:
-            os.kill(os.getpid(), number)
+            ask_to_stop(number)
 
     with pytest.raises(StoppedRunError, match=f"stopped for {number.name}, with a checkpoint"):
         execute(schedule, arrays, device="cpu", threads=1, ranks=ranks, output=output, progress=progress)

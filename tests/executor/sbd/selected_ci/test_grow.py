@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import time
 import tracemalloc
 from functools import cache
 from itertools import product
@@ -21,8 +19,9 @@ from tests.oracles.spin_orbitals import matrix_of_spins
 from tests.support.engines.sbd import interleaved, reference_matrix
 from tests.support.engines.sbd_growth import chain, every_determinant, labelled_text, strings_of
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tests.support.stop import ask_to_stop
 from tnplan.api.progress import Progress
-from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.selected_ci.grow import SETTLED
 from tnplan.planner.common.errors import InputError
 
@@ -213,9 +212,7 @@ def interrupted(target: Path, after: int, **options: Any) -> None:
     def progress(at: Progress) -> None:
         heard.append(at)
         if len(heard) == after:
-            os.kill(os.getpid(), signal.SIGTERM)
-            while not asked():  # the main thread hears it
-                time.sleep(0.001)
+            ask_to_stop(signal.SIGTERM)
 
     with pytest.raises(StoppedRunError, match="stopped for SIGTERM, with a checkpoint"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, progress=progress, **TIGHT, **options)
