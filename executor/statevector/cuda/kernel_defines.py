@@ -29,13 +29,6 @@ PASS_THREADS = 512
 """Threads of a block of a pass read from tables."""
 MEASURE_THREADS = 256
 """Threads of a block of measure.cu."""
-PROGRAMS_FROM = 18
-"""States of so many bits have passes for which kernels of their own may be compiled."""
-RUNS, COMPILING_S = 25, 0.25
-"""A kernel of a pass is worth waiting for where it saves, in so many runs, the seconds that it takes to be
-compiled beside others."""
-SLOWER_BY_TABLES, COPIED_BYTES_PER_S = 4.0, 2.5e12
-"""Copies of the state by which a pass read from tables takes longer than a compiled one, and their rate."""
 
 
 def pass_defines(dtype: str, tile_bits: int, targets: int = LARGEST_TARGETS) -> dict[str, str | int]:

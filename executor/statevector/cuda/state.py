@@ -23,15 +23,10 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, comp
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
-    COMPILING_S,
-    COPIED_BYTES_PER_S,
     MEASURE_FILE,
     MEASURE_THREADS,
     PROGRAM_FILE,
-    PROGRAMS_FROM,
     REGISTER_BITS,
-    RUNS,
-    SLOWER_BY_TABLES,
     measure_defines,
     program_bytes,
     program_defines,
@@ -47,7 +42,16 @@ from tnplan.executor.statevector.cuda.tabled_pass import (
     pass_kernel,
 )
 from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
-from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM, PROGRAM_TILES, TILES
+from tnplan.executor.statevector.scheduling.gpu_tiles import (
+    COMPILING_S,
+    JOINT_FROM,
+    PROGRAM_TILES,
+    PROGRAMS_FROM,
+    RUNS,
+    TILES,
+    has_tables,
+    saved_s,
+)
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
@@ -122,6 +126,7 @@ class CupyState:
             raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
         self.amplitudes = own_array(1 << n_bits, dtype)
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
+        self._saved_s = saved_s(self.amplitudes.nbytes)
         self._may_be_quick = not self._is_patient and self.amplitudes.nbytes <= QUICK_BYTES
         self._most_targets = 1
         """Of the passes read from tables so far."""
@@ -135,7 +140,7 @@ class CupyState:
         """Begin with the kernels of measurements, and of passes read from tables, of gates on so many qubits,
         unless the state has kernels of its own for those. Larger gates are mostly controlled ones."""
         wanted: list[tuple[Path, dict[str, str | int]]] = [(MEASURE_FILE, measure_defines(self.dtype))]
-        if self.n_bits < self.programs_from or RUNS * self._saved_s() < COMPILING_S:
+        if has_tables(self.n_bits, self.amplitudes.nbytes):
             self._most_targets = compiled_for(min(targets, TARGETS[1]))
             wanted.append(self._pass_kernel(self.tile_bits).code(self._may_be_quick))
         compile_soon(wanted)
@@ -154,7 +159,7 @@ class CupyState:
         passes = [step for step in steps if isinstance(step, Pass)]
         light = sum(len(item.steps) < LEAST_STEPS for item in passes)
         least = 1 if 2 * light < len(passes) else LEAST_STEPS
-        is_saving = self._is_patient or self._saved_s() >= PROGRAM_S
+        is_saving = self._is_patient or self._saved_s >= PROGRAM_S
         at_once = is_saving if again else bool(self._compiled)
         programs = [self._program(item, least) if at_once or item.has_sums else None for item in passes]
         if not again:
@@ -198,26 +203,22 @@ class CupyState:
         uses = Counter(_key(defines) for _, defines in found.values())
         late = {
             number for number, (_, defines) in found.items()
-            if (RUNS + _prepared_late[_key(defines)]) * uses[_key(defines)] * self._saved_s() < COMPILING_S
+            if (RUNS + _prepared_late[_key(defines)]) * uses[_key(defines)] * self._saved_s < COMPILING_S
             and not is_kept(PROGRAM_FILE, defines)
         }  # fmt: skip
         _prepared_late.update({_key(found[number][1]) for number in late})
         return late
 
-    def _saved_s(self) -> float:
-        """Seconds that a pass takes less where it has a kernel of its own."""
-        return SLOWER_BY_TABLES * 2 * float(self.amplitudes.nbytes) / COPIED_BYTES_PER_S
-
     def compile_repeated(self, passes: Sequence[Pass], times: int) -> None:
         """Compile the kernels of passes that are done so many times each, where that saves more than it
         takes; `prepare` takes these kernels."""
-        saved_s = times * self._saved_s()
-        if len(passes) * saved_s <= COMPILING_S:
+        saving_s = times * self._saved_s
+        if len(passes) * saving_s <= COMPILING_S:
             return  # also where all share a kernel
         self._made = {id(item): (item, self._program(item)) for item in passes}
         made = [program[1] for _, program in self._made.values() if program is not None]
         uses = Counter(map(_key, made))
-        worth = {_key(one): one for one in made if uses[_key(one)] * saved_s > COMPILING_S}
+        worth = {_key(one): one for one in made if uses[_key(one)] * saving_s > COMPILING_S}
         compile_ahead([(PROGRAM_FILE, one) for one in worth.values()])
         self._compiled |= worth.keys()
 
@@ -272,7 +273,7 @@ class CupyState:
         """A pass read from tables, which may have a program of `least` steps or more later."""
         launch, arguments = self._arguments(pass_tables(item, self.n_bits, 0))
         compiled = None if least is None else partial(self._compiled_pass, item, least)
-        return TabledPass(launch, arguments, compiled, COMPILING_S / self._saved_s())
+        return TabledPass(launch, arguments, compiled, COMPILING_S / self._saved_s)
 
     def _compiled_pass(self, item: Pass, least: int) -> ProgramLaunch | None:
         """The launch of a pass's own kernel; None where it has none."""

@@ -15,7 +15,7 @@ def of_covers() -> list[Sample]:
     """The kernels with their arguments."""
     masks, rows, room = np.zeros(1, np.int64), np.zeros((1, 1), np.int64), np.zeros((4, 64), np.int64)
     return [
-        (qubit_cover_kernel.follow, (masks, masks, masks, 0, 0, 0, 0, 0, room, masks, rows, masks)),
+        (qubit_cover_kernel.next_passes, (masks, masks, masks, 0, 0, 0, 0, 0, room, masks, rows, masks)),
         (qubit_cover_kernel.remaining, (masks, masks, masks, 0, masks)),
         (qubit_cover_kernel.fill_rounds, (masks, masks, 0, 0, 0, 0, room, masks, masks, masks)),
     ]

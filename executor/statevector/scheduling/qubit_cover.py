@@ -121,7 +121,7 @@ def _next_passes(
     targets, masks, _ = columns
     held, counts = np.empty((2, 1 + starts), np.int64)
     rest = np.empty((1 + starts, len(left)), np.int64)
-    seed = kernel.follow(
+    seed = kernel.next_passes(
         targets, masks, left, WINDOW, always, size, EXCHANGES_TRIED, seed, _room(), held, rest, counts
     )
     return held.tolist(), [row[:count] for row, count in zip(rest, counts.tolist(), strict=True)], int(seed)

@@ -155,7 +155,7 @@ def count_each(
 
 
 @jit
-def follow(
+def next_passes(
     targets: Any, masks: Any, left: Any, window: int, always: int, size: int, tries: int, seed: int,
     room: Any, held: Any, rest: Any, counts: Any,
 ) -> int:  # fmt: skip

@@ -225,7 +225,7 @@ def test_bits_of_the_next_pass_leave_what_they_say(seed: int) -> None:
     held, counts = np.zeros((2, 12), np.int64)
     rest, room = np.zeros((12, len(every)), np.int64), np.zeros((4, 64), np.int64)
     # No exchange of bits, so that those are seen that the pass begins with.
-    later = grouping_kernel.follow(
+    later = grouping_kernel.next_passes(
         targets, masks, every, 70, always, size, 0, 9, room, held, rest, counts
     )  # fmt: skip
     assert held[0] == grouping_kernel.grow(targets, masks, every, always, size)
@@ -241,7 +241,7 @@ def test_bits_of_the_next_pass_leave_what_they_say(seed: int) -> None:
         assert counts[number] == count
         assert rest[number, :count].tolist() == out[:count].tolist()
     better = held.copy()
-    again = grouping_kernel.follow(
+    again = grouping_kernel.next_passes(
         targets, masks, every, 70, always, size, 64, 9, room, better, rest, counts
     )  # fmt: skip
     assert again == later  # random bits are the same

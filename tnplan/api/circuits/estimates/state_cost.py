@@ -18,13 +18,6 @@ from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
 from tnplan.executor.statevector.cpu.state import TILES
-from tnplan.executor.statevector.cuda.kernel_defines import (
-    COMPILING_S,
-    COPIED_BYTES_PER_S,
-    PROGRAMS_FROM,
-    RUNS,
-    SLOWER_BY_TABLES,
-)
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -38,6 +31,7 @@ from tnplan.executor.statevector.scheduling.gpu_tiles import (
     PROGRAM_TILES,
     WORD_RUN_BITS,
     WORD_TILE_BITS,
+    has_tables,
 )
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
@@ -55,6 +49,8 @@ START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
 preparing, reading."""
 LONG_PLANNING_S = 0.5
+FIRST_GATES = 100
+"""These are planned before the time is taken, since the first plan of a machine compiles kernels."""
 FLOP_A_PART = 4
 """Real operations of an amplitude and a real or imaginary part of an element of a gate's row."""
 DIAGONAL_FLOP = 2
@@ -87,17 +83,22 @@ def state_cost(
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
     before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
+
+    def planned(some: Sequence[Gate]) -> PassPlan:
+        return compile_gates([from_gate(one) for one in some], before, tile, n_inside=n_qubits - bits)
+
+    planned(gates[:FIRST_GATES])
     planning_s = inf
-    for _ in range(2):  # the first loads kernels, if any
+    for _ in range(2):
         begin = process_time()
-        plan = compile_gates([from_gate(one) for one in gates], before, tile, n_inside=n_qubits - bits)
+        plan = planned(gates)
         planning_s = min(planning_s, process_time() - begin)
         if planning_s > LONG_PLANNING_S:
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
     rate = GATE_RATE * profile.rate(dtype, precision) * threads
-    copies = _table_copies if devices == 1 and _has_tables(n_qubits, local_bytes) else _gpu_copies
+    copies = _table_copies if devices == 1 and has_tables(n_qubits, local_bytes) else _gpu_copies
 
     def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
         if gpu:
@@ -165,12 +166,6 @@ def _table_copies(one: Pass) -> float:
 
 def _n_targeted(one: Pass) -> int:
     return sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps)
-
-
-def _has_tables(n_qubits: int, state_bytes: float) -> bool:
-    """Whether a state on a GPU is too small for kernels of its own passes."""
-    saved_s = SLOWER_BY_TABLES * 2 * state_bytes / COPIED_BYTES_PER_S
-    return n_qubits < PROGRAMS_FROM or RUNS * saved_s < COMPILING_S
 
 
 def _flops(one: Pass) -> float:
