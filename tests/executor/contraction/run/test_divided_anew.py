@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import groupby, permutations
 from pathlib import Path
@@ -13,22 +15,27 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_schedule
 from tests.support.networks import random_arrays
-from tests.support.slow import slow_unless
+from tests.support.slow import slow_after, slow_unless
 from tnplan.api.jobs.execute import ExecutionResult, execute
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.run import checkpoint as checkpoints
+from tnplan.executor.contraction.run import rank_run
 from tnplan.executor.contraction.run.checkpoint_manifest import Division
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.planner.common.errors import InputError
 
 GROUP = 2
 SLICES = 16
+TIMEOUT_S = 60.0
+LATE_S = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +48,25 @@ def keep_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "INTERVAL", 0)
 
 
+@pytest.fixture(params=slow_after(1, [None, "first", "last"]))
+def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which group is behind all others, if any: no test depends on how far each of them comes."""
+
+    class LateCheckpoint(checkpoints.RunCheckpoint):
+        def __init__(self, kept: checkpoints.Kept, world: Communicator, group: Communicator) -> None:
+            super().__init__(kept, world, group)
+            first_rank = {"first": 0, "last": world.size - GROUP}.get(request.param)
+            self.is_late = first_rank is not None and world.rank - first_rank in range(GROUP)
+
+        def write(self, count: int, partial: NDArray[Any]) -> None:
+            time.sleep(LATE_S if self.is_late else 0)
+            super().write(count, partial)
+
+    monkeypatch.setattr(rank_run, "RunCheckpoint", LateCheckpoint)
+
+
 @pytest.fixture
-def output(tmp_path: Path) -> Path:
+def output(tmp_path: Path, late: None) -> Path:
     return tmp_path / "result.npy"
 
 
@@ -53,14 +77,23 @@ def go_on(case: Case, output: Path, groups: int, **options: Any) -> ExecutionRes
     )  # fmt: skip
 
 
-def interrupt(case: Case, output: Path, groups: int, after: int, **options: Any) -> list[str]:
-    """End a run when the first group has done so many slices in it; the lines that it said."""
+def interrupt(
+    case: Case, output: Path, groups: int, after: int, *, all_keep: bool = False, **options: Any
+) -> list[str]:
+    """End a run when the first group has done so many slices in it; the lines that it said.
+
+    The other groups have then done some, or none; with `all_keep` each has kept one at least.
+    """
     said, begun = [], []
 
     def progress(at: Progress) -> None:
         said.append(at.text)
         begun.extend([at.done] if at.total else [])
         if begun and at.done == begun[0] + after:
+            stop = time.monotonic() + TIMEOUT_S
+            while all_keep and kept_by(folder_of(output)) != set(range(groups)):
+                assert time.monotonic() < stop
+                time.sleep(0.001)
             raise InterruptedRunError
 
     with pytest.raises(InterruptedRunError):
@@ -70,6 +103,14 @@ def interrupt(case: Case, output: Path, groups: int, after: int, **options: Any)
 
 def folder_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.ckpt")
+
+
+def kept_by(folder: Path) -> set[int]:
+    """The groups whose ranks all have a partial sum of as many slices."""
+    matches = [checkpoints.NAME.fullmatch(path.name) for path in folder.glob("rank*")]
+    kept = [checkpoints.Generation(*map(int, match.groups())) for match in matches if match]
+    ranks = Counter((one.rank // GROUP, one.n_slices) for one in kept)
+    return {group for (group, _), count in ranks.items() if count == GROUP}
 
 
 def close(found: ExecutionResult, whole: ExecutionResult) -> bool:
@@ -144,9 +185,9 @@ def test_a_run_with_as_many_groups_says_nothing(case: Case, output: Path) -> Non
 
 
 def test_it_goes_on_with_the_same_groups_to_the_same_bits(case: Case, output: Path, tmp_path: Path) -> None:
-    interrupt(case, output, 3, 2)
+    interrupt(case, output, 3, 1)
     shutil.copytree(folder_of(output), tmp_path / "copy.npy.ckpt")
-    interrupt(case, output, 2, 2)
+    interrupt(case, output, 2, 1)
     said = interrupt(case, output, 2, 1)
     assert "from 3 to 2 groups" in said[0]
     found = go_on(case, output, 2)
@@ -260,7 +301,7 @@ def test_a_lost_sum_is_refused(case: Case, output: Path, groups: int) -> None:
 def test_a_damaged_partial_sum_of_any_group_is_refused_and_nothing_deleted(
     case: Case, output: Path, rank: int
 ) -> None:
-    interrupt(case, output, 3, 3)
+    interrupt(case, output, 3, 3, all_keep=True)
     for path in folder_of(output).glob(f"rank{rank}.*"):
         path.write_bytes(path.read_bytes()[:-9])
     before = snapshot(folder_of(output))
