@@ -17,11 +17,11 @@ from tnplan.api.contraction.contract import compile as compile
 from tnplan.api.contraction.contract import contract as contract
 from tnplan.api.contraction.optimizer import Optimizer as Optimizer
 from tnplan.api.jobs.calibrate import calibrate as calibrate
-from tnplan.api.jobs.diagonalization_result import CarryOver as CarryOver
-from tnplan.api.jobs.diagonalization_result import Diagonalization as Diagonalization
 from tnplan.api.jobs.diagonalize import diagonalize as diagonalize
 from tnplan.api.jobs.execute import ExecutionResult as ExecutionResult
 from tnplan.api.jobs.execute import execute as execute
+from tnplan.api.jobs.outputs.diagonalization_result import CarryOver as CarryOver
+from tnplan.api.jobs.outputs.diagonalization_result import Diagonalization as Diagonalization
 from tnplan.api.jobs.propagate import Expectation as Expectation
 from tnplan.api.jobs.propagate import propagate as propagate
 from tnplan.api.jobs.simulate import Simulation as Simulation

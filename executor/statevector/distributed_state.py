@@ -353,23 +353,6 @@ class DistributedState:
         self.local.load(amplitudes)
 
 
-def rank_bits(n_ranks: int, n_qubits: int, least: int) -> int:
-    """How many index bits number the ranks; raises InputError where that cannot be.
-
-    A rank holds `least` bits or more.
-    """
-    if n_ranks & (n_ranks - 1):
-        raise InputError("--ranks", f"is {n_ranks}", "give a power of two")
-    bits = n_ranks.bit_length() - 1
-    if bits and n_qubits - bits < least:
-        raise InputError(
-            "--ranks",
-            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_qubits - bits)} a rank",
-            f"take fewer ranks: each needs {least} qubits or more",
-        )  # fmt: skip
-    return bits
-
-
 def _sign(mask: int) -> int:
     """-1 where a mask has an odd number of bits, else 1."""
     return -1 if mask.bit_count() & 1 else 1

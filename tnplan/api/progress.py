@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
@@ -85,6 +84,8 @@ class ProgressBar:
             print(at.text, file=sys.stderr, flush=True)
 
     def _show_html(self, at: Progress) -> None:
+        from html import escape
+
         from IPython.display import HTML, display
 
         shown = HTML(f'<progress value="{at.done}" max="{at.total}"></progress> {escape(at.text)}')

@@ -95,8 +95,8 @@ def command(
     ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
     checkpoint stays.
     """
-    from tnplan.api.jobs.diagonalization_result import CarryOver, determinants_file
     from tnplan.api.jobs.diagonalize import diagonalize
+    from tnplan.api.jobs.outputs.diagonalization_result import CarryOver, determinants_file
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
     from tnplan.executor.sbd.solver.solve import SpinPenalty

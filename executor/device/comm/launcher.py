@@ -8,9 +8,12 @@ import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 from socket import gethostname
+from typing import TYPE_CHECKING
 
-from tnplan.executor.device.protocols.communicator import World
 from tnplan.planner.common.errors import InputError
+
+if TYPE_CHECKING:
+    from tnplan.executor.device.protocols.communicator import World
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")

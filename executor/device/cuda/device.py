@@ -20,8 +20,8 @@ from tnplan.executor.device.cuda.copy.accumulate import bind_accumulate, bind_ad
 from tnplan.executor.device.cuda.copy.exponents import CupyExponents
 from tnplan.executor.device.cuda.gpus import check_free, driver_version, gpu_name
 from tnplan.executor.device.cuda.input_block import CupyInputBlock
-from tnplan.executor.device.cuda.peer_memory import whole_blocks
 from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.own_memory import whole_blocks
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing

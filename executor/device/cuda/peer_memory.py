@@ -22,6 +22,7 @@ from cupy.cuda import runtime
 
 from tnplan.executor.device.cuda.copy.permute import bind_copy
 from tnplan.executor.device.cuda.runtime.events import record
+from tnplan.executor.device.cuda.runtime.own_memory import BLOCK_BYTES, zeros
 from tnplan.executor.device.cuda.runtime.signals import Signals
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange
 from tnplan.executor.device.protocols.copy import Copy
@@ -37,9 +38,6 @@ FIRST = -5
 """The highest priority of a stream."""
 LINK_SHARE = 2
 """One in so many of the blocks that a GPU has room for fills its links, in short runs too (on H200)."""
-
-BLOCK_BYTES = 2 << 20
-"""The size of the GPU's large pages. CUDA gives no other allocation a part of such a block."""
 
 
 @dataclass(frozen=True)
@@ -204,24 +202,9 @@ class CudaMemory:
         )
 
 
-def whole_blocks(size_bytes: int) -> int:
-    """The least size of an allocation of `size_bytes` that other ranks can open and reach at full speed.
-
-    Copies into memory of another process run at 390 GB/s, but at 240 where its size is no multiple (H200).
-    """
-    return -(-max(size_bytes, 1) // BLOCK_BYTES) * BLOCK_BYTES
-
-
 def machine() -> str:
     """The same for processes that run on one kernel, whatever containers they are in."""
     return BOOT.read_text().strip() if BOOT.exists() else gethostname()
-
-
-def zeros(size_bytes: int) -> Any:
-    memory = cupy.cuda.Memory(size_bytes)
-    runtime.memset(memory.ptr, 0, size_bytes)
-    cupy.cuda.Stream.null.synchronize()
-    return memory
 
 
 def _offer(address: int, size_bytes: int, gpu: int) -> _Offer:
@@ -240,10 +223,3 @@ def _enable(gpu: int) -> None:
     except runtime.CUDARuntimeError as error:
         if "AlreadyEnabled" not in str(error):
             raise
-
-
-def own_array(count: int, dtype: str) -> Any:
-    """An array in an allocation of its own, which other ranks can open."""
-    size_bytes = whole_blocks(count * np.dtype(dtype).itemsize)
-    cupy.get_default_memory_pool().free_all_blocks()
-    return cupy.ndarray(count, dtype, cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0))

@@ -9,16 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
-from tnplan.executor.device.cuda.runtime.early_context import begin_cuda
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.device import Device
 from tnplan.planner.common.errors import InputError
 
-DEVICES = ("auto", "cpu", "gpu")
 PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nvl72"))
 """Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""
 
@@ -31,21 +28,6 @@ class Chosen:
     ranks: Communicator
     line: str
     close: Callable[[], None]
-
-
-def check_device(wanted: str) -> None:
-    """Raise InputError where `wanted` is no name of a device."""
-    if wanted not in DEVICES:
-        raise InputError("--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}")
-
-
-def expect_gpu(wanted: str) -> None:
-    """Let CUDA begin beside this thread, where a job of this process alone will use a GPU.
-
-    A lone process takes the first GPU that it sees. Where the device is chosen later, no context is made.
-    """
-    if wanted != "cpu" and launched_size() == 1 and find_spec("cupy") is not None:
-        begin_cuda(0 if wanted == "gpu" else None)
 
 
 def open_device(

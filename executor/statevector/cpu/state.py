@@ -13,9 +13,10 @@ from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VEC
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
-from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.planner.common.arrays import Array
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 Work = Callable[[int, int], None]
 
-TILES = {
-    "complex64": Tile(16, 5, 4, rotations=True), "complex128": Tile(15, 4, 4, rotations=True)
-}  # fmt: skip
-"""Real and imaginary parts of a tile take 512 KiB, a part of the cache of one core."""
 LOW = 4
 """Diagonals select by all of the lowest bits of a tile, so that their tables are read in runs."""
 CHUNKS_A_THREAD = 8

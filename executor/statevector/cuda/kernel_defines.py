@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tnplan.executor.statevector.codegen.pass_program import PassProgram
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.codegen.pass_program import PassProgram
 
 KERNELS = Path(__file__).parent / "kernels"
 PASS_FILE, PROGRAM_FILE, MEASURE_FILE = (KERNELS / name for name in ("pass.cu", "program.cu", "measure.cu"))

@@ -1,6 +1,7 @@
 """A state vector on a GPU; pass.cu and measure.cu say what is done.
 
-Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream.
+Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream. What
+kernels of single passes and words alone need is imported where these are made: small states have none.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import numpy as np
 from cupy.cuda import runtime
 from numpy.typing import NDArray
 
-from tnplan.executor.device.cuda.peer_memory import own_array
 from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
-from tnplan.executor.statevector.codegen.pass_program import PassProgram, index_bits, make_program
+from tnplan.executor.device.cuda.runtime.own_memory import own_array
 from tnplan.executor.statevector.codegen.register_rounds import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
     MEASURE_FILE,
@@ -31,7 +31,6 @@ from tnplan.executor.statevector.cuda.kernel_defines import (
     program_bytes,
     program_defines,
 )
-from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
 from tnplan.executor.statevector.cuda.tabled_pass import (
     QUICK_BYTES,
     TARGETS,
@@ -41,7 +40,6 @@ from tnplan.executor.statevector.cuda.tabled_pass import (
     most_targets,
     pass_kernel,
 )
-from tnplan.executor.statevector.cuda.words import LEAST_BITS, add_word, between
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
     COMPILING_S,
     JOINT_FROM,
@@ -59,7 +57,12 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:
+    from tnplan.executor.statevector.codegen.pass_program import PassProgram
     from tnplan.executor.statevector.cuda.joint_state import JointState
+    from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
+
+    Program = tuple[PassProgram, dict[str, str | int]]
+    """What a pass becomes, and the definitions of its kernel."""
 
 Array = Any
 """A cupy.ndarray."""
@@ -79,8 +82,6 @@ FEW_BITS = 4
 Defines = tuple[tuple[str, str], ...]
 _prepared_late: Counter[Defines] = Counter()
 """How often passes went without kernels of these definitions in this process."""
-Program = tuple[PassProgram, dict[str, str | int]]
-"""What a pass becomes, and the definitions of its kernel."""
 
 
 def _key(defines: Mapping[str, str | int]) -> Defines:
@@ -233,6 +234,8 @@ class CupyState:
             return None
         if id(item) in self._made:
             return self._made[id(item)][1]
+        from tnplan.executor.statevector.codegen.pass_program import index_bits, make_program
+
         bits = index_bits(item, self.n_bits)
         item_bytes = np.dtype(self.dtype).itemsize
         made = make_program(item, bits, self.tile.register_bits, item_bytes)
@@ -243,6 +246,8 @@ class CupyState:
         )  # fmt: skip
 
     def _launch(self, made: PassProgram, defines: dict[str, str | int], held: Sequence[int]) -> ProgramLaunch:
+        from tnplan.executor.statevector.cuda.program_launch import Blocks, ProgramLaunch
+
         kernel = load_kernel(PROGRAM_FILE, "run_program", defines)
         threads = 1 << (len(held) - self.tile.register_bits)
         size_bytes = self._block_bytes(made, len(held))
@@ -303,6 +308,8 @@ class CupyState:
 
     def is_divisible(self, prepared: Any) -> bool:
         """Whether `bind_part` can divide a pass."""
+        from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
+
         return isinstance(prepared, ProgramLaunch)
 
     def bind_part(
@@ -388,15 +395,19 @@ class CupyState:
 
     def add_word(self, source: CupyState, x: int, z: int, factor: complex) -> None:
         """Add `factor` (-1)^|z & i| a[i] of another state at i ^ x, for all i."""
-        add_word(self.amplitudes, source.amplitudes, x, z, factor)
+        self.add_word_of(source.amplitudes, 0, x, z, factor)
 
     def add_word_of(self, others: Array, first: int, x: int, z: int, factor: complex) -> None:
         """The same for others[i] at first + (i ^ x)."""
+        from tnplan.executor.statevector.cuda.words import add_word
+
         add_word(self.amplitudes[first : first + len(others)], others, x, z, factor)
 
     def between(self, other: CupyState, words: Sequence[tuple[int, int]]) -> Callable[[], NDArray[Any]]:
         """Launch, for each pair of masks, the sum over i of (-1)^|z & i| conj(b[i ^ x]) a[i], b of the other
         state; returns what waits for the sums."""
+        from tnplan.executor.statevector.cuda.words import LEAST_BITS, between
+
         if self.n_bits < LEAST_BITS:
             found = np.array([self.pauli_with(other.amplitudes, 0, x, z) for x, z in words], np.complex128)
             return lambda: found

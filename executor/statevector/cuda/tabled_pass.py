@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -20,10 +20,12 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import (
     may_compile,
 )
 from tnplan.executor.statevector.cuda.kernel_defines import PASS_FILE, pass_defines, shared_bytes
-from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.scheduling.gpu_tiles import COPIED_BYTES_PER_S
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
+
+if TYPE_CHECKING:
+    from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 
 TARGETS = (1, 2, LARGEST_TARGETS)
 """For so many targets pass.cu is compiled: for one in a third of the time of all."""

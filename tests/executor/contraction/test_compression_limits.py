@@ -26,7 +26,7 @@ from tests.support.contraction.compression import (
 )
 from tests.support.contraction.resume import InterruptedRunError
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.bind.program import arena_bytes, needed_bytes
 from tnplan.executor.contraction.run import checkpoint as checkpoints

@@ -14,7 +14,7 @@ from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.networks import agrees, eager_profile, random_arrays
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.cli.options.jobs import ProgressLines
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network

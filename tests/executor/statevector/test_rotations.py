@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tests.oracles.statevector import apply_block, apply_pass
 from tests.support.engines.statevector import TOLERANCE
-from tnplan.executor.statevector.cpu.state import TILES, HostState
+from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.executor.statevector.gates.one_bit import real_between_phases
 from tnplan.executor.statevector.gates.rotations import as_rotations
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.circuits.gates import KINDS, gate

@@ -9,7 +9,8 @@ import tnplan
 from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, simulator_of
-from tnplan.executor.statevector.cpu.state import TILES, HostState
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Tile
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate

@@ -18,7 +18,7 @@ from tests.support.contraction.executor import contract_fixed, no_early_sums
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.search import prepared, search_path
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
 from tnplan.executor.contraction.run.slice_partition import parse_slices
 from tnplan.planner.common.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tnplan.api.jobs.execute import ExecutionResult, execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from tnplan.api.jobs import propagate as propagation
+from tnplan.api.jobs.pauli import propagation
 from tnplan.cli.main import main
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.planner.common.errors import InputError

@@ -15,7 +15,8 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.jobs.job import TIMEOUT_S, Progress
+from tnplan.api.jobs.job_options import TIMEOUT_S
+from tnplan.api.progress import Progress
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.selection import select

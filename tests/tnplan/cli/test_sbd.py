@@ -26,7 +26,7 @@ from tests.support.engines.sbd import (
 )
 from tests.support.kernels.gpus import count_gpus
 from tnplan.api.jobs import diagonalize as diagonalization
-from tnplan.api.jobs.diagonalization_result import FORMAT, VERSION, CarryOver
+from tnplan.api.jobs.outputs.diagonalization_result import FORMAT, VERSION, CarryOver
 from tnplan.cli.main import run
 from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump

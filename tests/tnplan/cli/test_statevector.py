@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tnplan
-import tnplan.api.jobs.simulate
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import qft
+from tnplan.api.jobs.statevector import simulation
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.executor.statevector.memory_estimate import check_answer_memory, predicted_bytes
@@ -149,14 +149,14 @@ def test_what_is_written_is_named(circuit: Path, capsys: pytest.CaptureFixture[s
 def test_a_state_not_saved_whole_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = tmp_path / "state.json"
     tnplan.simulate(GateSequence(6, ()), save=saved)
-    save_part = tnplan.api.jobs.simulate.save_part
+    save_part = simulation.save_part
 
     def full(path: Path, rank: int, amplitudes: object) -> None:
         if rank:
             raise InputError(str(path), "cannot be written (No space left on device)", "free space there")
         save_part(path, rank, amplitudes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tnplan.api.jobs.simulate, "save_part", full)
+    monkeypatch.setattr(simulation, "save_part", full)
     with pytest.raises(InputError, match="No space left"):
         tnplan.simulate(GateSequence(6, (gate("x", (5,)),)), ranks=2, save=saved)
     assert not saved.exists()

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
-from tnplan.api.jobs.job import TIMEOUT_S, JobOptions
-from tnplan.api.jobs.state import DTYPES
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.api.jobs.statevector.state import DTYPES
 from tnplan.api.progress import Listener
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation

@@ -1,42 +1,19 @@
-"""`contract` and `compile`: the contraction of an einsum equation, a network, a path or a schedule."""
+"""`contract` and `compile`: the contraction of an einsum equation, a network, a path or a schedule.
+
+The calls alone: what they do is in carry_out.py, and is imported while a GPU that is asked for begins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tnplan.executor.device.selection.expected_gpu import expect_gpu
 
-from tnplan.api.contraction.arrays import (
-    as_library,
-    common_kind,
-    host_array,
-    stated_dtype,
-    with_dtype,
-)
-from tnplan.api.contraction.compiled import CompiledContraction
-from tnplan.api.contraction.exact import contract_exactly
-from tnplan.api.contraction.options import ContractionOptions, in_bytes
-from tnplan.api.contraction.planning import (
-    compiled,
-    find_batched,
-    find_path,
-    find_schedule,
-    gradient_plan,
-    memory_bytes,
-)
-from tnplan.api.contraction.request import ContractionRequest, read_request
-from tnplan.executor.device.selection.select import expect_gpu
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.profile import Profile
-from tnplan.planner.networks.contraction_path import DTYPES
-from tnplan.planner.passes.lowering.keep_results import keep_results
-
-CALLS_WITH_CONSTANTS = 1000
-"""Calls that a contraction with constants is planned for."""
+if TYPE_CHECKING:
+    from tnplan.api.contraction.compiled import CompiledContraction
+    from tnplan.planner.hardware.profile import Profile
 
 
 def contract(
@@ -102,46 +79,14 @@ def contract(
     """
     if device == "gpu":
         expect_gpu(device)
-    request = read_request(network, arrays)
-    if not request.call.operands:
-        raise InputError("contract", "has no arrays", "give one array a tensor")
-    call, like = request.call, request.call.operands[0]
-    dtype = np.result_type(*map(stated_dtype, call.operands))
-    kind = common_kind(call.operands)
-    if strip_exponent and dtype.kind in "biu":
-        dtype = np.dtype(np.float64)
+    from tnplan.api.contraction.carry_out import contract_arrays
+    from tnplan.api.contraction.options import ContractionOptions, in_bytes
+
     options = ContractionOptions(
-        optimize, hardware, in_bytes(memory), precision, device, devices, threads, kind.gpu, strip_exponent
-    )
-    if 0 in call.size_dict.values():
-        zeros = np.zeros(tuple(call.size_dict[index] for index in call.output), dtype)
-        given = as_library(zeros, kind, like)
-        return (given, 0.0) if strip_exponent else given
-    shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
-    if kind.gpu is not None:
-        if dtype.kind in "biu":
-            raise InputError("arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one")
-        planned = find_schedule(request, computed_dtype(dtype), options)
-        on_gpu = [array.reshape(shape) for array, shape in zip(call.operands, shapes, strict=True)]
-        with compiled(planned, options) as contraction:
-            found = contraction(*on_gpu)
-        if strip_exponent or found is None:
-            return found
-        return with_dtype(found, dtype)
-    values = [
-        host_array(array, f"array {number}").reshape(shape)
-        for number, (array, shape) in enumerate(zip(call.operands, shapes, strict=True))
-    ]
-    if dtype.kind in "biu":
-        exact = contract_exactly(find_path(request, "float64", options), values, dtype)
-        return as_library(exact, kind, like)
-    with compiled(find_schedule(request, computed_dtype(dtype), options), options) as contraction:
-        found = contraction(*values)
-    if found is None:
-        return None
-    mantissa, exponent = found if strip_exponent else (found, 0.0)
-    given = as_library(np.asarray(mantissa).astype(dtype, copy=False), kind, like)
-    return (given, exponent) if strip_exponent else given
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads,
+        strip_exponent=strip_exponent,
+    )  # fmt: skip
+    return contract_arrays(network, arrays, options)
 
 
 def compile(
@@ -209,64 +154,15 @@ def compile(
     ...     product(np.ones((2, 3)), np.ones((3, 4))).shape
     (2, 4)
     """
-    request = read_request(network, shapes)
-    fixed = dict(constants or {})
-    given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
-    gpu = common_kind(given).gpu if given else None
-    n_tensors = len(request.call.inputs)
-    _check_numbers("constants", fixed, n_tensors)
-    changing = [number for number in range(n_tensors) if number not in fixed]
-    in_batch: Sequence[int] = ()
-    if batch is not None:
-        in_batch = changing if batched is None else batched
-        _check_numbers("batched", in_batch, n_tensors)
-        check_count("batch", batch)
-    if calls is None:
-        calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
+    if device == "gpu":
+        expect_gpu(device)
+    from tnplan.api.contraction.carry_out import Repeated, compile_network
+    from tnplan.api.contraction.options import ContractionOptions, in_bytes
+
     options = ContractionOptions(
-        optimize, hardware, in_bytes(memory), precision, device, devices, threads, gpu, strip_exponent,
-        calls, tuple(changing if batch is None else in_batch), waits_for_kernels=True,
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads,
+        strip_exponent=strip_exponent, waits_for_kernels=True,
     )  # fmt: skip
-    if dtype is None:
-        dtype = _stated(request)
-    if dtype not in DTYPES:
-        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
-    if batch is not None:
-        planned = find_batched(request, dtype, options, batch, in_batch)
-    else:
-        planned = find_schedule(request, dtype, options)
-    schedule = planned.schedule
-    if keep or fixed:
-        limit = memory_bytes(options, planned.device)
-        if schedule.ranks_per_group == 1:
-            schedule = keep_results(schedule, None if keep else changing, limit)
-    differentiable = batch is None and not strip_exponent
-    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
-    options = replace(options, device=planned.device)
-    return CompiledContraction(schedule, options, fixed, in_batch, gradients)
-
-
-def _check_numbers(place: str, numbers: Iterable[int], n_tensors: int) -> None:
-    for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < n_tensors:
-            problem = f"names tensor {number!r}"
-            raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
-
-
-def _stated(request: ContractionRequest) -> str:
-    """The dtype that a schedule, a path or arrays have."""
-    planned = request.schedule or request.path
-    if planned is not None:
-        return planned.dtype
-    arrays = [one for one in request.call.operands if hasattr(one, "dtype")]
-    if not arrays or len(arrays) < len(request.call.operands):
-        raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
-    return computed_dtype(np.result_type(*map(stated_dtype, arrays)))
-
-
-def computed_dtype(dtype: np.dtype[Any]) -> str:
-    """The dtype in which values of `dtype` are contracted: it holds all of them."""
-    name = "float32" if dtype.name == "float16" else dtype.name
-    if name not in DTYPES:
-        raise InputError("arrays", f"have dtype {dtype}", f"convert them to one of {', '.join(DTYPES)}")
-    return name
+    return compile_network(
+        network, shapes, Repeated(dtype, dict(constants or {}), batch, batched, keep, calls), options
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tnplan.api.progress import Listener
-from tnplan.executor.device.selection.select import check_device
+from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.planner.common.checks import check_count, is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_in_bytes

@@ -13,7 +13,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
 from tnplan.api.progress import Listener
 from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
 from tnplan.executor.calibration.fit import chip_rates, redistribution_rate

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.diagonalization_result import (
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.api.jobs.outputs.diagonalization_result import (
     CarryOver,
     Diagonalization,
     consistent_densities,
@@ -28,7 +30,6 @@ from tnplan.api.jobs.diagonalization_result import (
     write_natural,
     write_result,
 )
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
 from tnplan.api.progress import Listener
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import host_memory

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
 from tnplan.api.jobs.outputs.output_checks import Writes
 from tnplan.api.jobs.topology import topology_note
 from tnplan.api.planning.load import load_schedule

@@ -22,7 +22,8 @@ import numpy as np
 
 from tnplan.api.progress import Listener, Progress
 from tnplan.executor.device.cpu.host_facts import cores
-from tnplan.executor.device.selection.select import check_device, sees_gpu
+from tnplan.executor.device.selection.expected_gpu import check_device
+from tnplan.executor.device.selection.select import sees_gpu
 from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.planner.common.cache_folder import cache_folder
 from tnplan.planner.common.compiled.ahead import Samples

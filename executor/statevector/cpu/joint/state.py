@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.executor.statevector.cpu.joint.sum_tables import SumPass, sum_pass
-from tnplan.executor.statevector.cpu.state import TILES, HostState, over_chunks
+from tnplan.executor.statevector.cpu.state import HostState, over_chunks
 from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
 from tnplan.executor.statevector.gates.word_sum import WordSum
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.planner.common.arrays import Array

@@ -13,7 +13,7 @@ from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, make_case
 from tests.support.contraction.resume import InterruptedRunError
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.planner.common.errors import InputError
 

@@ -16,7 +16,7 @@ from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
 from tnplan.api.jobs import job
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Progress
+from tnplan.api.progress import Progress
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run

@@ -20,7 +20,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_arrays
 from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import TIMEOUT_S
+from tnplan.api.jobs.job_options import TIMEOUT_S
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.device.cuda.runtime import events as stream_event
 from tnplan.executor.device.cuda.runtime import signals as stream_signal

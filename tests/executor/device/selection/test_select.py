@@ -17,8 +17,9 @@ from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
 from tnplan.executor.device.cuda.runtime import early_context
 from tnplan.executor.device.protocols.communicator import AgreedError
-from tnplan.executor.device.selection import select
-from tnplan.executor.device.selection.select import PROFILES, check_device, open_device, profile_of
+from tnplan.executor.device.selection import expected_gpu, select
+from tnplan.executor.device.selection.expected_gpu import check_device
+from tnplan.executor.device.selection.select import PROFILES, open_device, profile_of
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 
@@ -139,10 +140,10 @@ def test_cuda_begins_early_where_the_gpu_is_known(
 ) -> None:
     """No context for what may be another GPU, or none."""
     called: list[int | None] = []
-    monkeypatch.setattr(select, "find_spec", lambda name: object())
-    monkeypatch.setattr(select, "launched_size", lambda: ranks)
-    monkeypatch.setattr(select, "begin_cuda", called.append)
-    select.expect_gpu(wanted)
+    monkeypatch.setattr(expected_gpu, "find_spec", lambda name: object())
+    monkeypatch.setattr(expected_gpu, "launched_size", lambda: ranks)
+    monkeypatch.setattr(expected_gpu, "begin_cuda", called.append)
+    expected_gpu.expect_gpu(wanted)
     assert called == begun
 
 

@@ -31,15 +31,19 @@ from tnplan.api.circuits.questions import (
     Trace,
 )
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
-from tnplan.api.jobs.state import end_state, free_beside, open_state, state_needs
+from tnplan.api.jobs.statevector.state import (
+    check_state_ranks,
+    end_state,
+    free_beside,
+    open_state,
+    state_needs,
+)
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.statevector.distributed_state import rank_bits
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
 from tnplan.executor.statevector.measurement import answer, trajectories
 from tnplan.executor.statevector.memory_estimate import check_answer_memory
@@ -131,7 +135,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
 
     job = Job(
         prepare=prepare, work=work, needs=needs,
-        check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n_qubits, LARGEST_TARGETS),
+        check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
     )  # fmt: skip
     return run_job(job, options.job)
 

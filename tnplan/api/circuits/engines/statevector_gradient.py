@@ -11,10 +11,8 @@ from tnplan.api.circuits.engines.outcome import EXACT, Outcome
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
-from tnplan.api.jobs.state import end_state, open_state, state_needs
+from tnplan.api.jobs.statevector.state import check_state_ranks, end_state, open_state, state_needs
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
-from tnplan.executor.statevector.distributed_state import rank_bits
-from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, observables_at_once
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.cover_samples import COVERS
@@ -62,7 +60,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 
     job = Job(
         prepare=prepare, work=work, needs=needs,
-        check_ranks=lambda _, n_ranks: rank_bits(n_ranks, n, LARGEST_TARGETS),
+        check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n),
     )  # fmt: skip
     return run_job(job, options.job)
 

@@ -38,7 +38,7 @@ from tnplan.api.circuits.questions import (
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import batched_network, find_path
 from tnplan.api.contraction.request import ContractionRequest
-from tnplan.api.jobs.state import DTYPES
+from tnplan.api.jobs.statevector.state import DTYPES
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile

@@ -12,12 +12,11 @@ from tnplan.api.circuits.engines.statevector import planned_work
 from tnplan.api.circuits.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes
 from tnplan.api.circuits.estimates.python_speed import slowness
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
-from tnplan.api.jobs.state import DTYPES
+from tnplan.api.jobs.statevector.state import DTYPES
 from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
-from tnplan.executor.statevector.cpu.state import TILES
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -25,6 +24,7 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     mask_of,
 )
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM as GPU_JOINT_FROM
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
     MOST_WORDS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.job import JobOptions
+from tnplan.api.jobs.job_options import JobOptions
 from tnplan.planner.common.files import write_file, write_json
 
 

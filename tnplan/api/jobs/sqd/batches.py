@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnplan.api.jobs.diagonalization_result import solver_device
 from tnplan.api.jobs.job import Rank
+from tnplan.api.jobs.outputs.diagonalization_result import solver_device
 from tnplan.api.jobs.sqd.recovery import Subspace, SubspaceState
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.basis.integrals import Integrals

@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.api.circuits.inputs import given_observables, given_operator
-from tnplan.api.jobs.diagonalization_result import (
+from tnplan.api.jobs.job import Job, Rank, run_job
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.api.jobs.outputs.array_result import write_arrays
+from tnplan.api.jobs.outputs.diagonalization_result import (
     Solved,
     environment,
     solution_text,
     solver_device,
     step_text,
 )
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Rank, run_job
-from tnplan.api.jobs.outputs.array_result import write_arrays
 from tnplan.api.progress import Listener
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.observables.pauli_sum import PauliSum

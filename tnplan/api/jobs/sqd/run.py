@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.jobs.diagonalization_result import environment
-from tnplan.api.jobs.job import TIMEOUT_S, Job, JobOptions, Needs, Rank, run_job
+from tnplan.api.jobs.job import Job, Needs, Rank, run_job
+from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
 from tnplan.api.jobs.outputs.array_result import write_arrays
+from tnplan.api.jobs.outputs.diagonalization_result import environment
 from tnplan.api.jobs.sqd.batches import Problem, RankGroups
 from tnplan.api.jobs.sqd.checkpoint import LoopCheckpoint
 from tnplan.api.jobs.sqd.recovery import (

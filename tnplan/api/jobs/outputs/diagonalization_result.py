@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.api.jobs.job import JobOptions, Rank
+from tnplan.api.jobs.job import Rank
+from tnplan.api.jobs.job_options import JobOptions
 from tnplan.api.jobs.outputs.array_result import write_arrays
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.carryover import carry_over, check_share

@@ -1,0 +1,161 @@
+"""What `contract` and `compile` do: plan what is to be contracted, and carry it out or make it ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tnplan.api.contraction.arrays import (
+    as_library,
+    common_kind,
+    host_array,
+    stated_dtype,
+    with_dtype,
+)
+from tnplan.api.contraction.compiled import CompiledContraction
+from tnplan.api.contraction.exact import contract_exactly
+from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.planning import (
+    compiled,
+    find_batched,
+    find_path,
+    find_schedule,
+    gradient_plan,
+    memory_bytes,
+)
+from tnplan.api.contraction.request import ContractionRequest, read_request
+from tnplan.planner.common.checks import check_count
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import DTYPES
+from tnplan.planner.passes.lowering.keep_results import keep_results
+
+CALLS_WITH_CONSTANTS = 1000
+"""Calls that a contraction with constants is planned for."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What `compile` is asked besides the network, its shapes and the options that `contract` has too."""
+
+    dtype: str | None
+    constants: dict[int, Any]
+    batch: int | None
+    batched: Sequence[int] | None
+    keep: bool
+    calls: int | None
+
+
+def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOptions) -> Any:
+    """Contract arrays to one array, of their library and on their device."""
+    request = read_request(network, arrays)
+    if not request.call.operands:
+        raise InputError("contract", "has no arrays", "give one array a tensor")
+    call, like = request.call, request.call.operands[0]
+    dtype = np.result_type(*map(stated_dtype, call.operands))
+    kind, strip_exponent = common_kind(call.operands), options.strip_exponent
+    if strip_exponent and dtype.kind in "biu":
+        dtype = np.dtype(np.float64)
+    options = replace(options, gpu=kind.gpu)
+    if 0 in call.size_dict.values():
+        zeros = np.zeros(tuple(call.size_dict[index] for index in call.output), dtype)
+        given = as_library(zeros, kind, like)
+        return (given, 0.0) if strip_exponent else given
+    shapes = [tuple(call.size_dict[index] for index in term) for term in call.inputs]
+    if kind.gpu is not None:
+        return _contract_on_gpu(request, shapes, dtype, options)
+    values = [
+        host_array(array, f"array {number}").reshape(shape)
+        for number, (array, shape) in enumerate(zip(call.operands, shapes, strict=True))
+    ]
+    if dtype.kind in "biu":
+        exact = contract_exactly(find_path(request, "float64", options), values, dtype)
+        return as_library(exact, kind, like)
+    with compiled(find_schedule(request, computed_dtype(dtype), options), options) as contraction:
+        found = contraction(*values)
+    if found is None:
+        return None
+    mantissa, exponent = found if strip_exponent else (found, 0.0)
+    given = as_library(np.asarray(mantissa).astype(dtype, copy=False), kind, like)
+    return (given, exponent) if strip_exponent else given
+
+
+def _contract_on_gpu(
+    request: ContractionRequest, shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any],
+    options: ContractionOptions,
+) -> Any:  # fmt: skip
+    """Contract arrays that are on a GPU."""
+    if dtype.kind in "biu":
+        raise InputError("arrays", f"on a GPU have dtype {dtype}", "convert them to a floating-point one")
+    values = [array.reshape(shape) for array, shape in zip(request.call.operands, shapes, strict=True)]
+    with compiled(find_schedule(request, computed_dtype(dtype), options), options) as contraction:
+        found = contraction(*values)
+    return found if options.strip_exponent or found is None else with_dtype(found, dtype)
+
+
+def compile_network(
+    network: Any, shapes: Sequence[Any], repeated: Repeated, options: ContractionOptions
+) -> CompiledContraction:
+    """Make a contraction ready to be called again and again."""
+    request = read_request(network, shapes)
+    fixed, batch = repeated.constants, repeated.batch
+    given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
+    gpu = common_kind(given).gpu if given else None
+    n_tensors = len(request.call.inputs)
+    _check_numbers("constants", fixed, n_tensors)
+    changing = [number for number in range(n_tensors) if number not in fixed]
+    in_batch: Sequence[int] = ()
+    if batch is not None:
+        in_batch = changing if repeated.batched is None else repeated.batched
+        _check_numbers("batched", in_batch, n_tensors)
+        check_count("batch", batch)
+    calls = repeated.calls
+    if calls is None:
+        calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
+    options = replace(
+        options, gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch)
+    )  # fmt: skip
+    dtype = _stated(request) if repeated.dtype is None else repeated.dtype
+    if dtype not in DTYPES:
+        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
+    if batch is not None:
+        planned = find_batched(request, dtype, options, batch, in_batch)
+    else:
+        planned = find_schedule(request, dtype, options)
+    schedule = planned.schedule
+    if repeated.keep or fixed:
+        limit = memory_bytes(options, planned.device)
+        if schedule.ranks_per_group == 1:
+            schedule = keep_results(schedule, None if repeated.keep else changing, limit)
+    differentiable = batch is None and not options.strip_exponent
+    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
+    options = replace(options, device=planned.device)
+    return CompiledContraction(schedule, options, fixed, in_batch, gradients)
+
+
+def _check_numbers(place: str, numbers: Iterable[int], n_tensors: int) -> None:
+    for number in numbers:
+        if not isinstance(number, int) or not 0 <= number < n_tensors:
+            problem = f"names tensor {number!r}"
+            raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
+
+
+def _stated(request: ContractionRequest) -> str:
+    """The dtype that a schedule, a path or arrays have."""
+    planned = request.schedule or request.path
+    if planned is not None:
+        return planned.dtype
+    arrays = [one for one in request.call.operands if hasattr(one, "dtype")]
+    if not arrays or len(arrays) < len(request.call.operands):
+        raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
+    return computed_dtype(np.result_type(*map(stated_dtype, arrays)))
+
+
+def computed_dtype(dtype: np.dtype[Any]) -> str:
+    """The dtype in which values of `dtype` are contracted: it holds all of them."""
+    name = "float32" if dtype.name == "float16" else dtype.name
+    if name not in DTYPES:
+        raise InputError("arrays", f"have dtype {dtype}", f"convert them to one of {', '.join(DTYPES)}")
+    return name

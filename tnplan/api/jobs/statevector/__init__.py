@@ -1,0 +1,1 @@
+"""Jobs on a state vector: what a rank needs and opens, and the simulation itself."""
