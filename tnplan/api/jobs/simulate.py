@@ -16,11 +16,9 @@ from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 
 if TYPE_CHECKING:
+    from tnplan.api.jobs.statevector.simulation import Start
     from tnplan.executor.statevector.measurement import Answer
     from tnplan.executor.statevector.simulator import Simulator
-    from tnplan.planner.common.arrays import Array
-
-    Start = str | Path | Sequence[complex] | Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
