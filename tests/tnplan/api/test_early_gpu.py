@@ -28,6 +28,7 @@ expected_gpu.find_spec = lambda name: name
     [
         'tnplan.simulate("a.qsim", shots=1, device="gpu")',
         'tnplan.propagate("a.qsim", "Z0", tnplan.Truncation(branch_cut=0.1), device="gpu")',
+        'tnplan.execute("a.json", device="gpu")',
         'tnplan.contract("a,a->", [1.0], [2.0], device="gpu")',
         'tnplan.compile("a,a->", (2,), (2,), dtype="float64", device="gpu")',
     ],

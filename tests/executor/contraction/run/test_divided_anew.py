@@ -202,7 +202,7 @@ def finished(case: Case, output: Path, groups: int) -> None:
         raise InterruptedRunError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tnplan.api.jobs.execute.write_result", refuse)
+        patch.setattr("tnplan.api.jobs.contraction.execution.write_result", refuse)
         with pytest.raises(InterruptedRunError):
             go_on(case, output, groups)
 
