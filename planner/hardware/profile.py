@@ -273,6 +273,11 @@ def load_profile(name: str | Path) -> Profile:
     return _parsed(read_text(name, "a TOML file"), str(name))
 
 
+def known_profile(hardware: Profile | str | Path) -> Profile:
+    """A profile as given, or a shipped one by name, or one from a TOML file."""
+    return hardware if isinstance(hardware, Profile) else load_profile(hardware)
+
+
 @lru_cache(32)
 def _shipped_profile(name: str) -> Profile:
     """A profile of the package, parsed once: every plan of a contraction asks for one."""

@@ -23,12 +23,11 @@ from tnplan.api.circuits.read_question import (
     read_sample,
     read_trace,
 )
-from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.table import html_table
 from tnplan.planner.common.units import plural
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.compose import composed, inverse
 from tnplan.planner.networks.circuits.derivatives.varied_program import varied_program

@@ -9,10 +9,9 @@ from typing import Any
 from cotengra import ContractionTree
 from cotengra.oe import PathOptimizer
 
-from tnplan.api.planning.load import known_profile
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.importers.checks import index_names, relabelled
 from tnplan.planner.search.annealing import Effort

@@ -18,14 +18,13 @@ from tnplan.api.contraction.gradients.calls import GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.contraction.without_chains import WithoutChains, plan_without_chains
-from tnplan.api.planning.load import known_profile
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import count_text
 from tnplan.planner.hardware.cost import ITEM_BYTES
-from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.network import Network

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any
 from tnplan.planner.networks.path_file import placed, tensors_file
@@ -56,11 +55,6 @@ def read_path(path: ContractionPath | str | Path) -> tuple[ContractionPath, list
     loaded, arrays = read_any(path)
     tensors = tensors_file(path, loaded.tensors)
     return loaded if tensors is None else replace(loaded, tensors=os.path.abspath(tensors)), arrays
-
-
-def known_profile(hardware: Profile | str | Path) -> Profile:
-    """A profile as given, or a shipped one by name, or one from a TOML file."""
-    return hardware if isinstance(hardware, Profile) else load_profile(hardware)
 
 
 def load_schedule(path: str | Path) -> Schedule:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tnplan.api.planning.load import known_profile, read_path
+from tnplan.api.planning.load import read_path
 from tnplan.planner.common.files import check_json_name, check_writable
 from tnplan.planner.common.units import size_in_bytes
 from tnplan.planner.hardware.compression_options import parse_request
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.passes import pipeline

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tnplan.api.planning.load import known_profile, read_path
+from tnplan.api.planning.load import read_path
 from tnplan.api.planning.plan import limits
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
-from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.projection.projection import Projection, project

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.contraction.arrays import stated_dtype
-from tnplan.api.planning.load import known_profile
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.api.progress import Listener, Progress, as_listener
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_json_name, check_writable
-from tnplan.planner.hardware.profile import Profile, load_profile
+from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network

@@ -9,7 +9,6 @@ from tnplan.api.circuits.contraction.networks import dtype_of
 from tnplan.api.circuits.contraction.string_calls import varied_ends
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import memory_bytes
-from tnplan.api.planning.load import known_profile
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
 from tnplan.executor.device.cpu.host_facts import cores
@@ -18,7 +17,7 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
-from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_profile
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.simplify import simplify
