@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tnplan.api.jobs.propagate import Expectation
+from tnplan.api.jobs.pauli.result import Expectation
 from tnplan.api.planning.show import UseChain
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tnplan.api.jobs.execute import ExecutionResult, execute
+from tnplan.api.jobs.contraction.result import ExecutionResult
+from tnplan.api.jobs.execute import execute
 from tnplan.api.progress import Progress
 from tnplan.planner.schedule.schedule import Schedule
 

@@ -7,45 +7,18 @@ that is asked for begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
 from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
-from tnplan.planner.common.units import time_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tnplan.api.jobs.contraction.result import ExecutionResult
     from tnplan.planner.schedule.schedule import Schedule
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExecutionResult:
-    """What `execute` gives.
-
-    Parameters
-    ----------
-    array : array or None
-        The result, with the axes of the schedule's output. None on ranks other than 0, and where the result
-        is sharded.
-    report : dict
-        The document of result.json (docs/reference/formats.md), on every rank.
-
-    Examples
-    --------
-    >>> tnplan.ExecutionResult(np.ones((2, 2)), {"measured": {"run_s": 0.5}})
-    ExecutionResult(float64 array of shape (2, 2), 500 ms)
-    """
-
-    array: NDArray[Any] | None
-    report: dict[str, Any]
-
-    def __repr__(self) -> str:
-        array = "no array" if self.array is None else f"{self.array.dtype} array of shape {self.array.shape}"
-        return f"ExecutionResult({array}, {time_text(self.report['measured']['run_s'])})"
 
 
 def execute(

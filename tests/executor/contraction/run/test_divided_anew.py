@@ -23,7 +23,8 @@ from tests.support.contraction.resume import InterruptedRunError
 from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_schedule
 from tests.support.networks import random_arrays
 from tests.support.slow import slow_after, slow_unless
-from tnplan.api.jobs.execute import ExecutionResult, execute
+from tnplan.api.jobs.contraction.result import ExecutionResult
+from tnplan.api.jobs.execute import execute
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run import rank_run

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.api.jobs.contraction.result import ExecutionResult
 from tnplan.api.jobs.contraction.topology import topology_note
-from tnplan.api.jobs.execute import ExecutionResult
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.job_options import JobOptions
 from tnplan.api.jobs.outputs.output_checks import Writes

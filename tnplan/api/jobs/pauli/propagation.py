@@ -20,8 +20,8 @@ from tnplan.api.jobs.pauli.report import (
     term_values,
     write_record,
 )
+from tnplan.api.jobs.pauli.result import Expectation
 from tnplan.api.jobs.pauli.sampling import Checkpoint, identity, sample, sampled_value, sampling_needs
-from tnplan.api.jobs.propagate import Expectation
 from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, product_state
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.algebra.states import ProductState

@@ -21,7 +21,7 @@ import numpy as np
 from tnplan.api.jobs.job import Job, Needs, Rank, run_job
 from tnplan.api.jobs.job_options import JobOptions
 from tnplan.api.jobs.outputs.output_checks import Writes
-from tnplan.api.jobs.simulate import Simulation
+from tnplan.api.jobs.statevector.result import Simulation
 from tnplan.api.jobs.statevector.state import (
     DTYPES,
     check_state_ranks,
