@@ -24,6 +24,8 @@ def expect_gpu(wanted: str) -> None:
     """Let CUDA begin beside this thread, where a job of this process alone will use a GPU.
 
     A lone process takes the first GPU that it sees. Where the device is chosen later, no context is made.
+    Raises InputError where `wanted` is no name of a device.
     """
+    check_device(wanted)
     if wanted != "cpu" and launched_size() == 1 and find_spec("cupy") is not None:
         begin_cuda(0 if wanted == "gpu" else None)

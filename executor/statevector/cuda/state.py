@@ -1,7 +1,7 @@
 """A state vector on a GPU; pass.cu and measure.cu say what is done.
 
-Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream. What
-kernels of single passes and words alone need is imported where these are made: small states have none.
+Knows CuPy, tables of passes and flat launches; no circuit. Everything runs on the current stream.
+Modules of compiled passes and of Pauli words are imported at their first use: small states need neither.
 """
 
 from __future__ import annotations

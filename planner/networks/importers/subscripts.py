@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from operator import index
 from types import EllipsisType
 from typing import Any
 
@@ -119,10 +120,10 @@ def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...],
 
 def _shape(operand: Any, number: int) -> tuple[int, ...]:
     try:
-        shape = getattr(operand, "shape", operand)
-        return tuple(int(extent) for extent in shape)
-    except (TypeError, ValueError):
-        raise InputError(f"operand {number}", f"is {type(operand).__name__}", "give an array") from None
+        return tuple(map(index, getattr(operand, "shape", operand)))
+    except TypeError:
+        problem = f"is {type(operand).__name__}, and no shape"
+        raise InputError(f"operand {number}", problem, "give an array, or its extents") from None
 
 
 def _expanded(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]]) -> list[list[Label]]:

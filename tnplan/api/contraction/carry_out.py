@@ -37,8 +37,8 @@ CALLS_WITH_CONSTANTS = 1000
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """What `compile` is asked besides the network, its shapes and the options that `contract` has too."""
+class CompileRequest:
+    """The arguments of `compile` besides the network, its shapes and the options that `contract` has too."""
 
     dtype: str | None
     constants: dict[int, Any]
@@ -50,7 +50,7 @@ class Repeated:
 
 def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOptions) -> Any:
     """Contract arrays to one array, of their library and on their device."""
-    request = read_request(network, arrays)
+    request = read_request(network, arrays, takes_shapes=False)
     if not request.call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     call, like = request.call, request.call.operands[0]
@@ -96,11 +96,11 @@ def _contract_on_gpu(
 
 
 def compile_network(
-    network: Any, shapes: Sequence[Any], repeated: Repeated, options: ContractionOptions
+    network: Any, shapes: Sequence[Any], asked: CompileRequest, options: ContractionOptions
 ) -> CompiledContraction:
     """Make a contraction ready to be called again and again."""
     request = read_request(network, shapes)
-    fixed, batch = repeated.constants, repeated.batch
+    fixed, batch = asked.constants, asked.batch
     given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.call.inputs)
@@ -108,16 +108,16 @@ def compile_network(
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:
-        in_batch = changing if repeated.batched is None else repeated.batched
+        in_batch = changing if asked.batched is None else asked.batched
         _check_numbers("batched", in_batch, n_tensors)
         check_count("batch", batch)
-    calls = repeated.calls
+    calls = asked.calls
     if calls is None:
         calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
     options = replace(
         options, gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch)
     )  # fmt: skip
-    dtype = _stated(request) if repeated.dtype is None else repeated.dtype
+    dtype = _stated(request) if asked.dtype is None else asked.dtype
     if dtype not in DTYPES:
         raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
     if batch is not None:
@@ -125,10 +125,10 @@ def compile_network(
     else:
         planned = find_schedule(request, dtype, options)
     schedule = planned.schedule
-    if repeated.keep or fixed:
+    if asked.keep or fixed:
         limit = memory_bytes(options, planned.device)
         if schedule.ranks_per_group == 1:
-            schedule = keep_results(schedule, None if repeated.keep else changing, limit)
+            schedule = keep_results(schedule, None if asked.keep else changing, limit)
     differentiable = batch is None and not options.strip_exponent
     gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
     options = replace(options, device=planned.device)

@@ -1,11 +1,11 @@
 """`contract` and `compile`: the contraction of an einsum equation, a network, a path or a schedule.
 
-The calls alone: what they do is in carry_out.py, and is imported while a GPU that is asked for begins.
+This module has only the calls. What they do is in carry_out.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +77,7 @@ def contract(
     >>> tnplan.contract("ab,bc->ac", np.eye(2), np.ones((2, 3))).shape
     (2, 3)
     """
-    if device == "gpu":
-        expect_gpu(device)
+    _expect_gpu(device, arrays)
     from tnplan.api.contraction.carry_out import contract_arrays
     from tnplan.api.contraction.options import ContractionOptions, in_bytes
 
@@ -154,15 +153,24 @@ def compile(
     ...     product(np.ones((2, 3)), np.ones((3, 4))).shape
     (2, 4)
     """
-    if device == "gpu":
-        expect_gpu(device)
-    from tnplan.api.contraction.carry_out import Repeated, compile_network
+    fixed = dict(constants or {})
+    _expect_gpu(device, (*shapes, *fixed.values()))
+    from tnplan.api.contraction.carry_out import CompileRequest, compile_network
     from tnplan.api.contraction.options import ContractionOptions, in_bytes
 
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True,
     )  # fmt: skip
-    return compile_network(
-        network, shapes, Repeated(dtype, dict(constants or {}), batch, batched, keep, calls), options
-    )
+    asked = CompileRequest(dtype, fixed, batch, batched, keep, calls)
+    return compile_network(network, shapes, asked, options)
+
+
+def _expect_gpu(device: str, given: Iterable[Any]) -> None:
+    """Let a GPU begin that is asked for by name.
+
+    With "auto" a small contraction stays on the CPU. Arrays of other libraries than NumPy may be on another
+    GPU than the first, which is used then.
+    """
+    if device == "gpu" and all(type(one).__module__ in ("builtins", "numpy") for one in given):
+        expect_gpu(device)

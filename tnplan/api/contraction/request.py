@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
+from tnplan.api.contraction.arrays import host_array
 from tnplan.api.planning.tensor_network import TensorNetwork
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import load_json
@@ -29,8 +31,15 @@ class ContractionRequest:
     schedule: Schedule | None = None
 
 
-def read_request(network: Any, operands: Sequence[Any]) -> ContractionRequest:
-    """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known."""
+def read_request(
+    network: Any, operands: Sequence[Any], *, takes_shapes: bool = True
+) -> ContractionRequest:  # fmt: skip
+    """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
+
+    Unless it takes shapes, numbers and lists of numbers are arrays, as for NumPy.
+    """
+    if not takes_shapes:
+        network, operands = _with_arrays(network, operands)
     if isinstance(network, Path) or (isinstance(network, str) and network.endswith(".json")):
         network = _from_file(Path(network))
     if isinstance(network, TensorNetwork):
@@ -48,6 +57,21 @@ def read_request(network: Any, operands: Sequence[Any]) -> ContractionRequest:
         structure, own = from_quimb(network)
         return ContractionRequest(_call(structure, operands or own))
     return ContractionRequest(parse_call((network, *operands)))
+
+
+def _with_arrays(network: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The arguments with an array for each number and each list of numbers."""
+    is_operand = isinstance(network, list | tuple | Number)
+    if not is_operand and not isinstance(getattr(network, "shape", None), tuple):
+        return network, [_array(operand, number) for number, operand in enumerate(operands)]
+    given = [network, *operands]
+    for place in range(0, len(given) - 1, 2):  # a list of labels stands behind each operand
+        given[place] = _array(given[place], place // 2)
+    return given[0], given[1:]
+
+
+def _array(operand: Any, number: int) -> Any:
+    return operand if hasattr(operand, "shape") else host_array(operand, f"array {number}")
 
 
 def _from_file(path: Path) -> ContractionPath | Schedule:

@@ -1,7 +1,6 @@
 """`execute`: carries out a schedule on in-process ranks, or on the ranks that mpirun started.
 
-The call alone: the job and all that it imports are in contraction/execution.py, and are imported while a GPU
-that is asked for begins.
+This module has only the call. Its job is in contraction/execution.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -103,11 +102,11 @@ def execute(
     >>> tnplan.execute(schedule, [np.ones((4, 8)), np.ones((8, 2))], device="cpu").array[0, 0]
     np.complex64(8+0j)
     """
-    expect_gpu(device)
-    from tnplan.api.jobs.contraction.execution import ExecutionRequest, run_execution
-
     options = JobOptions.given(
         device, ranks, threads, memory, output, checkpoint, resume, progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
+    expect_gpu(device)
+    from tnplan.api.jobs.contraction.execution import ExecutionRequest, run_execution
+
     return run_execution(ExecutionRequest(schedule, tensors, slices, result, engine, compress), options)

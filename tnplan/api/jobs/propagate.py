@@ -1,7 +1,6 @@
 """Pauli propagation from a circuit to a value: `tnplan pauli` and `tnplan.propagate`.
 
-The call alone: the job and all that it imports are in pauli/propagation.py, and are imported while a GPU that
-is asked for begins.
+This module has only the call. Its job is in pauli/propagation.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -116,14 +115,14 @@ def propagate(
     >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
-    expect_gpu(device)
-    from tnplan.api.jobs.pauli.problem import PauliRequest
-    from tnplan.api.jobs.pauli.propagation import run_propagation
-
     options = JobOptions.given(
         device, ranks, threads, memory, output, checkpoint, resume, progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
+    expect_gpu(device)
+    from tnplan.api.jobs.pauli.problem import PauliRequest
+    from tnplan.api.jobs.pauli.propagation import run_propagation
+
     limits = Truncation() if truncation is None else truncation
     asked = PauliRequest(
         limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo, keep,

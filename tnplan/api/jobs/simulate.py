@@ -1,7 +1,6 @@
 """State-vector simulation from a circuit to its answers: `tnplan statevector` and `tnplan.simulate`.
 
-The call alone: the job and all that it imports are in statevector/simulation.py, and are imported while a GPU
-that is asked for begins.
+This module has only the call. Its job is in statevector/simulation.py, which is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -97,13 +96,13 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
-    expect_gpu(device)
-    from tnplan.api.jobs.statevector.simulation import SimulationRequest, run_simulation
-
     options = JobOptions.given(
         device, ranks, threads, memory, output, progress=progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
+    expect_gpu(device)
+    from tnplan.api.jobs.statevector.simulation import SimulationRequest, run_simulation
+
     asked = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
         precision,

@@ -133,10 +133,11 @@ def sampling_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteCarlo | None:
     """The plan of repetitions; None where none are asked for."""
-    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
     from tnplan.planner.common.errors import InputError
 
     if repetitions is not None:
+        from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+
         return MonteCarlo(repetitions, seed or 0, by)
     if by != "magnitude":
         raise InputError("--resample-by", "is of repetitions", "give --repetitions")

@@ -51,7 +51,7 @@ def keep_every_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=slow_after(1, [None, "first", "last"]))
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which group is behind all others, if any: no test depends on how far each of them comes."""
+    """Which group is behind all others, if any: how far each of them comes is left to chance else."""
 
     class LateCheckpoint(checkpoints.RunCheckpoint):
         def __init__(self, kept: checkpoints.Kept, world: Communicator, group: Communicator) -> None:

@@ -98,6 +98,7 @@ def test_symbols_beyond_the_letters() -> None:
         (("a->b->a", (2,)), "has the character"),
         (("......", (2, 3)), "has the character '.'"),
         (("ab", None), "operand 0: is NoneType"),
+        (("ab", (2.5, 2)), "operand 0: is tuple, and no shape; give an array, or its extents"),
         (((2, 3), "ab"), "str is no list of labels; give an equation first, or a list"),
         (((2, 3), [[0], 1]), r"\[0\] is no label"),
         (((2, 3), [..., ...]), "two ellipses"),

@@ -59,15 +59,16 @@ def test_random_calls_equal_numpy() -> None:
     rng = random.Random(1)
     for _ in range(N_CALLS):
         equation, operands = random_call(rng)
-        dtype = np.result_type(*operands)
+        given = [one.tolist() if rng.random() < 0.2 else one for one in operands]  # numbers, or lists of them
+        dtype = np.result_type(*map(np.asarray, given))
         exact = np.einsum(
             equation, *[one.astype(np.complex128 if dtype.kind == "c" else np.float64) for one in operands]
         )
         if dtype.kind in "iu" and exact.size and exact.max() > np.iinfo(dtype).max:
             with pytest.raises(InputError, match="the result goes from"):
-                contract(equation, *operands)
+                contract(equation, *given)
             continue
-        found = contract(equation, *operands)
+        found = contract(equation, *given)
         assert (found.dtype, found.shape) == (dtype, exact.shape), equation
         wanted = exact > 0 if dtype.kind == "b" else exact.astype(dtype)
         np.testing.assert_allclose(
@@ -78,6 +79,10 @@ def test_random_calls_equal_numpy() -> None:
 def test_interleaved_lists() -> None:
     a, b = np.random.default_rng(0).random((2, 3)), np.random.default_rng(1).random((3, 4))
     np.testing.assert_allclose(contract(a, ["i", "k"], b, ["k", "j"], ["j", "i"]), (a @ b).T)
+    listed = a.tolist(), ["i", "k"], b.tolist(), ["k", "j"]
+    np.testing.assert_allclose(contract(*listed), a @ b)
+    np.testing.assert_allclose(contract(*listed, ["j", "i"]), (a @ b).T)
+    assert contract(2.0, [], [3.0, 4.0], ["i"], ["i"]).tolist() == [6.0, 8.0]
 
 
 def test_extents_of_zero() -> None:
@@ -100,6 +105,7 @@ def test_networks_paths_and_files(tmp_path: Path) -> None:
     save_path(path, tmp_path / "path.json")
     for given in (network, path, tmp_path / "path.json", str(tmp_path / "path.json")):
         np.testing.assert_allclose(contract(given, *arrays), wanted)
+        np.testing.assert_allclose(contract(given, *(array.tolist() for array in arrays)), wanted)
 
 
 def test_a_path_of_complex64_takes_float64_as_it_is() -> None:
@@ -244,7 +250,7 @@ def test_integers_beyond_float64_are_exact() -> None:
         (("ab,bc->ac",), "has 2 terms for 0 operands"),
         (("a,a", np.ones(2), np.ones(3)), "operand 1: index 'a' has the extents 2 and 3"),
         (("a", np.array(["x", "y"])), "arrays: have dtype <U1"),
-        (("a", [[1, 2], [3]]), "operand 0"),
+        (("a", [[1, 2], [3]]), "array 0: cannot be read as an array"),
         (("a,a", np.ones(2, np.longdouble), np.ones(2)), "arrays: have dtype (float128|longdouble)"),
     ],
 )

@@ -57,16 +57,17 @@ def open_state(
     """
     n_bits = n_qubits - (rank.world.size.bit_length() - 1)
     if rank.device.name == "cpu":
-        return _on_cpu(rank, n_bits, dtype, largest_operator(operations), gradient)
+        return _on_cpu(rank, n_bits, dtype, largest_operator(operations), gradient=gradient)
     return _on_gpu(rank, n_bits, dtype, largest_operator(operations))
 
 
-def _on_cpu(rank: Rank, n_bits: int, dtype: str, targets: int, gradient: bool) -> StateVector:
-    from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
+def _on_cpu(rank: Rank, n_bits: int, dtype: str, targets: int, *, gradient: bool) -> StateVector:
     from tnplan.executor.statevector.cpu.state import HostState
 
     world = rank.world
     if rank.is_first:  # processes of every rank would only take each other's cores
+        from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
+
         kernels = state_kernels(dtype, n_bits, targets)
         compile_soon(kernels + (gradient_kernels(dtype, n_bits, world.size) if gradient else []))
     local = HostState(n_bits, dtype, rank.threads, world.rank)
