@@ -40,7 +40,7 @@ def contract(network: Network, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def random_circuit(n_qubits: int, n_gates: int, seed: int) -> GateSequence:
-    """Every kind of gate, with random angles on random qubits."""
+    """Every kind of gate, with random angles on random qubits, which are NumPy's integers."""
     generator = np.random.default_rng(seed)
     names = sorted(KINDS)
     gates = []
@@ -48,7 +48,5 @@ def random_circuit(n_qubits: int, n_gates: int, seed: int) -> GateSequence:
         name = names[number % len(names)] if number < len(names) else str(generator.choice(names))
         kind = KINDS[name]
         qubits = generator.choice(n_qubits, size=kind.n_qubits, replace=False)
-        gates.append(
-            gate(name, [int(q) for q in qubits], generator.uniform(-3, 3, size=kind.n_params).tolist())
-        )
-    return GateSequence(n_qubits, tuple(gates))
+        gates.append(gate(name, list(qubits), generator.uniform(-3, 3, size=kind.n_params).tolist()))
+    return GateSequence(np.int64(n_qubits), tuple(gates))  # type: ignore[arg-type]

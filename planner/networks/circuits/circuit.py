@@ -7,8 +7,9 @@ string, character k is qubit k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class Gate:
     qubits : tuple of int
         The q qubits that it acts on; the first is the most significant bit of a row and of a column.
     matrix : array of numbers
-        Of shape (2^q, 2^q): matrix[2*a + b, 2*c + d] takes |c d> to |a b>. Kept as complex128.
+        Of shape (2^q, 2^q): matrix[2*a + b, 2*c + d] takes |c d> to |a b>. Kept as a copy in complex128,
+        which cannot be changed.
     params : tuple of float
         Angles in radians, for people.
 
@@ -49,6 +51,7 @@ class Gate:
     params: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "qubits", whole_numbers(self.qubits, f"gate {self.name}", "qubits"))
         if not self.qubits or len(set(self.qubits)) != len(self.qubits):
             raise InputError(
                 f"gate {self.name}", f"acts on qubits {self.qubits}", "name one qubit or more, each once"
@@ -60,7 +63,14 @@ class Gate:
                 f"has a {matrix.dtype} matrix of shape {matrix.shape} on {len(self.qubits)} qubits",
                 f"give a matrix of numbers of shape ({side}, {side})",
             )
-        object.__setattr__(self, "matrix", matrix.astype(np.complex128, copy=False))
+        if matrix.flags.writeable or matrix.dtype != np.complex128:
+            matrix = matrix.astype(np.complex128)  # a copy: what changes the original later changes no gate
+            matrix.flags.writeable = False
+            if not np.isfinite(matrix).all():
+                raise InputError(
+                    f"gate {self.name}", "has elements that are infinite or no numbers", "give finite numbers"
+                )
+        object.__setattr__(self, "matrix", matrix)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name} on {', '.join(map(str, self.qubits))})"
@@ -107,9 +117,16 @@ class GateSequence:
     gates: tuple[Gate, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_qubits <= LARGEST_CIRCUIT:
-            raise InputError("circuit", f"has {self.n_qubits} qubits", f"give 1 to {LARGEST_CIRCUIT}")
+        (n_qubits,) = whole_numbers([self.n_qubits], "circuit", "a number of qubits")
+        object.__setattr__(self, "n_qubits", n_qubits)
+        if not 1 <= n_qubits <= LARGEST_CIRCUIT:
+            raise InputError("circuit", f"has {n_qubits} qubits", f"give 1 to {LARGEST_CIRCUIT}")
+        if not isinstance(self.gates, Iterable):
+            raise InputError("circuit", f"has {type(self.gates).__name__} as gates", "give a tuple of gates")
+        object.__setattr__(self, "gates", tuple(self.gates))
         for number, gate in enumerate(self.gates):
+            if not isinstance(gate, Gate):
+                raise InputError(f"gate {number}", f"is {type(gate).__name__}", "give a tnplan.Gate")
             outside = [qubit for qubit in gate.qubits if not 0 <= qubit < self.n_qubits]
             if outside:
                 raise InputError(
@@ -120,6 +137,14 @@ class GateSequence:
 
     def __repr__(self) -> str:
         return f"GateSequence({self.n_qubits} qubits, {len(self.gates)} gates)"
+
+
+def whole_numbers(values: Iterable[int], place: str, what: str) -> tuple[int, ...]:
+    """Integers of any library as Python's; raises InputError for anything else."""
+    try:
+        return tuple(map(index, values))
+    except TypeError:
+        raise InputError(place, f"has {values!r} as {what}", "give whole numbers") from None
 
 
 def check_qubits(qubits: Sequence[int], n_qubits: int, place: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.parametric import ParametricCircuit
+from tnplan.planner.networks.circuits.parametric import ParametricCircuit, values_by_name
 from tnplan.planner.networks.circuits.program import CircuitProgram
 
 
@@ -36,7 +36,7 @@ def load_circuit(source: Any, parameters: Mapping[str, Any] | None = None) -> Ga
     --------
     >>> circuit = tnplan.load_circuit("bell.qasm")  # doctest: +SKIP
     """
-    return _parametric(source).gate_sequence(parameters or {})
+    return _parametric(source).gate_sequence(values_by_name(parameters))
 
 
 def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> CircuitProgram:
@@ -63,7 +63,7 @@ def load_program(source: Any, parameters: Mapping[str, Any] | None = None) -> Ci
     --------
     >>> program = tnplan.load_program("teleport.qasm")  # doctest: +SKIP
     """
-    return _parametric(source).program(parameters or {})
+    return _parametric(source).program(values_by_name(parameters))
 
 
 def _parametric(source: Any) -> ParametricCircuit:

@@ -48,6 +48,8 @@ class ParametricCircuit:
             self.place = place_of(source)
             self.names, self.given = parameter_names(source), parameter_values(source)
             return
+        if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("OPENQASM")):
+            raise InputError("circuit", "is the text of a program", "write it to a file, and name that")
         self.file = Path(source)
         text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
         if is_qasm(self.place, text):
@@ -88,6 +90,18 @@ class ParametricCircuit:
             check_no_parameters(values, self.place)
             return self._source
         return read_object(self._source, values)
+
+
+def values_by_name(parameters: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Values by the names of parameters: a key is a name, or another library's parameter, which has one."""
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise InputError(
+            "parameters", f"are {type(parameters).__name__}", "give a value for each name, as a dict"
+        )
+    return {
+        one if isinstance(one, str) else str(getattr(one, "name", one)): value
+        for one, value in (parameters or {}).items()
+    }
 
 
 def check_no_parameters(parameters: Mapping[str, Any] | None, place: str) -> None:

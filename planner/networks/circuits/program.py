@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, check_qubits
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence, check_qubits, whole_numbers
 
 COMPLETE = 1e-9
 
@@ -37,6 +37,12 @@ class Measurement:
     qubit: int
     bit: int
 
+    def __post_init__(self) -> None:
+        (qubit,) = whole_numbers([self.qubit], "measurement", "a qubit")
+        (bit,) = whole_numbers([self.bit], "measurement", "a classical bit")
+        object.__setattr__(self, "qubit", qubit)
+        object.__setattr__(self, "bit", bit)
+
 
 @dataclass(frozen=True)
 class Reset:
@@ -54,6 +60,10 @@ class Reset:
     """
 
     qubit: int
+
+    def __post_init__(self) -> None:
+        (qubit,) = whole_numbers([self.qubit], "reset", "a qubit")
+        object.__setattr__(self, "qubit", qubit)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +93,8 @@ class Channel:
     kraus: tuple[np.ndarray, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "qubits", whole_numbers(self.qubits, "channel", "qubits"))
+        object.__setattr__(self, "kraus", tuple(np.array(k, np.complex128) for k in self.kraus))
         side = 2 ** len(self.qubits)
         if not self.qubits or not self.kraus or any(k.shape != (side, side) for k in self.kraus):
             raise InputError(
@@ -259,7 +271,10 @@ class CircuitProgram:
     n_scratch: int = 0
 
     def __post_init__(self) -> None:
-        GateSequence(self.n_qubits, ())
+        object.__setattr__(self, "n_qubits", GateSequence(self.n_qubits, ()).n_qubits)
+        (n_bits,) = whole_numbers([self.n_bits], "program", "a number of bits")
+        object.__setattr__(self, "n_bits", n_bits)
+        object.__setattr__(self, "operations", tuple(self.operations))
         if len(self.start) > self.n_bits or not 0 <= self.n_scratch <= self.n_bits:
             raise InputError(
                 "program",
@@ -371,6 +386,8 @@ def _check(operations: Sequence[Operation], n_qubits: int, n_bits: int, place: s
             check_qubits(operation.qubits, n_qubits, where)
         elif isinstance(operation, Measurement | Reset):
             check_qubits([operation.qubit], n_qubits, where)
+        elif not isinstance(operation, Conditional | WhileLoop | BitAssignment):
+            raise InputError(where, f"is {type(operation).__name__}", "give a gate or another operation")
         for bit in _bits(operation):
             if not 0 <= bit < n_bits:
                 raise InputError(where, f"names classical bit {bit}", f"use bits 0 to {n_bits - 1}")

@@ -33,7 +33,7 @@ from tnplan.planner.networks.circuits.compose import composed, inverse
 from tnplan.planner.networks.circuits.derivatives.varied_program import varied_program
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.noise import depolarized
-from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit
+from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit, values_by_name
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements, gates_of
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
 
@@ -59,7 +59,8 @@ class Circuit(ParametricCircuit):
         An OpenQASM or qsim file, a circuit of Qiskit, Cirq, PennyLane (a tape) or quimb, a `GateSequence`, a
         `CircuitProgram` or a `Circuit`.
     parameters : mapping, optional
-        Values of parameters by their names. The others stay free: `bind` gives them values.
+        Values of parameters by their names, or by Qiskit's or Cirq's parameters. The others stay free: `bind`
+        gives them values.
 
     Raises
     ------
@@ -86,7 +87,7 @@ class Circuit(ParametricCircuit):
         else:
             super().__init__(source)
             self._values.update(self.given)
-        for name, value in (parameters or {}).items():
+        for name, value in values_by_name(parameters).items():
             if name not in self.names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
                 raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
@@ -121,7 +122,7 @@ class Circuit(ParametricCircuit):
 
     def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> Circuit:
         """The circuit with values of parameters: by keyword, or a mapping where names are no keywords."""
-        return Circuit(self, {**(parameters or {}), **values})
+        return Circuit(self, {**values_by_name(parameters), **values})
 
     def inverse(self) -> Circuit:
         """The circuit backwards: its gates conjugated and transposed, without measurements."""
@@ -272,7 +273,7 @@ class Circuit(ParametricCircuit):
     def estimate(
         self,
         *,
-        devices: Sequence[int] = (1,),
+        devices: int | Sequence[int] = 1,
         hardware: Profile | str | Path = "cpu",
         search_time: float = 2.0,
         **keywords: Any,
@@ -281,8 +282,8 @@ class Circuit(ParametricCircuit):
 
         Parameters
         ----------
-        devices : sequence of int
-            The numbers of devices.
+        devices : int or sequence of int
+            The number of devices, or several.
         hardware : Profile or path
             A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
         search_time : float
@@ -335,12 +336,15 @@ class Circuit(ParametricCircuit):
         """The parameters by which derivatives are asked for: each has a value."""
         if gradient is False:
             return ()
-        names = self.names if gradient is True else tuple(gradient)
-        if isinstance(gradient, str) or not names or len(set(names)) < len(names):
-            text = "there are none" if gradient is True else f"are {gradient!r}"
+        is_list = isinstance(gradient, Sequence) and not isinstance(gradient, str)
+        names = self.names if gradient is True else tuple(gradient) if is_list else ()
+        if not names or len(set(names)) < len(names):
+            text = (
+                "the circuit has none" if gradient is True else f"{gradient!r} is no list of some, each once"
+            )
             raise InputError(
                 "--gradient", f"is by named parameters, and {text}",
-                "give a list of names, each once; simulate has derivatives by the angles of gates",
+                "name some; simulate has derivatives by the angles of gates",
             )  # fmt: skip
         for name in names:
             if name not in self._values:

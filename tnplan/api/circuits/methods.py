@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, Sample, Trace
-from tnplan.executor.pauli.algebra.gates import named_rotations
+from tnplan.executor.pauli.algebra.gates import named_rotations, unfit_for_words
+from tnplan.executor.statevector.gates.multiplexed_gate import unfit_for_state
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
@@ -59,6 +60,8 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
     kinds = Conditional | WhileLoop | BitAssignment
+    if (reason := _why_not_gates(method, asked)) is not None:
+        return reason
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if isinstance(asked.question, Sample):
@@ -103,6 +106,17 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
         reasons = [why_not(method, asked, options) for method in methods]
         first = next(reason for reason in reasons if reason is not None)
         raise InputError(*first, _way_out(first[0], asked, options))
+
+
+def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    """What gate a method does not take: contraction takes every matrix."""
+    if method == "contraction":
+        return None
+    for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
+        problem = unfit_for_state(one) if method == "statevector" else unfit_for_words(one)
+        if problem is not None:
+            return f"gate {number} ({one.name})", problem
+    return None
 
 
 def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
@@ -172,6 +186,8 @@ def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
     """What to do where no method answers."""
     if place == "--sampling":
         return "leave it out"
+    if place.startswith("gate "):
+        return "give unitary gates on few qubits"
     name = asked.question.name
     if asked.is_random and name not in ANSWERS_RANDOM:
         return f"ask for {', '.join(ANSWERS_RANDOM)} instead"

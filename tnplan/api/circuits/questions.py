@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tnplan.api.circuits.input_state import InputState
 from tnplan.executor.observables.pauli_sum import PauliSum
@@ -10,7 +12,12 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.compose import composed
-from tnplan.planner.networks.circuits.program import CircuitProgram, Operation, final_measurements
+from tnplan.planner.networks.circuits.program import (
+    CircuitProgram,
+    Operation,
+    final_measurements,
+    inner_operations,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +104,21 @@ Question = (
 )  # fmt: skip
 
 
+def _distinct(operations: Sequence[Operation]) -> list[tuple[int, Gate]]:
+    found: dict[bytes, tuple[int, Gate]] = {}
+    for number, operation in enumerate(operations):
+        for one in _gates_in(operation):
+            found.setdefault(one.matrix.tobytes(), (number, one))
+    return list(found.values())
+
+
+def _gates_in(operation: Operation) -> Iterator[Gate]:
+    if isinstance(operation, Gate):
+        yield operation
+    for inner in inner_operations(operation):
+        yield from _gates_in(inner)
+
+
 @dataclass(frozen=True, eq=False)
 class AskedCircuit:
     """A circuit with its noise, and a question.
@@ -146,6 +168,16 @@ class AskedCircuit:
     def circuit_gates(self) -> GateSequence | None:
         """The gates of the circuit itself."""
         return self.gates and GateSequence(self.n_qubits, self.gates.gates[self._n_prepared :])
+
+    @cached_property
+    def distinct_gates(self) -> list[tuple[int, Gate]]:
+        """The gates of the circuit that have matrices of their own, with the operation that each is in."""
+        return _distinct(self.circuit_operations)
+
+    @cached_property
+    def distinct_small_gates(self) -> list[tuple[int, Gate]]:
+        """The same of the gates that large controlled ones are divided into."""
+        return self.distinct_gates if self.circuit_gates is None else _distinct(self.circuit_gates.gates)
 
     @property
     def _n_prepared(self) -> int:

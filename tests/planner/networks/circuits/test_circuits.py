@@ -12,11 +12,13 @@ from tests.support.circuits import contract, random_circuit, state_vector
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import KINDS, fsim, gate
+from tnplan.planner.networks.circuits.gates import KINDS, X, fsim, gate
 from tnplan.planner.networks.circuits.load import load_circuit
 from tnplan.planner.networks.circuits.program import (
     Channel,
+    CircuitProgram,
     Conditional,
+    Measurement,
     Reset,
     WhileLoop,
     largest_operator,
@@ -112,6 +114,43 @@ def test_wrong_gates_are_named() -> None:
         Gate("u", (0, 1), np.eye(2, dtype=np.complex128))
     with pytest.raises(InputError, match="<U1 matrix"):
         Gate("u", (0,), np.array([["a", "b"], ["c", "d"]]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GateSequence(2, gate("x", (0,))), "circuit: has Gate as gates; give a tuple of gates"),
+        (lambda: GateSequence(2, (3,)), "gate 0: is int; give a tnplan.Gate"),
+        (lambda: GateSequence(1.5, ()), r"circuit: has \[1.5\] as a number of qubits; give whole numbers"),
+        (lambda: Gate("x", "0", X), "gate x: has '0' as qubits; give whole numbers"),
+        (lambda: Gate("x", (0.0,), X), r"gate x: has \(0.0,\) as qubits"),
+        (lambda: Gate("x", (0,), X * np.nan), "gate x: has elements that are infinite or no numbers"),
+        (lambda: Measurement(None, 0), r"measurement: has \[None\] as a qubit"),
+        (lambda: Reset("0"), r"reset: has \['0'\] as a qubit"),
+        (lambda: Channel(0, (X,)), "channel: has 0 as qubits"),
+        (lambda: CircuitProgram(2, 0, (3,)), "operation 0: is int; give a gate or another operation"),
+        (lambda: CircuitProgram(2, 0.5, ()), r"program: has \[0.5\] as a number of bits"),
+    ],
+)
+def test_wrong_types_are_named(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_what_changes_later_changes_no_circuit() -> None:
+    matrix, qubits, gates = np.eye(2, dtype=np.complex128), [0], []
+    gates.append(Gate("u", qubits, matrix))  # type: ignore[arg-type]
+    circuit = GateSequence(2, gates)  # type: ignore[arg-type]
+    channel = Channel(qubits, (matrix,))  # type: ignore[arg-type]
+    matrix[:] = X
+    qubits[0] = 1
+    gates.clear()
+    (kept,) = circuit.gates
+    assert kept.qubits == channel.qubits == (0,)
+    assert np.array_equal(kept.matrix, np.eye(2))
+    assert np.array_equal(channel.kraus[0], np.eye(2))
+    with pytest.raises(ValueError, match="read-only"):
+        kept.matrix[0, 0] = 2
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float32, np.float64, np.complex64, np.complex128])

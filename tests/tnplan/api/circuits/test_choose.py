@@ -5,14 +5,18 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tnplan
+from tests.support.circuits import state_vector
+from tests.support.engines.statevector import random_unitary
 from tnplan.api.circuits import choose
 from tnplan.api.circuits.estimates import estimate
 from tnplan.api.circuits.estimates.cost import Cost
-from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
+from tnplan.planner.networks.circuits.program import CircuitProgram, Conditional, Measurement
 
 CIRCUIT = tnplan.Circuit(GateSequence(24, tuple(gate("rx", (q,), (0.3,)) for q in range(24))))
 METHODS = ("statevector", "contraction", "pauli")
@@ -76,3 +80,40 @@ def test_an_estimate_names_the_best_method_and_that_of_auto(
     assert found.method == "pauli"
     assert found.auto == auto
     assert str(found).splitlines()[-1].startswith(said)
+
+
+WIDE = GateSequence(
+    7, (Gate("wide", tuple(range(6)), random_unitary(6, np.random.default_rng(0))), gate("h", (6,)))
+)
+PROJECTED = GateSequence(2, (gate("h", (0,)), Gate("zero", (0,), np.diag([1, 0])), gate("h", (1,))))
+
+
+@pytest.mark.parametrize(
+    ("circuit", "problem"),
+    [
+        (WIDE, {"statevector": "changes 6 qubits at once", "pauli": "acts on 6 qubits"}),
+        (PROJECTED, {"statevector": "is not unitary", "pauli": "is not unitary"}),
+    ],
+)
+def test_gates_that_one_method_alone_takes(circuit: GateSequence, problem: dict[str, str]) -> None:
+    asked, state = tnplan.Circuit(circuit), state_vector(circuit).ravel()
+    found = asked.expectation("X6" if circuit is WIDE else "X1", device="cpu")
+    assert found.method == "contraction"
+    assert found.value == pytest.approx(np.vdot(state, state).real, abs=1e-12)
+    assert asked.estimate(expectation="X0").method == "contraction"
+    for method, text in problem.items():
+        with pytest.raises(tnplan.InputError, match=rf"gate \d \(\w+\): {text}; use contraction"):
+            asked.expectation("X0", method=method, device="cpu")
+
+
+def test_gates_of_conditions_count_too() -> None:
+    wide = Gate("wide", tuple(range(6)), random_unitary(6, np.random.default_rng(0)))
+    program = CircuitProgram(6, 1, (Measurement(0, 0), Conditional((0,), 1, (wide,))))
+    with pytest.raises(tnplan.InputError, match=r"gate 1 \(wide\): changes 6 qubits at once"):
+        tnplan.Circuit(program).sample(3, device="cpu")
+
+
+def test_a_state_of_norm_zero_has_no_samples() -> None:
+    gates = (Gate("one", (0,), np.diag([0, 1])), gate("h", (1,)))
+    with pytest.raises(tnplan.InputError, match="circuit: ends in a state of norm 0"):
+        tnplan.Circuit(GateSequence(2, gates)).sample(5, device="cpu")

@@ -133,7 +133,10 @@ def _chain(
         leaves = [np.eye(2)[before[:, qubit]] for qubit in range(first)]
         joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
         joint = np.maximum(joint, 0).astype(np.float64)
-        joint /= joint.sum(axis=1, keepdims=True)
+        total = joint.sum(axis=1, keepdims=True)
+        if not np.all(total > 0):
+            raise InputError("circuit", "ends in a state of norm 0", "give gates that keep the norm")
+        joint /= total
         below = np.cumsum(joint, axis=1)
         chosen = (generator.random(shots)[:, None] >= below[inverse]).sum(axis=1)
         chosen = np.minimum(chosen, joint.shape[1] - 1)

@@ -144,14 +144,19 @@ class CircuitEstimate:
 
 
 def estimate_question(
-    asked: AskedCircuit, options: QuestionOptions, profile: Profile, devices: Sequence[int], search_s: float
+    asked: AskedCircuit,
+    options: QuestionOptions,
+    profile: Profile,
+    devices: int | Sequence[int],
+    search_s: float,
 ) -> CircuitEstimate:
     """The estimate of each method that the options allow."""
     if options.method == "auto":
         check_answerable(asked, options)
     else:
         check_method(options.method, asked, options)
-    counts = tuple(check_count("--devices", count) for count in devices)
+    given = [devices] if isinstance(devices, int) else devices
+    counts = tuple(check_count("--devices", count) for count in given)
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
