@@ -129,7 +129,10 @@ def stabilizer_state(words: Sequence[str], n_qubits: int) -> StabilizerState:
     """The state of stabilizers; refuses those that do not commute, and -I as their product."""
     rows: list[Word] = []
     for word in words:
-        terms = parse(word, n_qubits)
+        try:
+            terms = parse(word, n_qubits)
+        except InputError as error:
+            raise InputError("--stabilizers", error.problem, error.remedy) from None
         if terms.n_terms != 1 or abs(terms.coefficients[0]) != 1:
             raise InputError("--stabilizers", f"{word[:40]!r} is no word with a sign", "write -X0 Z1")
         x, z = unpack(terms.keys[0])

@@ -21,6 +21,7 @@ from tnplan.api.circuits.questions import (
     checked_shots,
 )
 from tnplan.executor.observables.given_sum import given_sum
+from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
 from tnplan.planner.common.checks import check_choice, check_count, is_number
@@ -110,7 +111,14 @@ def read_overlap(other: Any) -> Reader:
 
 def read_trace(a: Any, b: Any) -> Reader:
     """The trace of two operators, one taken through the circuit."""
-    return lambda n: Trace(given_sum(a, n), given_sum(b, n))
+    return lambda n: Trace(_operator("--a", a, n), _operator("--b", b, n))
+
+
+def _operator(place: str, given: Any, n_qubits: int) -> PauliSum:
+    try:
+        return given_sum(given, n_qubits)
+    except InputError as error:
+        raise InputError(place, error.problem, error.remedy) from None
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:

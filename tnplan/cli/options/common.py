@@ -86,7 +86,7 @@ class QubitsType(TextType):
 
     def read(self, text: str) -> tuple[int, ...]:
         """The numbers of the qubits, in the order given."""
-        if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", text) is None:
+        if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
             self.fail(f"{text!r} names no qubits; write their numbers with commas, such as 0,3,5")
         return tuple(map(int, text.split(",")))
 

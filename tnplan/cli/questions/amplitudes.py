@@ -35,7 +35,7 @@ def command(
         raise click.UsageError("--file stands beside --bitstrings; give one of them")
     given: Any = file
     if bitstrings is not None:
-        given = bitstrings if open_qubits is not None else bitstrings.split(",")
+        given = bitstrings if open_qubits is not None else [one.strip() for one in bitstrings.split(",")]
     names = given if isinstance(given, list) else None
 
     def show(answer: CircuitAnswer) -> None:

@@ -31,6 +31,15 @@ Ask = Callable[[tnplan.Circuit], object]
 
 BAD: list[tuple[str, Any, Ask, str]] = [
     (
+        "stabilizer",
+        CIRCUIT,
+        lambda c: c.expectation("Z0", state=["i*X0"]),
+        "--stabilizers: 'i*X0' is no Pauli word",
+    ),
+    ("values", CIRCUIT, lambda c: c.bind([1, 2]), "parameters: are list; give a value for each name"),
+    ("program text", CIRCUIT, lambda c: c.overlap("OPENQASM 2.0;\nqreg q[3];"), "circuit: is the text of a"),
+    ("gradient", CIRCUIT, lambda c: c.expectation("Z0", gradient=None), "None is no list of some, each once"),  # type: ignore[arg-type]
+    (
         "length",
         CIRCUIT,
         lambda c: c.amplitudes(["000", "01"]),
@@ -343,7 +352,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("probabilities c.qsim --qubits 0,0", "names qubit 0 twice"),
         ("reduced-density-matrix c.qsim --qubits 5", "names qubit 5"),
         ("overlap c.qsim p.qasm", "has no value for 't'"),
-        ("trace c.qsim --a Z0 --b Z5", "names qubit 5"),
+        ("trace c.qsim --a Z0 --b Z5", "--b: names qubit 5"),
         ("trace c.qsim --a Z0 --b Z0 --method contraction --max-terms 5", "truncates nothing; use pauli"),
     ],
 )

@@ -128,6 +128,23 @@ def test_observables_of_qiskit_and_of_files(tmp_path: Path) -> None:
     assert circuit.expectation(operators[0], **CPU).value == pytest.approx(expected[0], abs=1e-12)
 
 
+def test_parameters_of_qiskit_name_themselves() -> None:
+    pytest.importorskip("qiskit")
+    from qiskit import QuantumCircuit
+    from qiskit.circuit import Parameter, ParameterVector
+
+    theta, angles = Parameter("theta"), ParameterVector("t", 2)
+    given = QuantumCircuit(2)
+    given.rx(theta, 0)
+    given.ry(angles[0] + angles[1], 1)
+    values = {theta: 0.4, angles[0]: 0.1, angles[1]: 0.2}
+    circuits = tnplan.Circuit(given).bind(values), tnplan.Circuit(given, values)
+    for circuit in circuits:
+        assert circuit.expectation(["Z0", "Z1"], **CPU).value == pytest.approx(np.cos([0.4, 0.3]))
+    found = tnplan.simulate(given, parameters=values, observable="Z0", device="cpu").answer.expectation
+    assert found == pytest.approx(np.cos(0.4))
+
+
 def test_observables_of_openfermion() -> None:
     openfermion = pytest.importorskip("openfermion")
     circuit = tnplan.Circuit(random_circuit(3, 30, 4))
