@@ -7,12 +7,25 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.table import html_table
 from tnplan.planner.common.units import count_text
 from tnplan.planner.networks.network import Network
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+def dtype_name(dtype: Any, place: str) -> str:
+    """The name of a dtype of contractions, which may be given in any way that NumPy takes."""
+    try:
+        name = "" if dtype is None else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in DTYPES:
+        raise InputError(place, f"{dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+    return name
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,8 +72,7 @@ class ContractionPath:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise InputError("path dtype", f"{self.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
+        object.__setattr__(self, "dtype", dtype_name(self.dtype, "path dtype"))
         self._check_path()
         self._check_slices()
 

@@ -43,6 +43,13 @@ def relabelled(
     inputs: Iterable[Iterable[Any]], output: Iterable[Any], sizes: Mapping[Any, Any], names: Mapping[Any, str]
 ) -> Network:
     """The network of tensors with labels, with a name for each label."""
+    output = tuple(output)
+    for label in output:
+        if label not in names:
+            raise InputError("output", f"index {label!r} is on no tensor", "name indices of the tensors")
+    for label in names:
+        if label not in sizes:
+            raise InputError("sizes", f"have no extent of index {label!r}", "give one for each index")
     return Network(
         tuple(tuple(names[label] for label in term) for term in inputs),
         tuple(names[label] for label in output),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.exact import contract_exactly
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.planning import (
+    BATCH,
     compiled,
     find_batched,
     find_path,
@@ -29,9 +31,11 @@ from tnplan.api.contraction.planning import (
 from tnplan.api.contraction.request import ContractionRequest, read_request
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.contraction_path import DTYPES
+from tnplan.planner.networks.contraction_path import DTYPES, dtype_name
 from tnplan.planner.passes.lowering.keep_results import keep_results
 
+MOST_AXES = 64
+"""Of an array of NumPy."""
 CALLS_WITH_CONSTANTS = 1000
 """Calls that a contraction with constants is planned for."""
 
@@ -54,9 +58,14 @@ def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOpt
     if not request.call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     call, like = request.call, request.call.operands[0]
+    _check_axes(call.output)
     dtype = np.result_type(*map(stated_dtype, call.operands))
     kind, strip_exponent = common_kind(call.operands), options.strip_exponent
-    if strip_exponent and dtype.kind in "biu":
+    if strip_exponent and dtype.kind == "b":
+        raise InputError(
+            "strip_exponent", "is of numbers, and the arrays are boolean", "convert them to float64"
+        )
+    if strip_exponent and dtype.kind in "iu":
         dtype = np.dtype(np.float64)
     options = replace(options, gpu=kind.gpu)
     if 0 in call.size_dict.values():
@@ -101,25 +110,28 @@ def compile_network(
     """Make a contraction ready to be called again and again."""
     request = read_request(network, shapes)
     fixed, batch = asked.constants, asked.batch
+    _check_axes(request.call.output)
     given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.call.inputs)
-    _check_numbers("constants", fixed, n_tensors)
+    fixed = {_tensor("constants", number, n_tensors): values for number, values in fixed.items()}
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:
-        in_batch = changing if asked.batched is None else asked.batched
-        _check_numbers("batched", in_batch, n_tensors)
         check_count("batch", batch)
+        named = changing if asked.batched is None else asked.batched
+        if not isinstance(named, Iterable):
+            raise InputError("batched", f"is {named!r}", "give a list of the tensors of the batch")
+        in_batch = [_tensor("batched", number, n_tensors) for number in named]
+        if not in_batch:
+            raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
     calls = asked.calls
     if calls is None:
-        calls = batch or (CALLS_WITH_CONSTANTS if fixed else 1)
+        calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
     options = replace(
         options, gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch)
     )  # fmt: skip
-    dtype = _stated(request) if asked.dtype is None else asked.dtype
-    if dtype not in DTYPES:
-        raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
+    dtype = _stated(request) if asked.dtype is None else dtype_name(asked.dtype, "dtype")
     if batch is not None:
         planned = find_batched(request, dtype, options, batch, in_batch)
     else:
@@ -131,15 +143,26 @@ def compile_network(
             schedule = keep_results(schedule, None if asked.keep else changing, limit)
     differentiable = batch is None and not options.strip_exponent
     gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
-    options = replace(options, device=planned.device)
-    return CompiledContraction(schedule, options, fixed, in_batch, gradients)
+    options = replace(options, device=planned.device, devices=planned.devices)
+    shapes = [
+        (schedule.size_dict[BATCH], *shape) if number in in_batch else shape
+        for number, shape in enumerate(tuple(getattr(one, "shape", one)) for one in request.call.operands)
+    ]
+    return CompiledContraction(schedule, options, fixed, in_batch, gradients, shapes)
 
 
-def _check_numbers(place: str, numbers: Iterable[int], n_tensors: int) -> None:
-    for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < n_tensors:
-            problem = f"names tensor {number!r}"
-            raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
+def _check_axes(output: Sequence[str]) -> None:
+    if len(output) > MOST_AXES:
+        problem = f"has {len(output)} axes, and arrays of NumPy have {MOST_AXES} at most"
+        raise InputError("result", problem, "keep fewer indices, or join some in the arrays")
+
+
+def _tensor(place: str, number: Any, n_tensors: int) -> int:
+    """The number of a tensor."""
+    if not hasattr(number, "__index__") or not 0 <= index(number) < n_tensors:
+        problem = f"names tensor {number!r}"
+        raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
+    return index(number)
 
 
 def _stated(request: ContractionRequest) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from math import log10
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from tnplan.api.contraction.arrays import (
     requires_grad,
     stated_dtype,
 )
+from tnplan.api.contraction.batch_pieces import pieces, store
 from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.api.contraction.options import ContractionOptions
 from tnplan.api.contraction.ranks import OneRank, Ranks, open_ranks
@@ -47,6 +49,9 @@ class CompiledContraction:
         The numbers of the tensors whose first axis counts the values of a batch; the result's does then.
     gradient_plan : GradientPlan, optional
         What gradients are planned from; without it there are none.
+    shapes : sequence of tuple, optional
+        The shapes of the arrays of calls, where these have axes of extent 1 that are broadcast. Default:
+        those of the schedule.
 
     Examples
     --------
@@ -62,6 +67,7 @@ class CompiledContraction:
         constants: Mapping[int, Any] | None = None,
         batched: Sequence[int] = (),
         gradient_plan: GradientPlan | None = None,
+        shapes: Sequence[tuple[int, ...]] = (),
     ) -> None:
         options = options or ContractionOptions()
         if options.strip_exponent and batched:
@@ -73,7 +79,12 @@ class CompiledContraction:
         self._equal_dtypes: set[Any] = set()
         """Other libraries' names of the dtype, as far as they have been met."""
         self._batched = frozenset(batched)
-        self._shapes = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        self._leaves = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        self._shapes = list(shapes or self._leaves)
+        self._reshaped = {
+            number for number, (given, leaf) in enumerate(zip(self._shapes, self._leaves, strict=True))
+            if given != leaf
+        }  # fmt: skip
         constants = constants or {}
         self._given = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
@@ -198,7 +209,11 @@ class CompiledContraction:
             if found is None:
                 return None, ()
             like = next(iter(given.values()), seed)
-            return as_library(found[0], kind, like), tuple(as_library(one, kind, like) for one in found[1])
+            numbers = check_wrt(wrt, self._given)
+            gradients = [
+                one.reshape(self._shapes[number]) for number, one in zip(numbers, found[1], strict=True)
+            ]
+            return as_library(found[0], kind, like), tuple(as_library(one, kind, like) for one in gradients)
 
     def _gradient_calls(self, wrt: tuple[int, ...]) -> GradientCalls:
         """What computes these gradients: that of the last call with the same `wrt`, or a new one."""
@@ -232,6 +247,10 @@ class CompiledContraction:
         >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
         >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
         """
+        if find_spec("jax") is None:
+            raise InputError(
+                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax"
+            )
         from tnplan.api.contraction.gradients.jax_function import jax_function
 
         return jax_function(self)
@@ -267,6 +286,8 @@ class CompiledContraction:
             return self._contract(arrays)
 
     def _check_update(self, arrays: Mapping[int, Any]) -> None:
+        if not isinstance(arrays, Mapping):
+            raise InputError("update", f"is given {type(arrays).__name__}", "give a dict of arrays by number")
         if self._batched:
             raise InputError("update", "is not for batches", "call with all arrays")
         if not self._has_run:
@@ -329,10 +350,10 @@ class CompiledContraction:
             ranks = self._open()
             result = np.empty(shape, self._dtype) if ranks.has_result else None
             self._has_run = False
-            for first, piece in self._pieces(values, length):
+            for first, piece in pieces(values, self._batched, length, self.schedule.output_shape):
                 found = ranks.contract(piece)
                 if result is not None and found is not None:
-                    _store(result, found[0], None if length is None else first)
+                    store(result, found[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
         contracted = None if result is None else as_library(result, kind, given[0] if given else result)
@@ -354,12 +375,12 @@ class CompiledContraction:
                 self._check(array, number)
             with ranks.working():
                 result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
-                pieces = list(self._pieces(arrays, self._length(arrays)))
+                parts = list(pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
                     self._has_run = False
-                    for first, piece in pieces:
+                    for first, piece in parts:
                         ranks.rank.run(values_on_gpu(piece, self._dtype, device.stream))
-                        _store(flat, ranks.rank.program.result, first if self._batched else None)
+                        store(flat, ranks.rank.program.result, first if self._batched else None)
                     self._has_run = True
             return (result, self._exponent()) if self._strips else result
 
@@ -378,35 +399,6 @@ class CompiledContraction:
             raise InputError("arrays of the batch", problem, "give as many values of each")
         return int(lengths.pop()[0])
 
-    def _pieces(
-        self, values: Mapping[int, Any], length: int | None
-    ) -> Iterator[tuple[int, Mapping[int, Any]]]:
-        """Values for one run after the other: as many of a batch at once as were planned for.
-
-        The last piece is the last so many values, some of them once more; of a shorter batch, its own values
-        again and again.
-        """
-        at_once = length if length is None else self.schedule.output_shape[0]
-        if length == at_once:
-            yield 0, values
-            return
-        assert length is not None
-        assert at_once is not None
-        for start in range(0, length, at_once):
-            first = max(0, min(start, length - at_once))
-            taken = (
-                [first + k % length for k in range(at_once)]
-                if length < at_once
-                else slice(first, first + at_once)
-            )
-            yield (
-                first,
-                {
-                    number: array[taken] if number in self._batched else array
-                    for number, array in values.items()
-                },
-            )
-
     def _open(self) -> Ranks:
         if self._ranks is None:
             raise InputError("compiled contraction", "is closed", "compile it again")
@@ -416,7 +408,10 @@ class CompiledContraction:
         """The values of an input on the host; raises InputError where they do not fit."""
         values = array if type(array) is np.ndarray else host_array(array, f"array {number}")
         self._check(values, number)
-        return values
+        if number not in self._reshaped:
+            return values
+        first = values.shape[:1] if number in self._batched else ()
+        return values.reshape((*first, *self._leaves[number][len(first) :]))
 
     def _check(self, array: Any, number: int) -> None:
         """Raise InputError where an array does not fit an input."""
@@ -439,12 +434,3 @@ class CompiledContraction:
 
 def _where(device: Any) -> str:
     return f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
-
-
-def _store(result: Any, flat: Any, first: int | None) -> None:
-    """Write a flat result, or that of the values of a batch from `first` on."""
-    if first is None:
-        result.reshape(-1)[...] = flat
-        return
-    values = flat.reshape(-1, *result.shape[1:])[: len(result) - first]
-    result[first : first + len(values)] = values

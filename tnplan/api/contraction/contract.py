@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:
     from tnplan.api.contraction.compiled import CompiledContraction
@@ -45,7 +46,8 @@ def contract(
     hardware : Profile, name or path
         The machine whose costs decide the layout. Default: the shipped profile of the device.
     memory : float or str, optional
-        The most bytes that are taken, such as "12GiB". Default: what is free.
+        The most bytes that tensors take on a device while they are contracted, such as "12GiB". On a CPU
+        copies of the arrays come beside them. Default: what is free.
     precision : str, optional
         How values are multiplied; default: as their dtype says.
     device : {"auto", "cpu", "gpu"}
@@ -153,6 +155,8 @@ def compile(
     ...     product(np.ones((2, 3)), np.ones((3, 4))).shape
     (2, 4)
     """
+    if not isinstance(constants, Mapping | None):
+        raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
     _expect_gpu(device, (*shapes, *fixed.values()))
     from tnplan.api.contraction.carry_out import CompileRequest, compile_network

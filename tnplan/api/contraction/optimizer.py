@@ -12,7 +12,7 @@ from cotengra.oe import PathOptimizer
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import Profile, known_profile
-from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
+from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers.checks import index_names, relabelled
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
@@ -58,9 +58,8 @@ class Optimizer(PathOptimizer):
             raise InputError("time", f"is {time!r}", 'give seconds, or "auto"')
         if max_tensor is not None:
             check_count("max_tensor", max_tensor)
-        if dtype not in DTYPES:
-            raise InputError("dtype", f"{dtype!r} is unknown", f"choose from {', '.join(DTYPES)}")
-        self.time, self.max_tensor, self.dtype, self.seed = time, max_tensor, dtype, seed
+        self.time, self.max_tensor, self.seed = time, max_tensor, check_count("seed", seed, 0)
+        self.dtype = dtype_name(dtype, "dtype")
         self.hardware = known_profile(hardware)
 
     def __repr__(self) -> str:

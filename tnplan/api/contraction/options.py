@@ -41,6 +41,8 @@ class ContractionOptions:
     progress: Listener | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if self.optimize is True:  # what NumPy and opt_einsum have for it
+            object.__setattr__(self, "optimize", "auto")
         check_device(self.device)
         check_count("devices", self.devices)
         check_count("calls", self.calls)

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log2
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ import numpy as np
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.gradients.calls import GradientPlan
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.api.contraction.request import ContractionRequest
 from tnplan.api.contraction.without_chains import WithoutChains, plan_without_chains
 from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
 from tnplan.planner.common.errors import InputError
@@ -48,6 +50,10 @@ USABLE_SHARE = 0.9
 """The share of the free memory that a contraction is planned for."""
 
 
+MOST_HALVINGS = 6
+"""How often a path with tensors of half the size is tried where the memory does not suffice."""
+SLICE_FURTHER = "sliced further"
+"""In the remedy of refusals for which a path with smaller tensors may do."""
 GPU_FROM_S = 1.0
 """Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
 
@@ -55,10 +61,12 @@ GPU_FROM_S = 1.0
 @dataclass(frozen=True)
 class Planned:
     """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given; the
-    path of one that was planned; and what may be contracted while kernels are compiled."""
+    path of one that was planned; and what may be contracted while kernels are compiled. `devices` are those
+    that take part: a multiple of the ranks that share a slice."""
 
     schedule: Schedule
     device: str
+    devices: int
     path: ContractionPath | None = None
     without_chains: WithoutChains | None = None
 
@@ -66,7 +74,7 @@ class Planned:
         """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
         if self.without_chains is None or self.without_chains.chains_are_ready():
             return self
-        return Planned(self.without_chains.schedule, self.device, self.path)
+        return Planned(self.without_chains.schedule, self.device, self.devices, self.path)
 
 
 def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
@@ -75,12 +83,14 @@ def find_schedule(request: ContractionRequest, dtype: str, options: ContractionO
         if not np.can_cast(dtype, request.schedule.dtype):
             problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
             raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
-        return Planned(request.schedule, options.device)
+        return Planned(request.schedule, options.device, options.devices)
     hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
     if request.path is None and hashable:
         call = request.call
         return _kept_plan(call.inputs, call.output, tuple(call.size_dict.items()), dtype, options)
-    return _plan(find_path(request, dtype, options), options)
+    if request.path is not None:
+        return _plan(replace(request.path, dtype=dtype), options)
+    return _plan_found(request.call.network, dtype, options)
 
 
 @lru_cache(CACHED_SCHEDULES)
@@ -92,7 +102,18 @@ def _kept_plan(
     options: ContractionOptions,
 ) -> Planned:
     """The plan of a network whose path is found by name; kept for the next call."""
-    return _plan(_search(Network(inputs, output, dict(sizes)), dtype, options), options)
+    return _plan_found(Network(inputs, output, dict(sizes)), dtype, options)
+
+
+def _plan_found(network: Network, dtype: str, options: ContractionOptions) -> Planned:
+    """The plan of a path that is found: of one with ever smaller tensors, until it fits the memory."""
+    for halvings in range(MOST_HALVINGS):
+        try:
+            return _plan(_search(network, dtype, options, halvings), options)
+        except InputError as error:
+            if SLICE_FURTHER not in error.remedy:
+                raise
+    return _plan(_search(network, dtype, options, MOST_HALVINGS), options)
 
 
 def find_batched(
@@ -108,11 +129,23 @@ def find_batched(
     while True:
         network = batched_network(request.call.network, batch, batched)
         try:
-            return _plan(replace(path, network=network), replace(options, calls=-(-options.calls // batch)))
+            planned = _plan(
+                replace(path, network=network), replace(options, calls=-(-options.calls // batch))
+            )  # fmt: skip
         except InputError:
             if batch == 1:
                 raise
-            batch = -(-batch // 2)
+        else:
+            if batch == 1 or _fits_host(planned, options):
+                return planned
+        batch = -(-batch // 2)
+
+
+def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
+    """Whether the host has room for all ranks and their inputs, where no limit was stated."""
+    if options.memory is not None or planned.device != "cpu":
+        return True
+    return planned.devices * bytes_with_inputs(planned.schedule) <= host_memory()[1]
 
 
 def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
@@ -128,15 +161,20 @@ def find_path(request: ContractionRequest, dtype: str, options: ContractionOptio
     return _search(request.call.network, dtype, options)
 
 
-def _search(network: Network, dtype: str, options: ContractionOptions) -> ContractionPath:
-    optimize = options.optimize
-    if optimize == "auto":
-        device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
-        elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
-        if elements < 1:
-            raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
-        # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
-        limit = 2 ** int(log2(elements))
+def _search(
+    network: Network, dtype: str, options: ContractionOptions, halvings: int = 0
+) -> ContractionPath:  # fmt: skip
+    """A path for the memory, or for a half, a quarter, ... of it."""
+    device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
+    elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
+    if elements < 1:
+        raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
+    # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
+    # An input that fits is not sliced for its size alone: nothing of its size need stand beside it.
+    largest = max(prod(network.shape(number)) for number in range(len(network.inputs)))
+    fits = 2 * largest <= TENSORS_AT_ONCE * elements
+    limit = max(1, max(2 ** int(log2(elements)), largest if fits else 1) >> halvings)
+    if isinstance(options.optimize, str) and options.optimize == "auto":
         if network.output_size > limit:
             result = count_text(network.output_size, "element", "elements")
             problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
@@ -148,31 +186,72 @@ def _search(network: Network, dtype: str, options: ContractionOptions) -> Contra
             return search_in_proportion(network, dtype, profile, max_elements=limit, seed=options.seed)
         changing = range(len(network.inputs)) if options.changing is None else options.changing
         return search_for_calls(network, dtype, profile, changing, options.calls, limit)
-    if isinstance(optimize, list | tuple):
-        path = list(optimize)
-    else:
-        from cotengra import array_contract_path
+    path = _path_of(options.optimize, network, dtype)
+    return _sliced(path, limit) if halvings else path
 
+
+def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
+    """The path that an optimizer finds, with its slices, or that a list of pairs is."""
+    sliced: tuple[str, ...] = ()
+    if isinstance(optimize, np.ndarray):
+        optimize = optimize.tolist()
+    if isinstance(optimize, list | tuple):
+        path = list(optimize[1:] if optimize and optimize[0] == "einsum_path" else optimize)
+    elif len(network.inputs) == 1:
+        path = []
+    else:
+        from cotengra import array_contract_path, array_contract_tree
+
+        given = network.inputs, network.output, network.size_dict
         try:
-            path = array_contract_path(network.inputs, network.output, network.size_dict, optimize=optimize)
+            if hasattr(optimize, "search"):
+                tree = array_contract_tree(*given, optimize=optimize, canonicalize=False)
+                path, sliced = tree.get_path(), tuple(tree.sliced_inds)
+            else:
+                path = array_contract_path(*given, optimize=optimize)
         except (KeyError, TypeError, ValueError) as error:
             problem = f"{optimize!r} finds no path ({' '.join(str(error).split())})"
             remedy = "give 'auto', a method of cotengra, a list of pairs, or an optimizer"
             raise InputError("optimize", problem, remedy) from None
+    if not isinstance(path, Sequence):
+        raise InputError(
+            "optimize", f"gives {path!r} as a path", "give an optimizer that finds a list of pairs"
+        )
     steps = integer_steps(path, "optimize")
-    return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), (), dtype)
+    return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), sliced, dtype)
+
+
+def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
+    """The path, sliced until no tensor has more elements than the limit; open indices are left whole."""
+    from cotengra import ContractionTree
+
+    network = path.network
+    tree = ContractionTree.from_path(
+        network.inputs, network.output, network.size_dict, ssa_path=path.ssa_path
+    )  # fmt: skip
+    for index in path.sliced_inds:
+        tree.remove_ind_(index)
+    if tree.max_size() > limit:
+        try:
+            tree.slice_(target_size=limit, allow_outer=False, seed=0)
+        except RuntimeError:  # cotengra's word for: no index is left
+            return path
+    return replace(path, sliced_inds=tuple(tree.sliced_inds))
 
 
 def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
     device = _device(path, options)
     profile, memory = _profile(options, device), memory_bytes(options, device)
+    if device == "cpu" and options.memory is None:  # copies of the arrays, which the caller may change
+        memory = max(1.0, memory - inputs_bytes(path.network, path.dtype))
     schedule = pipeline.plan(
         path, profile, devices=options.devices, memory_bytes=memory, precision=options.precision
     )
     without_chains = None
     if device == "gpu":
         without_chains = plan_without_chains(schedule, path, profile, options, memory)
-    return Planned(schedule, device, path, without_chains)
+    idle = options.devices % schedule.ranks_per_group if launched_size() == 1 else 0
+    return Planned(schedule, device, options.devices - idle, path, without_chains)
 
 
 def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
@@ -229,7 +308,8 @@ _kept_lock = threading.Lock()
 def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
     """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
     planned = planned.now()
-    schedule, options = planned.schedule, replace(options, device=planned.device)
+    schedule = planned.schedule
+    options = replace(options, device=planned.device, devices=planned.devices)
     size_bytes = needed_bytes(schedule)
 
     def made() -> CompiledContraction:

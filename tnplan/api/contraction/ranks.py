@@ -24,6 +24,7 @@ from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
 from tnplan.executor.device.selection.select import Chosen, open_device, open_gpu
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Schedule
 
 
@@ -76,9 +77,19 @@ class _Contraction:
         schedule, options = self.schedule, self.options
         if options.gpu is not None and world.size == 1:
             return open_gpu(options.gpu, world)
-        elements = sum(prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves)
-        needed = needed_bytes(schedule) + elements * np.dtype(schedule.dtype).itemsize
-        return open_device(options.device, world, needed, threads)
+        return open_device(options.device, world, bytes_with_inputs(schedule), threads)
+
+
+def bytes_with_inputs(schedule: Schedule) -> int:
+    """What a rank takes: its arena, and copies of the inputs beside it."""
+    network = Network(schedule.leaves, schedule.output, schedule.size_dict)
+    return needed_bytes(schedule) + inputs_bytes(network, schedule.dtype)
+
+
+def inputs_bytes(network: Network, dtype: str) -> int:
+    """The bytes of all inputs of a network."""
+    elements = sum(prod(network.shape(number)) for number in range(len(network.inputs)))
+    return elements * np.dtype(dtype).itemsize
 
 
 class OneRank:

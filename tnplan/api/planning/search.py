@@ -17,7 +17,7 @@ from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_json_name, check_writable
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
-from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
 from tnplan.planner.networks.network import Network
@@ -120,6 +120,8 @@ def search(
     ((0, 1),)
     """
     given, values = _read(network)
+    dtype = None if dtype is None else dtype_name(dtype, "dtype")
+    start = (start,) if isinstance(start, ContractionPath | str | Path) else start
     target = None if output is None else Path(output)
     profile = None if hardware is None else known_profile(hardware)
     _check_limit(devices, profile, max_tensor, unlimited, minimize)

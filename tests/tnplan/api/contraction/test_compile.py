@@ -14,9 +14,11 @@ import pytest
 
 from tests.support.networks import random_path
 from tnplan import plan
+from tnplan.api.contraction import planning
 from tnplan.api.contraction.compiled import CompiledContraction
 from tnplan.api.contraction.contract import compile as compile_contraction
 from tnplan.api.contraction.options import ContractionOptions
+from tnplan.api.contraction.ranks import bytes_with_inputs
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
@@ -208,6 +210,10 @@ def test_what_compile_refuses() -> None:
         ({"constants": {3: arrays[0]}}, "constants: names tensor 3"),
         ({"batch": 0}, "batch: is 0"),
         ({"batch": 2, "batched": [5]}, "batched: names tensor 5"),
+        ({"batch": 2, "batched": []}, "batched: is an empty list; name a tensor of the batch"),
+        ({"batch": 2, "batched": 1}, "batched: is 1; give a list"),
+        ({"constants": [0, 1]}, "constants: are list; give a dict"),
+        ({"constants": {"0": arrays[0]}}, "constants: names tensor '0'"),
         ({"dtype": "int64"}, "dtype: 'int64' is unknown"),
         ({"memory": 10}, "memory"),
     ):
@@ -220,6 +226,54 @@ def test_what_compile_refuses() -> None:
         pytest.raises(InputError, match="arrays of the batch: have first axes of lengths 2, 4"),
     ):
         contraction(np.ones((2, 3, 3)), np.ones((4, 3, 3)), np.ones((2, 3, 3)))
+
+
+def test_updates_are_of_named_tensors() -> None:
+    arrays = [np.ones((3, 3))] * 3
+    with compile_contraction("ab,bc,ca->", *arrays, device="cpu") as contraction:
+        contraction(*arrays)
+        for given in ([arrays[0]], None):
+            with pytest.raises(InputError, match=r"update: is given .*; give a dict of arrays by number"):
+                contraction.update(given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["f8", float, np.float64, np.dtype(float)])
+def test_dtypes_as_numpy_takes_them(dtype: Any) -> None:
+    with compile_contraction("ab,bc->ac", (2, 3), (3, 4), dtype=dtype, device="cpu") as contraction:
+        assert contraction.schedule.dtype == "float64"
+
+
+def test_all_tensors_may_be_constant() -> None:
+    a, b = np.random.default_rng(0).random((2, 3, 3))
+    constants = {np.int64(0): a, 1: b}
+    with compile_contraction("ab,bc->ac", a, b, constants=constants, device="cpu") as contraction:
+        np.testing.assert_allclose(contraction(), a @ b)
+
+
+def test_axes_that_are_broadcast_have_gradients() -> None:
+    rng = np.random.default_rng(0)
+    row, rows = rng.random((1, 5)), rng.random((4, 5))
+    with compile_contraction("...i,...i->...", row, rows, device="cpu") as contraction:
+        value, (by_row, by_rows) = contraction.vjp((row, rows), np.ones(4))
+    np.testing.assert_allclose(value, rows @ row[0])
+    np.testing.assert_allclose(by_row, rows.sum(axis=0, keepdims=True))
+    np.testing.assert_allclose(by_rows, np.repeat(row, 4, axis=0))
+
+
+def test_a_batch_of_arrays_that_are_broadcast() -> None:
+    rng = np.random.default_rng(0)
+    columns, rows = rng.random((7, 4, 1)), rng.random((7, 5, 6))
+    with compile_contraction("ij,jk->ik", (4, 1), (5, 6), dtype=float, batch=3) as contraction:
+        found = contraction(columns, rows)
+    np.testing.assert_allclose(found, np.einsum("nij,njk->nik", columns, rows))
+
+
+def test_a_batch_is_as_large_as_the_host_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "host_memory", lambda: (1 << 20, 1 << 20))
+    with compile_contraction(ring(3), dtype="float64", batch=1 << 20, device="cpu") as contraction:
+        schedule = contraction.schedule
+    assert 1 < schedule.output_shape[0] < 1 << 13
+    assert bytes_with_inputs(schedule) <= 1 << 20
 
 
 def test_fewer_devices_than_ranks_are_refused() -> None:

@@ -10,14 +10,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cotengra
 import numpy as np
 import pytest
 
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import random_path
 from tnplan.api.contraction.arrays import with_dtype
+from tnplan.api.contraction.contract import compile as compile_contraction
 from tnplan.api.contraction.contract import contract
+from tnplan.api.contraction.optimizer import Optimizer
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.networks.contraction_path import DTYPES as DTYPES_OF_PATHS
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
@@ -69,6 +73,9 @@ def test_random_calls_equal_numpy() -> None:
                 contract(equation, *given)
             continue
         found = contract(equation, *given)
+        if dtype.name in DTYPES_OF_PATHS:  # compiled for the same shapes, with axes that are broadcast
+            with compile_contraction(equation, *operands, dtype=dtype) as compiled:
+                np.testing.assert_array_equal(compiled(*given), found)
         assert (found.dtype, found.shape) == (dtype, exact.shape), equation
         wanted = exact > 0 if dtype.kind == "b" else exact.astype(dtype)
         np.testing.assert_allclose(
@@ -259,8 +266,51 @@ def test_wrong_calls_are_named(call: tuple[Any, ...], message: str) -> None:
         contract(*call)
 
 
+def test_booleans_have_no_exponent() -> None:
+    with pytest.raises(InputError, match="strip_exponent: is of numbers, and the arrays are boolean"):
+        contract("a,a->", np.ones(3, bool), np.ones(3, bool), strip_exponent=True)
+
+
+def test_a_result_of_too_many_axes_is_named() -> None:
+    terms = [[np.ones((1, 1)), [2 * k, 2 * k + 1]] for k in range(33)]
+    with pytest.raises(InputError, match="result: has 66 axes, and arrays of NumPy have 64 at most"):
+        contract(*(one for term in terms for one in term))
+
+
+@pytest.mark.parametrize(
+    "optimize",
+    [
+        "auto", True, "greedy", [(0, 1), (0, 1), (0, 1)], np.array([(0, 1), (0, 1), (0, 1)]),
+        ["einsum_path", (0, 1), (0, 1), (0, 1)], Optimizer(max_tensor=1000),
+        cotengra.HyperOptimizer(
+            methods=["greedy"], max_repeats=4, parallel=False, slicing_opts={"target_size": 100}
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("memory", ["40kB", "60kB"])
+def test_paths_are_sliced_for_the_memory(optimize: Any, memory: str) -> None:
+    equation = "abx,bcy,caz,xyz->"
+    arrays = [np.random.default_rng(seed).random((10, 10, 10)) for seed in range(4)]
+    found = contract(equation, *arrays, memory=memory, optimize=optimize, device="cpu")
+    np.testing.assert_allclose(found, np.einsum(equation, *arrays, optimize=True))
+
+
+def test_a_memory_that_no_slice_fits_is_refused() -> None:
+    arrays = [np.ones((10, 10, 10))] * 4
+    for optimize in ("auto", "greedy"):
+        with pytest.raises(InputError, match="KiB more than the limit"):
+            contract("abx,bcy,caz,xyz->", *arrays, memory="20kB", optimize=optimize, device="cpu")
+
+
+def test_a_single_array_needs_no_optimizer() -> None:
+    array = np.random.default_rng(0).random((2, 3))
+    assert np.array_equal(contract("ab->ba", array, optimize="random-greedy"), array.T)
+
+
 def test_a_wrong_optimizer_is_named() -> None:
     arrays = [np.ones((2, 2))] * 3
+    with pytest.raises(InputError, match="optimize: gives None as a path"):
+        contract("ab,bc,cd", *arrays, optimize=lambda *_: None)
     with pytest.raises(InputError, match="optimize: 'slowest' finds no path"):
         contract("ab,bc,cd", *arrays, optimize="slowest")
     with pytest.raises(InputError, match=r"path\[0\]: position 5"):

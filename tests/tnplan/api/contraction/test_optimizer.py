@@ -96,9 +96,17 @@ def test_opt_einsum() -> None:
         ({"time": "long"}, "time: is 'long'"),
         ({"time": True}, "time: is True"),
         ({"dtype": "int8"}, "dtype: 'int8' is unknown"),
+        ({"seed": "x"}, "seed: is 'x'"),
         ({"hardware": "abacus"}, "abacus"),
     ],
 )
 def test_what_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Optimizer(**options)  # type: ignore[arg-type]
+
+
+def test_networks_that_are_incomplete_are_named() -> None:
+    with pytest.raises(InputError, match="sizes: have no extent of index 'c'"):
+        Optimizer()(["ab", "bc"], "ac", {"a": 2, "b": 2})
+    with pytest.raises(InputError, match="output: index 'z' is on no tensor"):
+        Optimizer()(["ab", "bc"], "az", {"a": 2, "b": 2, "c": 3})

@@ -157,6 +157,13 @@ def test_refusals(options: dict[str, float], message: str) -> None:
     assert rank_threads() == 0
 
 
+@pytest.mark.parametrize("devices", [2, 3, 5])
+def test_devices_that_share_no_slice_evenly_are_left_idle(devices: int) -> None:
+    arrays = [np.random.default_rng(seed).random((64, 64)) for seed in range(5)]
+    found = contract("ab,bc,cd,de,ea->", *arrays, devices=devices, memory="100kB", device="cpu")
+    np.testing.assert_allclose(found, np.trace(np.linalg.multi_dot(arrays)))
+
+
 @needs_mpi
 @pytest.mark.mpi
 def test_under_mpirun() -> None:

@@ -121,10 +121,10 @@ def test_chains_replace_products_when_they_are_ready(folder: Path, monkeypatch: 
     monkeypatch.setattr(kernel_cache, "compile_cubin", slow)
     path = case()
     schedule, found = chained(path)
-    planned = Planned(schedule, "gpu", path, found)
+    planned = Planned(schedule, "gpu", 1, path, found)
     assert found is not None
     for _ in range(2):
-        assert planned.now() == Planned(found.schedule, "gpu", path)
+        assert planned.now() == Planned(found.schedule, "gpu", 1, path)
     assert not list(folder.iterdir())
     may_go_on.set()
     wait_for(lambda: planned.now() is planned)

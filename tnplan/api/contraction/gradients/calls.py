@@ -151,7 +151,7 @@ def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...
         raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
     numbers = tuple(given) if wrt is None else tuple(wrt)
     for number in numbers:
-        if number not in given:
+        if not hasattr(number, "__index__") or number not in given:
             problem = f"names tensor {number!r}, which is constant, or not there"
             raise InputError("wrt", problem, f"choose from {', '.join(map(str, given))}")
     if not numbers or len(set(numbers)) < len(numbers):
