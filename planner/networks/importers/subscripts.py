@@ -102,8 +102,9 @@ def _characters(term: str, place: str) -> list[Label | EllipsisType]:
 
 def _interleaved(arguments: Sequence[Any], place: str) -> tuple[tuple[Any, ...], list[Term], Term | None]:
     """Operands, terms and output of lists of labels behind operands."""
-    operands, terms = tuple(arguments[:-1:2]), list(arguments[1::2])
-    output = arguments[-1] if len(arguments) % 2 else None
+    lists = [one.tolist() if hasattr(one, "tolist") else one for one in (*arguments[1::2], arguments[-1])]
+    operands, terms = tuple(arguments[:-1:2]), lists[:-1]
+    output = lists[-1] if len(arguments) % 2 else None
     for term in (*terms, *([] if output is None else [output])):
         if not isinstance(term, Sequence) or isinstance(term, str):
             problem = f"{type(term).__name__} is no list of labels"

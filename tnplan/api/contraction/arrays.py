@@ -173,9 +173,12 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
 
 
 def with_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
-    """An array of any library with a dtype, itself where it has it."""
+    """An array of any library with a dtype, itself where it has it; of complex numbers the real parts where
+    the dtype is real."""
     if stated_dtype(array) == dtype:
         return array
+    if stated_dtype(array).kind == "c" and dtype.kind != "c":
+        return with_dtype(array.real, dtype)
     if library_of(array) == "torch":
         return array.to(getattr(sys.modules["torch"], dtype.name))
     return array.astype(dtype)

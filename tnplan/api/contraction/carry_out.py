@@ -87,7 +87,7 @@ def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOpt
     if found is None:
         return None
     mantissa, exponent = found if strip_exponent else (found, 0.0)
-    given = as_library(np.asarray(mantissa).astype(dtype, copy=False), kind, like)
+    given = as_library(with_dtype(np.asarray(mantissa), dtype), kind, like)
     return (given, exponent) if strip_exponent else given
 
 

@@ -89,6 +89,8 @@ def test_interleaved_lists() -> None:
     listed = a.tolist(), ["i", "k"], b.tolist(), ["k", "j"]
     np.testing.assert_allclose(contract(*listed), a @ b)
     np.testing.assert_allclose(contract(*listed, ["j", "i"]), (a @ b).T)
+    labels = [np.array(one) for one in ([0, 1], [1, 2], [2, 0])]
+    np.testing.assert_allclose(contract(a, labels[0], b, labels[1], labels[2]), (a @ b).T)
     assert contract(2.0, [], [3.0, 4.0], ["i"], ["i"]).tolist() == [6.0, 8.0]
 
 
@@ -121,6 +123,17 @@ def test_a_path_of_complex64_takes_float64_as_it_is() -> None:
     path = ContractionPath(network, ((0, 1),), (), "complex64")
     tiny = 1 + 1e-12
     assert contract(path, np.array([tiny, 0.0]), np.ones(2)) == tiny
+
+
+@pytest.mark.filterwarnings("error")
+def test_real_arrays_in_a_complex_schedule_give_real_results() -> None:
+    from tnplan import plan
+
+    network = Network((("a",), ("a",)), (), {"a": 2})
+    schedule = plan(ContractionPath(network, ((0, 1),), (), "complex64"))
+    found = contract(schedule, np.ones(2, np.float32), np.ones(2, np.float32))
+    assert found == 2
+    assert found.dtype == np.float32
 
 
 def test_a_schedule_narrower_than_the_arrays_is_refused() -> None:

@@ -26,6 +26,8 @@ from tnplan.planner.sparse_state.rows import distinct_strings
 METHODS = ("chain", "rejection")
 GROUP = 6
 """Qubits that are drawn together in a chain."""
+MOST_CLIPPED = 0.05
+"""The share of the probability that may be left out, of strings that are likelier than `BOUND` allows."""
 BOUND = 10.0
 """A candidate is taken with probability p 2^n / BOUND. Of a random circuit, e^-10 of them are likelier than
 that (Markov et al., arXiv 1807.10749)."""
@@ -156,7 +158,8 @@ def _by_rejection(
     n_qubits, n_open = circuit.n_qubits, min(how.open_qubits, circuit.n_qubits)
     taken: list[Array] = []
     chances: list[Array] = []
-    found = candidates = clipped = 0
+    found = candidates = 0
+    drawn = lost = 0.0
     for _ in range(MOST_ROUNDS):
         strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
         scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
@@ -165,7 +168,13 @@ def _by_rejection(
         chances.append(scaled[accepted] / 2.0**n_qubits)
         found += int(accepted.sum())
         candidates += len(strings)
-        clipped += int((scaled > BOUND).sum())
+        drawn += float(scaled.sum())
+        lost += float(np.maximum(scaled - BOUND, 0).sum())
+        if lost > MOST_CLIPPED * drawn:
+            raise InputError(
+                "sampling method", f"rejection would leave out {lost / drawn:.0%} of the probability",
+                'use "chain", or the state-vector method: rejection is for random circuits',
+            )  # fmt: skip
         if options.progress is not None:
             options.progress(Progress(min(found, shots), shots, f"{min(found, shots)} of {shots} samples"))
         if not found and candidates > MOST_IN_VAIN:
@@ -176,7 +185,7 @@ def _by_rejection(
             kind = CORRELATED if n_open else INDEPENDENT
             known = np.concatenate(chances)[order] if how.fidelity == 1 else None
             return ContractionSamples(
-                chosen[order], kind, False, how.fidelity, clipped / candidates, known, candidates
+                chosen[order], kind, False, how.fidelity, lost / drawn, known, candidates
             )
     raise InputError(
         "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",

@@ -24,7 +24,7 @@ class ContractionSamples:
     fidelity : float
         Of the state that was sampled: the share of the slices that were summed.
     clipped : float
-        By rejection, the share of the candidates that were likelier than the bound, and are too rare.
+        By rejection, the share of the probability that is left out, of strings likelier than the bound.
     probabilities : array or None
         The exact probability of each string, float64 [shots]; None where some of the slices were summed.
     candidates : int

@@ -99,6 +99,13 @@ def test_rejection_samples_a_random_circuit(n_open: int) -> None:
     assert abs(value - wanted) < 5 * error
 
 
+def test_rejection_refuses_a_distribution_with_a_peak() -> None:
+    """Its most likely string has 0.6 of the probability, and rejection can give it a hundredth."""
+    turns = GateSequence(10, tuple(gate("ry", (qubit,), (0.45,)) for qubit in range(10)))
+    with pytest.raises(InputError, match=r'rejection would leave out \d+% of the probability.*use "chain"'):
+        sample(turns, 2000, 1, CPU, SampleOptions("rejection"))
+
+
 def test_a_share_of_the_slices_has_that_fidelity() -> None:
     circuit = lattice_circuit("rectangular", 3, 4, 16, 0)
     chances = abs(state_vector(circuit)) ** 2
