@@ -79,12 +79,9 @@ class CompiledContraction:
         self._equal_dtypes: set[Any] = set()
         """Other libraries' names of the dtype, as far as they have been met."""
         self._batched = frozenset(batched)
-        self._leaves = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
-        self._shapes = list(shapes or self._leaves)
-        self._reshaped = {
-            number for number, (given, leaf) in enumerate(zip(self._shapes, self._leaves, strict=True))
-            if given != leaf
-        }  # fmt: skip
+        leaves = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        self._shapes = list(shapes or leaves)
+        """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
         constants = constants or {}
         self._given = [number for number in range(len(schedule.leaves)) if number not in constants]
         fixed = {number: self._values(array, number) for number, array in constants.items()}
@@ -408,10 +405,7 @@ class CompiledContraction:
         """The values of an input on the host; raises InputError where they do not fit."""
         values = array if type(array) is np.ndarray else host_array(array, f"array {number}")
         self._check(values, number)
-        if number not in self._reshaped:
-            return values
-        first = values.shape[:1] if number in self._batched else ()
-        return values.reshape((*first, *self._leaves[number][len(first) :]))
+        return values
 
     def _check(self, array: Any, number: int) -> None:
         """Raise InputError where an array does not fit an input."""
