@@ -118,15 +118,6 @@ def gate_steps(gate: Gate, place: str = "gate", *, rotations: bool = False) -> t
     return tuple(_moved(step, gate.qubits) for step in steps)
 
 
-def unfit_for_words(gate: Gate) -> str | None:
-    """Why Pauli propagation does not take a gate; None where it does."""
-    try:
-        gate_steps(gate)
-    except InputError as error:
-        return error.problem
-    return None
-
-
 @lru_cache(maxsize=4096)
 def _known_steps(
     name: str, params: tuple[float, ...], matrix: bytes, rotations: bool

@@ -136,15 +136,6 @@ def from_gate(gate: Gate, place: str = "gate") -> MultiplexedGate:
     return made
 
 
-def unfit_for_state(gate: Gate) -> str | None:
-    """Why a state vector does not take a gate; None where it does."""
-    try:
-        from_gate(gate)
-    except InputError as error:
-        return error.problem
-    return None
-
-
 def inverse(gate: MultiplexedGate) -> MultiplexedGate:
     """The gate that undoes a unitary one."""
     matrices = np.ascontiguousarray(gate.matrices.conj().swapaxes(1, 2))

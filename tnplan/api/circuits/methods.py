@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tnplan.api.circuits.options import METHODS, QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues, Sample, Trace
-from tnplan.executor.pauli.algebra.gates import named_rotations, unfit_for_words
-from tnplan.executor.statevector.gates.multiplexed_gate import unfit_for_state
+from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.circuits.derivatives.varied_gate import VariedGate
@@ -113,9 +113,11 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
     if method == "contraction":
         return None
     for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
-        problem = unfit_for_state(one) if method == "statevector" else unfit_for_words(one)
-        if problem is not None:
-            return f"gate {number} ({one.name})", problem
+        place = f"gate {number} ({one.name})"
+        try:
+            from_gate(one, place) if method == "statevector" else gate_steps(one, place)
+        except InputError as error:
+            return place, error.problem
     return None
 
 

@@ -23,7 +23,7 @@ from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.errors import InputError, OverLimitError
 from tnplan.planner.common.units import count_text
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
@@ -52,8 +52,6 @@ USABLE_SHARE = 0.9
 
 MOST_HALVINGS = 6
 """How often a path with tensors of half the size is tried where the memory does not suffice."""
-SLICE_FURTHER = "sliced further"
-"""In the remedy of refusals for which a path with smaller tensors may do."""
 GPU_FROM_S = 1.0
 """Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
 
@@ -110,9 +108,8 @@ def _plan_found(network: Network, dtype: str, options: ContractionOptions) -> Pl
     for halvings in range(MOST_HALVINGS):
         try:
             return _plan(_search(network, dtype, options, halvings), options)
-        except InputError as error:
-            if SLICE_FURTHER not in error.remedy:
-                raise
+        except OverLimitError:
+            continue
     return _plan(_search(network, dtype, options, MOST_HALVINGS), options)
 
 
