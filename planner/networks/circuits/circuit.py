@@ -68,7 +68,7 @@ class Gate:
             matrix.flags.writeable = False
             if not np.isfinite(matrix).all():
                 raise InputError(
-                    f"gate {self.name}", "has elements that are infinite or no numbers", "give finite numbers"
+                    f"gate {self.name}", "has elements that are infinite or NaN", "give finite numbers"
                 )
         object.__setattr__(self, "matrix", matrix)
 

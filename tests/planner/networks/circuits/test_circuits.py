@@ -124,7 +124,7 @@ def test_wrong_gates_are_named() -> None:
         (lambda: GateSequence(1.5, ()), r"circuit: has \[1.5\] as a number of qubits; give whole numbers"),
         (lambda: Gate("x", "0", X), "gate x: has '0' as qubits; give whole numbers"),
         (lambda: Gate("x", (0.0,), X), r"gate x: has \(0.0,\) as qubits"),
-        (lambda: Gate("x", (0,), X * np.nan), "gate x: has elements that are infinite or no numbers"),
+        (lambda: Gate("x", (0,), X * np.nan), "gate x: has elements that are infinite or NaN"),
         (lambda: Measurement(None, 0), r"measurement: has \[None\] as a qubit"),
         (lambda: Reset("0"), r"reset: has \['0'\] as a qubit"),
         (lambda: Channel(0, (X,)), "channel: has 0 as qubits"),

@@ -38,7 +38,7 @@ BAD: list[tuple[str, Any, Ask, str]] = [
     ),
     ("values", CIRCUIT, lambda c: c.bind([1, 2]), "parameters: are list; give a value for each name"),
     ("program text", CIRCUIT, lambda c: c.overlap("OPENQASM 2.0;\nqreg q[3];"), "circuit: is the text of a"),
-    ("gradient", CIRCUIT, lambda c: c.expectation("Z0", gradient=None), "None is no list of some, each once"),  # type: ignore[arg-type]
+    ("by", CIRCUIT, lambda c: c.expectation("Z0", gradient=None), "None is no list of names, each once"),  # type: ignore[arg-type]
     (
         "length",
         CIRCUIT,
