@@ -92,12 +92,13 @@ def check_same(found: Propagation, expected: Propagation) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("by_passes_below", [0, 40, 1 << 20])
+@pytest.mark.parametrize(("by_passes_below", "rows_of_host"), [(0, 1 << 13), (40, 0), (1 << 20, 0)])
 def test_a_gpu_gives_the_terms_of_a_thread(
-    gpu: pytest.MonkeyPatch, name: str, by_passes_below: int
+    gpu: pytest.MonkeyPatch, name: str, by_passes_below: int, rows_of_host: int
 ) -> None:  # fmt: skip
-    from tnplan.executor.pauli.cuda import table
+    from tnplan.executor.pauli.cuda import selection, table
 
+    gpu.setattr(selection, "ROWS_OF_HOST", rows_of_host)
     gpu.setattr(table, "BY_PASSES_BELOW", by_passes_below)
     gpu.setattr(table, "LOG_EVENTS", 50)
     gpu.setattr(table, "SMALLEST_CAPACITY", 8)
