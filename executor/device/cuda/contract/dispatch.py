@@ -22,7 +22,11 @@ from tnplan.executor.device.cuda.contract.fp16x3_cublas import (
 )
 from tnplan.executor.device.cuda.contract.fp16x3_wgmma import READ_BYTES, Cut, bind_wgmma, cut
 from tnplan.executor.device.cuda.contract.k_first import bind_in_tiles, bind_k_first
-from tnplan.executor.device.cuda.contract.scatter import LONGEST_ROW, LONGEST_SIDE, bind_scattered
+from tnplan.executor.device.cuda.contract.scatter import (
+    LONGEST_ROW,
+    LONGEST_SIDE,
+    bind_scattered,
+)
 from tnplan.executor.device.cuda.contract.split_k import bind_split, count_parts, is_thin, split_bytes
 from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel, number_defines
@@ -40,6 +44,10 @@ LONG_SUM_K_FIRST = 1 << 13
 """A product of operands with k first is left to cuBLAS where its sum is shorter."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
+SHORT_SUM = 16
+"""Terms of a sum up to which a kernel that writes every sum to its place beats cuBLAS."""
+LARGE_PRODUCT = 1 << 20
+"""Elements of both operands and the result from which on a kernel of its own is compiled."""
 PRODUCT_THREADS = 256
 PRODUCT_BLOCKS = 132 * 16
 SHORT_INDEX = 2**31
@@ -59,7 +67,7 @@ def scratch_bytes(shape: ContractShape, dtype: str, precision: str) -> int:
     split = split_bytes(shape, np.dtype(dtype))
     if split:
         return split if is_thin(shape, np.dtype(dtype)) else cublas.WORKSPACE_BYTES + split
-    by_cublas = min(shape.sizes) and not _scatters(shape, check_precision(precision, dtype))
+    by_cublas = min(shape.sizes) and not _scatters(shape, np.dtype(dtype), check_precision(precision, dtype))
     return cublas.WORKSPACE_BYTES if by_cublas else 0
 
 
@@ -93,8 +101,9 @@ def _has_thin_parts(shape: ContractShape, dtype: np.dtype[Any]) -> bool:
     return shape.k >= least and count_parts(shape, dtype) > 1 and is_thin(shape, dtype)
 
 
-def _scatters(shape: ContractShape, precision: str) -> bool:
-    """Whether a kernel writes every sum to its place: in fp16x3, and in fp32 where c has another order.
+def _scatters(shape: ContractShape, dtype: np.dtype[Any], precision: str) -> bool:
+    """Whether a kernel writes every sum to its place: in fp16x3, and in fp32 where c has another order, or
+    where it beats cuBLAS.
 
     Not for products that are small against its blocks, or too large for its indices; fp32 keeps what fp16x3
     promises there too.
@@ -104,7 +113,24 @@ def _scatters(shape: ContractShape, precision: str) -> bool:
         return False
     if n_batch > 1 and max(m, n) < SCATTERED_EXTENT:
         return False
-    return precision == "fp16x3" or (precision == "fp32" and shape.direct is None)
+    if precision == "fp32" and shape.direct is not None:
+        return _beats_cublas(n_batch, m, n, k, dtype.kind == "c")
+    return precision in ("fp16x3", "fp32")
+
+
+def _beats_cublas(n_batch: int, m: int, n: int, k: int, is_complex: bool) -> bool:
+    """Whether fma.cu is faster than cuBLAS where both write c as it is stored; small products are left to
+    cuBLAS, which needs no kernel of theirs.
+
+    Measured on an H200, microseconds (fma.cu, cuBLAS), batches of 1,024, m = 512, c as [m | n]. complex64,
+    n = 64: k = 8 111, 148; 16 156, 196; 32 252, 250; n = 16: k = 16 55, 92; 64 163, 211; 512 1025, 1361;
+    n = 8: k = 16 47, 90; 64 146, 208. float32, n = 64: k = 8 69, 79; 16 73, 95; 64 199, 192.
+    """
+    fewer = min(m, n)
+    elements = n_batch * (m * k + n * k + m * n)
+    if elements < LARGE_PRODUCT or fewer < 2 or k < 8:
+        return False
+    return (is_complex and fewer <= 16) or (k <= SHORT_SUM and fewer > (16 if is_complex else 32))
 
 
 def is_small(n_batch: int, m: int, n: int, k: int) -> bool:
@@ -146,7 +172,7 @@ def bind_contract(
         cublas.handle(stream).use_workspace(scratch[: cublas.WORKSPACE_BYTES])
         return bind_halves(found, shape, a, b, c, scratch[cublas.WORKSPACE_BYTES :], stream)
     parts = count_parts(shape, c.dtype)
-    if parts == 1 and _scatters(shape, precision):
+    if parts == 1 and _scatters(shape, c.dtype, precision):
         return bind_scattered(shape, a, b, c, precision, stream)
     if precision == "fp16x3":
         precision = "fp32"

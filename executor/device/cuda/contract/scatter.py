@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import cupy
 import numpy as np
 
 from tnplan.executor.device.cuda.copy.tiling import two_levels
@@ -33,6 +34,10 @@ LONGEST_ROW = 2**22
 """Reals of a row, so that the rows that a thread reads lie less than 4 GiB apart."""
 LONGEST_SIDE = 2**31 - 2**9
 """Most rows and columns, so that the number of a row, in a last block that is not full, is an int."""
+SHORT_SUM = 32
+"""Terms of a sum up to which the results take about as long to write as to add up."""
+FEW_TILES = 64
+"""Tiles of 128 x 64 that leave half of the multiprocessors idle: smaller ones are then faster."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class BlockShape:
     longest_sum: int
     """Reals of a row that one launch sums."""
     defines: tuple[tuple[str, int], ...]
+    stay: int = 0
+    """Blocks a multiprocessor that form one tile after another; 0: there is a block for each tile."""
 
 
 def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: int) -> BlockShape:
@@ -57,30 +64,51 @@ def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: i
     return BlockShape(KERNELS / "mma.cu", block_m, block_n, threads, shared_bytes, BLOCK_REALS, defines)
 
 
-def fma_blocking(rows: int, columns: int, across: int, blocks: int, chunk: int = 16) -> BlockShape:
+def fma_blocking(
+    rows: int, columns: int, across: int, blocks: int, chunk: int = 16, stay: bool = True
+) -> BlockShape:
     """fp32 multiply-adds: rows and columns of a thread, threads along the columns, reals held of a row."""
     block_m, block_n = rows * FMA_THREADS // across, columns * across
     defines = (
         ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
+        ("STAY", int(stay)),
     )  # fmt: skip
-    return BlockShape(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines)
+    kept = blocks if stay else 0
+    return BlockShape(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines, kept)
 
 
-def blocking(precision: str, n: int, is_complex: bool) -> BlockShape:
-    """The blocks for n columns, n <= m, in fp32 or fp16x3.
+def blocking(precision: str, sizes: tuple[int, int, int, int], is_complex: bool) -> BlockShape:
+    """The blocks for a product of these sizes (batch, m, n, k), n <= m, in fp32 or fp16x3.
 
     Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
     multiprocessor, 74, 89, 108, 116; 128 x 128 of 8 warps 81, 94, 93 from 128 on; 128 x 64 64, 81, 98, 102.
     fp32: 128 x 64 37, 43, 46, 48. At k = 256, n = 32: 128 x 32, three a multiprocessor, 41, 256 x 32 36;
-    n = 16: 128 x 16, 32 reals held, four a multiprocessor, 35.8, 16 reals held, six, 29.2.
+    n = 16: 128 x 16, 32 reals held, four a multiprocessor, 35.8, 16 reals held, six, 29.2. Blocks that stay,
+    and short sums, in benchmarks/notes/gpu.md.
     """
+    n_batch, m, n, k = sizes
     if precision == "fp16x3":
         return mma_blocking(128, 32, 32, 32, 3) if n <= 32 else mma_blocking(64, 64, 32, 32, 3)
-    if n <= 16 and is_complex:
-        return fma_blocking(4, 2, 8, 4, 32)
     if n <= 32:
-        return fma_blocking(4, 4, 8, 3)
-    return fma_blocking(8, 4, 16, 2) if is_complex or n <= 64 else fma_blocking(8, 8, 16, 2)
+        return _narrow(m, n, k) if is_complex else fma_blocking(4, 4, 8, 3)
+    if max(m, n) <= 64 or n_batch * -(-m // 128) * -(-n // 64) <= FEW_TILES:
+        return fma_blocking(4, 4, 16, 3)
+    return fma_blocking(8, 8, 16, 2) if n > 64 and not is_complex else fma_blocking(8, 4, 16, 2)
+
+
+def _narrow(m: int, n: int, k: int) -> BlockShape:
+    """The blocks for 32 columns or fewer of complex numbers."""
+    if n <= 8 and k <= SHORT_SUM:
+        return fma_blocking(4, 2, 4, 4)
+    if n <= 16:
+        return fma_blocking(2 if m <= 64 else 4, 2, 8, 4, 32, stay=False)
+    return fma_blocking(8, 2, 16, 2) if k <= SHORT_SUM // 2 else fma_blocking(4, 4, 8, 3, stay=False)
+
+
+def turned(blocks: BlockShape) -> BlockShape:
+    """Square blocks of threads with as many columns each as they had rows, and as many rows as columns."""
+    given = dict(blocks.defines)
+    return fma_blocking(given["COLUMNS"], given["ROWS"], given["ACROSS"], given["BLOCKS"], given["CHUNK"])
 
 
 def bind_scattered(
@@ -96,7 +124,11 @@ def bind_scattered(
         a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
     parts = 2 if c.dtype.kind == "c" else 1
     reals = k * parts
-    blocks = blocking(precision, n, parts == 2)
+    blocks = blocking(precision, (n_batch, m, n, k), parts == 2)
+    rows_follow = any(extent > 1 and stride == 1 for extent, stride in m_part)
+    if rows_follow and precision == "fp32" and n > 32 and (k <= SHORT_SUM or parts == 1):
+        # Threads follow each other along columns: if these follow each other in c, warps write whole lines.
+        a, b, m, n, m_part, n_part, blocks = b, a, n, m, n_part, m_part, turned(blocks)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
@@ -112,10 +144,17 @@ def bind_scattered(
             *map(np.uint32, (m, n, m_tiles, n_tiles)), *of_parts,
         ]  # fmt: skip
         kernel = _kernel(blocks, parts, vector, first > 0)
-        calls.append(
-            BoundKernel(kernel, n_blocks, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
-        )
+        if precision == "fp32":
+            arguments.append(np.uint32(n_blocks))
+        grid = min(n_blocks, blocks.stay * multiprocessors()) if blocks.stay else n_blocks
+        launch = BoundKernel(kernel, grid, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
+        calls.append(launch)
     return call_in_turn(calls)
+
+
+def multiprocessors() -> int:
+    """Those of the current device."""
+    return int(cupy.cuda.Device().attributes["MultiProcessorCount"])
 
 
 def contract_defines(blocks: BlockShape, parts: int, vector: int, add: bool) -> dict[str, str | int]:

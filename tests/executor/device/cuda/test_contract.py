@@ -77,6 +77,28 @@ def test_direct_orders_of_every_size(runner, dtype, precision, order):
         check(runner, (batch,), (m,), (n,), k, order, dtype, 0, precision, rng)
 
 
+WIDE = [
+    (9, 320, 72, 8), (40, 512, 64, 8), (1, 2048, 512, 16), (70, 512, 8, 16), (33, 512, 8, 64),
+    (31, 700, 16, 40), (50, 600, 32, 12), (150, 64, 64, 64), (150, 60, 52, 20), (1, 9000, 130, 9),
+    (7, 1100, 66, 21), (1000, 1, 2, 512),
+]  # fmt: skip
+"""Batch, m, n and k of products with more tiles than blocks of a kernel, or just as few."""
+
+
+@runners
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("size", WIDE)
+def test_products_of_many_tiles(runner, dtype, size):
+    """Each of c's modes last in turn, whole or in two parts: written by 16 bytes or one by one."""
+    batch, m, n, k = size
+    rng = np.random.default_rng(12)
+    for order in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
+        check(runner, (batch,), (m,), (n,), k, order, dtype, 0 if order[0] == 0 else 1 << 20, "fp32", rng)
+    if m % 2 == 0 and n % 2 == 0:
+        check(runner, (batch,), (2, m // 2), (2, n // 2), k, (0, 3, 1, 4, 2), dtype, 1 << 20, "fp32", rng)
+        check(runner, (batch,), (m // 2, 2), (n // 2, 2), k, (0, 1, 3, 2, 4), dtype, 1 << 20, "fp32", rng)
+
+
 @runners
 @pytest.mark.parametrize(("dtype", "precision"), [("complex64", "fp16x3"), ("float32", "fp16x3")])
 def test_large_k_and_interleaved_modes(runner, dtype, precision):
@@ -324,7 +346,10 @@ def test_parts_of_a_long_sum():
         (1 << 12, 1 << 12, 1 << 14, 1), (8, 4, 2048, 1),
     ):  # fmt: skip
         assert count_parts(shape_of((), (m,), (n,), k, (0, 1)), complex64) == parts
-    for batch, m, k, parts in ((4, 1, 1 << 26, 1 << 11), (1 << 20, 1, 1 << 13, 2), (4, 64, 1 << 20, 1)):
+    for batch, m, k, parts in (
+        (4, 1, 1 << 26, 1 << 11), (1 << 20, 1, 1 << 13, 2), (4, 64, 1 << 20, 1), (1 << 10, 1, 512, 2),
+        (1 << 20, 1, 512, 1),
+    ):  # fmt: skip
         assert count_parts(shape_of((batch,), (m,), (m,), k, (0, 1, 2)), complex64) == parts
     assert split_bytes(shape_of((), (8,), (4,), 1 << 13, (1, 0)), complex64) == 32 * 32 * 8
     assert split_bytes(shape_of((2,), (8,), (4,), 1 << 13, (0, 1, 2)), complex64) == 2 * 32 * 32 * 8

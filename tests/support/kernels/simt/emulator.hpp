@@ -42,6 +42,8 @@ struct __align__(16) double2 {
     double x, y;
 };
 
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static void __stwb(uint4* into, uint4 value) { *into = value; }
 

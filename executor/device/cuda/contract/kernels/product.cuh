@@ -56,13 +56,13 @@ struct Tile {
         first_n = within / rows * BN;
     }
 
-    // Offsets in c of the rows of a block, with that of the batch, then of its columns.
+    // Offsets in c of the rows of a block, with that of the batch, then of its columns; -1 past the last of each.
     __device__ void offsets_in_c(long long *offsets, unsigned m, unsigned n, Part of_batch, Part of_m,
                                  Part of_n) const {
         const long long start = of_batch(batch);
         for (unsigned i = threadIdx.x; i < BM; i += THREADS)
-            offsets[i] = start + (first_m + i < m ? of_m(first_m + i) : 0);
+            offsets[i] = first_m + i < m ? start + of_m(first_m + i) : -1;
         for (unsigned j = threadIdx.x; j < BN; j += THREADS)
-            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : 0;
+            offsets[BM + j] = first_n + j < n ? of_n(first_n + j) : -1;
     }
 };
