@@ -131,7 +131,7 @@ def bind_scattered(
         a, b, m, n, m_part, n_part, blocks = b, a, n, m, n_part, m_part, turned(blocks)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
-    if reals > LONGEST_ROW or m > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
+    if reals > LONGEST_ROW or max(m, n) > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
     tables = [offset_tables(part) for part in (shape.batch, m_part, n_part)]

@@ -362,6 +362,25 @@ def test_products_too_long_for_32_bits_go_to_cublas():
             assert (scratch_bytes(shape, "complex64", "fp16x3") == 0) == scattered
 
 
+@pytest.mark.parametrize(
+    ("size", "dtype", "is_own"),
+    [
+        ((64, 512, 64, 8), "complex64", True), ((64, 512, 64, 8), "float32", True),
+        ((64, 512, 16, 300), "complex64", True), ((64, 512, 16, 300), "float32", False),
+        ((64, 512, 64, 64), "complex64", False), ((2, 512, 64, 8), "complex64", False),
+        ((200, 8, 512, 9), "complex64", True), ((64, 512, 64, 8), "complex128", False),
+    ],
+)  # fmt: skip
+def test_large_products_of_short_sums_or_few_columns_need_no_cublas(size, dtype, is_own):
+    """In the order in which cuBLAS would store them too."""
+    scratch_bytes = pytest.importorskip("tnplan.executor.device.cuda.contract.dispatch").scratch_bytes
+    batch, m, n, k = size
+    for order in (0, 1, 2), (0, 2, 1):
+        shape = shape_of((batch,), (m,), (n,), k, order)
+        assert shape.direct is not None
+        assert (scratch_bytes(shape, dtype, supported(dtype)[0]) == 0) == is_own
+
+
 @needs_gpus(1)
 @pytest.mark.parametrize(
     ("m", "n", "order"),
