@@ -10,6 +10,9 @@ import numpy as np
 from tnplan.executor.observables.pauli_sum import PauliSum, masks, parse, pauli_sum
 from tnplan.planner.common.errors import InputError
 
+PHASES = {"": 1, "-": -1, "i": 1j, "-i": -1j}
+"""What Qiskit writes before the letters of a `Pauli`."""
+
 
 def given_sum(observable: Any, n_qubits: int) -> PauliSum:
     """The sum of Pauli words that an observable is. Qubit k of Qiskit's `SparsePauliOp` is qubit k.
@@ -26,13 +29,21 @@ def given_sum(observable: Any, n_qubits: int) -> PauliSum:
 
 
 def _of_library(observable: Any, n_qubits: int) -> PauliSum | None:
-    """The sum of a `SparsePauliOp` of Qiskit or a `QubitOperator` of OpenFermion; None for anything else."""
+    """The sum that an operator of Qiskit or OpenFermion is; None for anything else.
+
+    Taken are `SparsePauliOp`, `Pauli` and `QubitOperator`.
+    """
     if hasattr(observable, "to_sparse_list"):
         listed = [
             (list(zip(letters, map(int, qubits), strict=True)), value)
             for letters, qubits, value in observable.to_sparse_list()
         ]
         return _sum(listed, int(observable.num_qubits))
+    if type(observable).__name__ == "Pauli" and hasattr(observable, "to_label"):
+        label, size = observable.to_label(), int(observable.num_qubits)
+        letters = enumerate(reversed(label[len(label) - size :]))
+        word = [(letter, qubit) for qubit, letter in letters if letter != "I"]
+        return _sum([(word, PHASES[label[: len(label) - size]])], size)
     if type(observable).__name__ == "QubitOperator" and isinstance(observable.terms, dict):
         listed = [
             ([(letter, int(qubit)) for qubit, letter in word], value)

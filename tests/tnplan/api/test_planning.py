@@ -136,6 +136,14 @@ def test_a_circuit_becomes_a_network() -> None:
     assert amplitudes == pytest.approx(np.eye(2) / np.sqrt(2))
 
 
+def test_methods_are_a_list_or_one_name() -> None:
+    network = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 2, "b": 2, "c": 2})
+    assert tnplan.search(network, unlimited=True, methods="greedy", time=0).ssa_path == ((0, 1),)
+    for methods in 5, None:
+        with pytest.raises(tnplan.InputError, match=f"--method: is {methods}; give a list of methods"):
+            tnplan.search(network, unlimited=True, methods=methods)  # type: ignore[arg-type]
+
+
 def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     _, path = searched()
     tnplan.plan(path, threshold=1, output="s.json")

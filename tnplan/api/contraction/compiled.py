@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from math import log10
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -324,6 +324,12 @@ class CompiledContraction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused, by `copy` too: two contractions cannot share the memory of one."""
+        raise TypeError(
+            "a compiled contraction cannot be copied or pickled: compile its `schedule` once more"
+        )
 
     def __repr__(self) -> str:
         schedule = self.schedule

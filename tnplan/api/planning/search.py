@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def search(
     seed: int = 0,
     minimize: str | None = None,
     precision: str | None = None,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str] = (),
     workers: int = 1,
     output: str | Path | None = None,
     checkpoint: str | Path | None = None,
@@ -86,7 +86,7 @@ def search(
         needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
     precision : str, optional
         The precision whose time is minimized. Default: by the dtype.
-    methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}
+    methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
         Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
         "joint" they give its first tree.
     workers : int
@@ -135,7 +135,7 @@ def search(
         if given.tensors:
             values = tensors_beside(target)
             check_writable(values)
-    named = list(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
+    named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
     if JOINT in named:
         if checkpoint is None and target is not None:
             checkpoint = target.with_name(f"{target.name}.ckpt")
@@ -216,6 +216,13 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
     file = Path(source)
     structure, dtype, place, values = read_network(file)
     return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), place
+
+
+def _named(methods: Any) -> list[str]:
+    """The methods of a list, or the one that a text names."""
+    if not isinstance(methods, Iterable):
+        raise InputError("--method", f"is {methods!r}", "give a list of methods")
+    return [methods] if isinstance(methods, str) else list(methods)
 
 
 def _check_limit(

@@ -114,7 +114,7 @@ def test_inverse_and_compose() -> None:
 
 def test_observables_of_qiskit_and_of_files(tmp_path: Path) -> None:
     pytest.importorskip("qiskit")
-    from qiskit.quantum_info import SparsePauliOp
+    from qiskit.quantum_info import Pauli, SparsePauliOp
 
     circuit = tnplan.Circuit(random_circuit(3, 30, 4))
     texts = ["0.5*X0 Z2 - Y1", "Z0"]
@@ -126,6 +126,9 @@ def test_observables_of_qiskit_and_of_files(tmp_path: Path) -> None:
     for given in (operators, tmp_path / "o.txt", tmp_path / "o.json", tuple(texts)):
         assert circuit.expectation(given, **CPU).value == pytest.approx(expected, abs=1e-12)
     assert circuit.expectation(operators[0], **CPU).value == pytest.approx(expected[0], abs=1e-12)
+    for label, phase, text in (("-ZIX", -1, "X0 Z2"), ("iIYI", 1j, "Y1"), ("III", 1, "I")):
+        right = phase * circuit.expectation(text, **CPU).value
+        assert circuit.expectation(Pauli(label), **CPU).value == pytest.approx(right, abs=1e-12)
 
 
 def test_parameters_of_qiskit_name_themselves() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import threading
 from collections.abc import Sequence
@@ -226,6 +228,16 @@ def test_what_compile_refuses() -> None:
         pytest.raises(InputError, match="arrays of the batch: have first axes of lengths 2, 4"),
     ):
         contraction(np.ones((2, 3, 3)), np.ones((4, 3, 3)), np.ones((2, 3, 3)))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_holds_memory_is_not_copied(copied: Any) -> None:
+    matrix = np.arange(4.0).reshape(2, 2)
+    with compile_contraction("ab,bc->ac", matrix, matrix, device="cpu") as contraction:
+        with pytest.raises(TypeError, match="compile its `schedule` once more"):
+            copied(contraction)
+        with compile_contraction(contraction.schedule, device="cpu") as again:
+            assert np.array_equal(again(matrix, matrix), contraction(matrix, matrix))
 
 
 def test_updates_are_of_named_tensors() -> None:
