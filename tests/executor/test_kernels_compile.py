@@ -126,14 +126,14 @@ def of_long_sums() -> Iterator[Defines]:
 
 
 def of_contract(precision: str) -> Iterator[Defines]:
-    from tnplan.executor.device.cuda.contract.scatter import blocking, contract_defines, turned
+    from tnplan.executor.device.cuda.contract.scatter import blocking, contract_defines, transposed
 
     sizes = [(1, 1 << 20, n, 64) for n in (2, 32, 64, 1024)]
     sizes += [(1, 1 << 20, n, 8) for n in (8, 16, 32)] + [(9, 64, n, 64) for n in (16, 64)]
     for parts, size in product((1, 2), sizes):
         blocks = blocking(precision, size, parts == 2)
         if precision == "fp32" and size[2] > 32:
-            yield contract_defines(turned(blocks), parts, 4, False)
+            yield contract_defines(transposed(blocks), parts, 4, False)
         adds = (False, True) if blocks.longest_sum < 1 << 20 else (False,)
         for vector, add in product((4, parts), adds):
             yield contract_defines(blocks, parts, vector, add)

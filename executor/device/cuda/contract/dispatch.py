@@ -40,8 +40,8 @@ LONG_SUM_K_FIRST = 1 << 13
 """A product of operands with k first is left to cuBLAS where its sum is shorter."""
 SCATTERED_EXTENT = 64
 """The least that the longer of m and n must be in a batch for a kernel whose blocks are that large."""
-SHORT_SUM = 16
-"""Terms of a sum up to which a kernel that writes every sum to its place beats cuBLAS."""
+CUBLAS_TERMS = 16
+"""Sums of more terms are left to cuBLAS where it can store c as it is."""
 LARGE_PRODUCT = 1 << 20
 """Elements of both operands and the result from which on a kernel of its own is compiled."""
 PRODUCT_THREADS = 256
@@ -127,7 +127,7 @@ def _beats_cublas(n_batch: int, m: int, n: int, k: int, is_complex: bool) -> boo
     elements = n_batch * (m * k + n * k + m * n)
     if elements < LARGE_PRODUCT or fewer < 2 or k < 8:
         return False
-    return (is_complex and fewer <= 16) or (k <= SHORT_SUM and fewer > (16 if is_complex else 32))
+    return (is_complex and fewer <= 16) or (k <= CUBLAS_TERMS and fewer > (16 if is_complex else 32))
 
 
 def is_small(n_batch: int, m: int, n: int, k: int) -> bool:

@@ -52,7 +52,7 @@ class BlockShape:
     longest_sum: int
     """Reals of a row that one launch sums."""
     defines: tuple[tuple[str, int], ...]
-    stay: int = 0
+    persistent_blocks: int = 0
     """Blocks a multiprocessor that form one tile after another; 0: there is a block for each tile."""
 
 
@@ -65,15 +65,15 @@ def mma_blocking(block_m: int, block_n: int, warp_m: int, warp_n: int, blocks: i
 
 
 def fma_blocking(
-    rows: int, columns: int, across: int, blocks: int, chunk: int = 16, stay: bool = True
+    rows: int, columns: int, across: int, blocks: int, chunk: int = 16, persistent: bool = True
 ) -> BlockShape:
     """fp32 multiply-adds: rows and columns of a thread, threads along the columns, reals held of a row."""
     block_m, block_n = rows * FMA_THREADS // across, columns * across
     defines = (
         ("ROWS", rows), ("COLUMNS", columns), ("ACROSS", across), ("CHUNK", chunk), ("BLOCKS", blocks),
-        ("STAY", int(stay)),
+        ("PERSISTENT", int(persistent)),
     )  # fmt: skip
-    kept = blocks if stay else 0
+    kept = blocks if persistent else 0
     return BlockShape(KERNELS / "fma.cu", block_m, block_n, FMA_THREADS, 0, LONGEST_ROW, defines, kept)
 
 
@@ -83,8 +83,8 @@ def blocking(precision: str, sizes: tuple[int, int, int, int], is_complex: bool)
     Measured on an H200, complex64, TFLOP/s at k = n = 64, 128, 256, 1024. fp16x3: blocks of 64 x 64, three a
     multiprocessor, 74, 89, 108, 116; 128 x 128 of 8 warps 81, 94, 93 from 128 on; 128 x 64 64, 81, 98, 102.
     fp32: 128 x 64 37, 43, 46, 48. At k = 256, n = 32: 128 x 32, three a multiprocessor, 41, 256 x 32 36;
-    n = 16: 128 x 16, 32 reals held, four a multiprocessor, 35.8, 16 reals held, six, 29.2. Blocks that stay,
-    and short sums, in benchmarks/notes/gpu.md.
+    n = 16: 128 x 16, 32 reals held, four a multiprocessor, 35.8, 16 reals held, six, 29.2. Persistent
+    blocks, and short sums, in benchmarks/notes/gpu.md.
     """
     n_batch, m, n, k = sizes
     if precision == "fp16x3":
@@ -101,11 +101,11 @@ def _narrow(m: int, n: int, k: int) -> BlockShape:
     if n <= 8 and k <= SHORT_SUM:
         return fma_blocking(4, 2, 4, 4)
     if n <= 16:
-        return fma_blocking(2 if m <= 64 else 4, 2, 8, 4, 32, stay=False)
-    return fma_blocking(8, 2, 16, 2) if k <= SHORT_SUM // 2 else fma_blocking(4, 4, 8, 3, stay=False)
+        return fma_blocking(2 if m <= 64 else 4, 2, 8, 4, 32, persistent=False)
+    return fma_blocking(8, 2, 16, 2) if k <= SHORT_SUM // 2 else fma_blocking(4, 4, 8, 3, persistent=False)
 
 
-def turned(blocks: BlockShape) -> BlockShape:
+def transposed(blocks: BlockShape) -> BlockShape:
     """Square blocks of threads with as many columns each as they had rows, and as many rows as columns."""
     given = dict(blocks.defines)
     return fma_blocking(given["COLUMNS"], given["ROWS"], given["ACROSS"], given["BLOCKS"], given["CHUNK"])
@@ -128,7 +128,7 @@ def bind_scattered(
     rows_follow = any(extent > 1 and stride == 1 for extent, stride in m_part)
     if rows_follow and precision == "fp32" and n > 32 and (k <= SHORT_SUM or parts == 1):
         # Threads follow each other along columns: if these follow each other in c, warps write whole lines.
-        a, b, m, n, m_part, n_part, blocks = b, a, n, m, n_part, m_part, turned(blocks)
+        a, b, m, n, m_part, n_part, blocks = b, a, n, m, n_part, m_part, transposed(blocks)
     m_tiles, n_tiles = -(-m // blocks.block_m), -(-n // blocks.block_n)
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or max(m, n) > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
@@ -146,7 +146,11 @@ def bind_scattered(
         kernel = _kernel(blocks, parts, vector, first > 0)
         if precision == "fp32":
             arguments.append(np.uint32(n_blocks))
-        grid = min(n_blocks, blocks.stay * multiprocessors()) if blocks.stay else n_blocks
+        grid = (
+            min(n_blocks, blocks.persistent_blocks * multiprocessors())
+            if blocks.persistent_blocks
+            else n_blocks
+        )
         launch = BoundKernel(kernel, grid, blocks.threads, arguments, blocks.shared_bytes, stream, tables)
         calls.append(launch)
     return call_in_turn(calls)

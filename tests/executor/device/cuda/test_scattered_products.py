@@ -13,12 +13,12 @@ from tests.support.kernels.contract import shape_of
 from tests.support.kernels.emulator import (
     ENTRY,
     Arrays,
-    addresses,
     compiled,
     launched_by_addresses,
     needs_compiler,
     source,
 )
+from tests.support.kernels.exponent_emulator import EmulatedLaunch
 from tnplan.executor.device.protocols.device import ContractShape
 
 pytest.importorskip("cupy")
@@ -36,22 +36,11 @@ class EmulatedKernel:
         found = next(one for one in ENTRY.findall(text) if one[0] == entry)
         self.parameters = found[1].count(",") + 1
         library = compiled(text + launched_by_addresses(found), defines)
-        self.call = getattr(library, f"emulated_{entry}")
+        self._call = getattr(library, f"emulated_{entry}")
 
-
-class EmulatedLaunch:
-    """A launch with the arguments of `BoundKernel`."""
-
-    def __init__(
-        self, kernel: EmulatedKernel, blocks: int, threads: int, arguments: Any, shared_bytes: int,
-        stream: Any, tables: Any = None,
-    ) -> None:  # fmt: skip
-        assert len(arguments) == kernel.parameters
-        self.kernel, self.blocks, self.threads, self.tables = kernel, blocks, threads, tables
-        self.values = [np.array([value]) for value in arguments]
-
-    def __call__(self) -> None:
-        self.kernel.call(self.blocks, self.threads, addresses(self.values))
+    def __call__(self, blocks: int, threads: int, arguments: Any) -> None:
+        assert len(arguments) == self.parameters
+        self._call(blocks, threads, arguments)
 
 
 @pytest.fixture

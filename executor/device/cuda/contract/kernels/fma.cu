@@ -2,12 +2,12 @@
 // modes lie in c in any order: no tile of the product is stored first. a [batch | m | k], b [batch | n | k]
 // row-major; c anywhere.
 //
-// Where STAY is 1 a block forms one tile of c after another: while it sums the last chunk of one, it reads the
+// Where PERSISTENT is 1 a block forms one tile of c after another: while it sums the last chunk of one, it reads the
 // first of the next. Else there is a block for each tile.
 //
 // Injected: COMPLEX (0, 1); ROWS, COLUMNS: rows and columns of c that a thread sums; ACROSS: threads of a block
 // along the columns; CHUNK: floats of a row that are in shared memory at once; VECTOR: floats that a row can be
-// read by (4, 2, 1); BLOCKS: blocks that share a multiprocessor; STAY (0, 1). NumPy twin: einsum
+// read by (4, 2, 1); BLOCKS: blocks that share a multiprocessor; PERSISTENT (0, 1). NumPy twin: einsum
 // "tiq,tjq->tij". Every element is summed by one thread in rising q.
 
 #if COMPLEX
@@ -183,7 +183,7 @@ contract(const float *__restrict__ a, const float *__restrict__ b, float *__rest
     const unsigned column = (lane % LANES_ACROSS + warp % WARPS_ACROSS * LANES_ACROSS) * PIECE;
     int stage = 0, held = 0;
     for (unsigned number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const bool is_last = !STAY || number + gridDim.x >= tiles;
+        const bool is_last = !PERSISTENT || number + gridDim.x >= tiles;
         const int after = held == 2 ? 0 : held + 1;
         float sum[ROWS][COLUMNS][PARTS] = {};
         for (int done = 0; done < length; done += CHUNK) {
