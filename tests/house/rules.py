@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 
 FOLDERS = ("planner", "executor", "compress")
-"""Top-level folders that are installed and imported as packages of `tnplan`."""
+"""Packages of `tnplan` that have a link of the same name at the top of the repository."""
 ENGINES = ("contraction", "pauli", "sbd", "statevector")
 MOST_ENTRIES = 14
 MOST_PARAMETERS = 8
 LONGEST_ENTRY = 120
 """Characters of a line of the changelog."""
-MANY_ENTRIES = ("tnplan/cli", "planner/networks/importers")
+MANY_ENTRIES = ("tnplan/cli", "tnplan/planner/networks/importers")
 """Folders with one file a command or an importer, which may have more entries."""
 GPU_LIBRARIES = ("cupy", "cupy_backends", "cuda", "nvmath", "cuquantum", "cutensor")
 EXECUTOR_MAY = tuple(f"tnplan.planner.{name}" for name in ("schedule", "networks", "hardware", "common"))
@@ -50,21 +50,14 @@ def within(name: str, *packages: str) -> bool:
 
 
 def sources(root: Path) -> list[Path]:
-    """All Python files of the product, each by its path in the repository (not through `tnplan`'s links)."""
-    found = []
-    for folder in (*FOLDERS, "tnplan"):
-        for path in sorted((root / folder).rglob("*.py")):
-            inside = path.relative_to(root).parts
-            if folder != "tnplan" or inside[1] not in FOLDERS:
-                found.append(path)
-    return found
+    """All Python files of the product."""
+    return sorted((root / "tnplan").rglob("*.py"))
 
 
 def module_name(path: Path, root: Path) -> str:
     """The dotted name under which a file is imported."""
     parts = path.relative_to(root).with_suffix("").parts
-    parts = parts[:-1] if parts[-1] == "__init__" else parts
-    return ".".join(parts if parts[0] == "tnplan" else ("tnplan", *parts))
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(path: Path, root: Path) -> Iterator[Import]:
@@ -159,14 +152,14 @@ def gpu_imports(root: Path) -> list[str]:
 
 def gpu_sources(root: Path) -> list[str]:
     """CUDA sources outside of such folders."""
-    files = [path for folder in FOLDERS for path in (root / folder).rglob("*.cu*")]
+    files = (root / "tnplan").rglob("*.cu*")
     return [str(path) for path in files if not {"cuda", "gpu", "comm"} & set(path.relative_to(root).parts)]
 
 
 def full_folders(root: Path) -> list[str]:
     """Folders with more entries than one can take in at a glance."""
     broken = []
-    for folder in sorted({path.parent for path in sources(root)} | {root / name for name in FOLDERS}):
+    for folder in sorted({path.parent for path in sources(root)}):
         entries = [entry for entry in folder.iterdir() if entry.name != "__pycache__"]
         name = folder.relative_to(root).as_posix()
         if len(entries) > MOST_ENTRIES and name not in MANY_ENTRIES:
@@ -209,13 +202,13 @@ def long_signatures(root: Path) -> list[str]:
 
 def unlike_twins(root: Path) -> list[str]:
     """Files of `null` without a file or folder of the same name in `protocols`, `cpu` or `cuda`."""
-    device = root / "executor" / "device"
+    device = root / "tnplan" / "executor" / "device"
     stems = {
         name: {entry.stem for entry in (device / name).iterdir() if entry.suffix == ".py" or entry.is_dir()}
         for name in ("protocols", "cpu", "cuda", "null")
     }
     others = stems["protocols"] & stems["cpu"] & stems["cuda"]
-    return [f"executor/device/null/{stem}.py has no twins" for stem in sorted(stems["null"] - others)]
+    return [f"tnplan/executor/device/null/{stem}.py has no twins" for stem in sorted(stems["null"] - others)]
 
 
 def changelog_faults(root: Path) -> list[str]:

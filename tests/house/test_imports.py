@@ -49,12 +49,12 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
                 "mpi4py",
             ],
         ),
-        "planner/search/bad.py",
+        "tnplan/planner/search/bad.py",
         "from tnplan.executor import device",
     ),
     "compress": (
         lambda root: rules.forbidden(root, ["tnplan.compress"], ["tnplan"], ["tnplan.compress"]),
-        "compress/bad.py",
+        "tnplan/compress/bad.py",
         "from tnplan.planner.common.errors import InputError",
     ),
     "executor": (
@@ -64,43 +64,51 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
             ["tnplan"],
             ["tnplan.executor", "tnplan.compress", *rules.EXECUTOR_MAY],
         ),
-        "executor/bad.py",
+        "tnplan/executor/bad.py",
         "import tnplan.planner.passes.pipeline",
     ),
     "verify": (
         lambda root: rules.forbidden(root, [rules.VERIFY], ["tnplan"], [rules.VERIFY, *rules.EXECUTOR_MAY]),
-        "planner/passes/verify/bad.py",
+        "tnplan/planner/passes/verify/bad.py",
         "from ..lowering import liveness",
     ),
     "bare": (rules.bare_imports, "tests/bad.py", "from planner import passes"),
     "devices": (
         rules.device_arrows,
-        "executor/device/cpu/bad.py",
+        "tnplan/executor/device/cpu/bad.py",
         "from tnplan.executor.device.comm import mpi",
     ),
     "runtime": (
         rules.device_arrows,
-        "executor/device/cuda/runtime/bad.py",
+        "tnplan/executor/device/cuda/runtime/bad.py",
         "import tnplan.executor.device.cuda.copy",
     ),
     "siblings": (
         rules.device_arrows,
-        "executor/device/null/bad.py",
+        "tnplan/executor/device/null/bad.py",
         "import tnplan.executor.device.cpu.copy",
     ),
-    "device": (rules.engine_arrows, "executor/device/cuda/bad.py", "from tnplan.executor.sbd import solver"),
-    "engines": (rules.engine_arrows, "executor/pauli/bad.py", "import tnplan.executor.statevector.simulator"),
+    "device": (
+        rules.engine_arrows,
+        "tnplan/executor/device/cuda/bad.py",
+        "from tnplan.executor.sbd import solver",
+    ),
+    "engines": (
+        rules.engine_arrows,
+        "tnplan/executor/pauli/bad.py",
+        "import tnplan.executor.statevector.simulator",
+    ),
     "stages": (
         rules.stage_arrows,
-        "planner/passes/tree/bad.py",
+        "tnplan/planner/passes/tree/bad.py",
         "from tnplan.planner.passes.fusion import fuse",
     ),
     "pipeline": (
         rules.stage_arrows,
-        "planner/passes/fusion/bad.py",
+        "tnplan/planner/passes/fusion/bad.py",
         "from tnplan.planner.passes import pipeline",
     ),
-    "gpu": (rules.gpu_imports, "executor/statevector/bad.py", "def f():\n    import cupy"),
+    "gpu": (rules.gpu_imports, "tnplan/executor/statevector/bad.py", "def f():\n    import cupy"),
 }
 """Each rule with a file that breaks it."""
 
@@ -120,7 +128,7 @@ def test_an_import_the_wrong_way_is_seen(name: str, tmp_path: Path) -> None:
 
 
 def test_the_scan_of_imports_sees_every_form(tmp_path: Path) -> None:
-    path = tmp_path / "planner" / "passes" / "bad.py"
+    path = tmp_path / "tnplan" / "planner" / "passes" / "bad.py"
     path.parent.mkdir(parents=True)
     path.write_text(
         "import tnplan.cli\nfrom executor import device\ndef f():\n    from mpi4py import MPI\n"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
@@ -24,7 +23,7 @@ from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import check_precision, expected_error, supported
-from tnplan.planner.common.release import release
+from tnplan.planner.common.release import PACKAGE, release
 from tnplan.planner.schedule.schedule import Contract, Fused, Schedule
 
 FORMAT = "tnplan.result"
@@ -169,7 +168,7 @@ def environment(world: Communicator, device: Device, communicator: str, hosts: l
 
 def commit() -> str | None:
     """The git commit of the checkout that the package runs from, with a + if its files differ, else None."""
-    root = Path(__file__).resolve().parents[2]
+    root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
     try:
