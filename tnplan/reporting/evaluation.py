@@ -133,7 +133,7 @@ def _baseline_notes(projection: Projection, label: str, known: PublishedWorkload
         return []
     text = (
         f"One device: the {label}'s tables imply {figure_text(theirs)} operations and "
-        f"{time_text(theirs_s)}; our path takes {figure_text(ours)} and {time_text(first.time_s)}."
+        f"{time_text(theirs_s)}; our {'searched ' if first.path == projection.baseline.path else ''}path takes {figure_text(ours)} and {time_text(first.time_s)}."
     )
     if ours < theirs:
         text += " R_P and E_P count from the one-device path: the better it is, the smaller they are."
