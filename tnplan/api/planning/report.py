@@ -117,8 +117,9 @@ def baseline_search(time_s: float, file: str | Path | None) -> BaselineSearch | 
     if not is_finite(time_s) or time_s < 0:
         raise InputError("--baseline-time", f"is {time_s!r}", "give seconds, or 0 for no search")
     if file is not None:
+        is_there = os.path.isfile(file_path(file))
         check_json_name(file)
-        if os.path.isfile(file_path(file)):
+        if is_there:
             return BaselineSearch(time_s, read_path(file)[0])
         check_writable(file)
         if not time_s:

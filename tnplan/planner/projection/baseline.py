@@ -13,18 +13,21 @@ from typing import Any
 
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import figure_text, size_text, time_text
-from tnplan.planner.hardware.cost import memory_limit
+from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort
-from tnplan.planner.search.search_options import JOINT, SCHEDULE, SearchOptions
+from tnplan.planner.search.search_options import JOINT, SCHEDULE, TENSORS_AT_ONCE, SearchOptions
 
 DEFAULT_S = 10.0
 """Seconds of the search unless others are asked for."""
 LEAST_S = 1.0
 """A path that takes less on one device is searched no better in more time."""
 SEED = 0
+ATTEMPTS, LEAST_SHARE = 5, 0.1
+"""Where nothing fits, tensors are allowed a fourth, at most so often, and so much of the time is given again."""
 UNLIMITED_BYTES = 2**512
 """The memory of a device where `--memory unlimited` is asked for: more than any tensor takes."""
 SAVED = "baseline"
@@ -130,13 +133,22 @@ class BaselineSearch:
         ends = began + min(self.time_s, max(given_s, LEAST_S))
         starts = [p for p in paths if (p.network.inputs, p.network.output) == (network.inputs, network.output)]
         options = SearchOptions(
-            memory_bytes=room_bytes, seed=SEED, minimize=SCHEDULE, profile=machine, precision=precision,
-            methods=(JOINT,), devices=1,
+            seed=SEED, minimize=SCHEDULE, profile=machine, precision=precision, methods=(JOINT,), devices=1,
         )  # fmt: skip
         found: list[ContractionPath] = []
         for start, until in ([], (began + ends) / 2), (starts, ends):
-            effort = Effort(time_s=max(until - time.monotonic(), 0.0))
-            found += _searched(replace(options, effort=effort, from_paths=[*found, *start]), network, dtype)
+            for attempt in range(ATTEMPTS):
+                elements = room_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype]) // 4**attempt
+                effort = Effort(time_s=max(until - time.monotonic(), LEAST_SHARE * (ends - began)))
+                path = _searched(
+                    replace(
+                        options, max_tensor_elements=max(elements, 1), effort=effort,
+                        from_paths=[*found, *start],
+                    ), network, dtype,
+                )  # fmt: skip
+                if path is not None:
+                    found.append(path)
+                    break
         if not found:
             return None
         path = min(found, key=lambda one: float(one.meta["predicted_s"]))
@@ -149,14 +161,14 @@ def search_seconds(path: ContractionPath) -> float:
     return float(path.meta[SAVED]["search_s"])
 
 
-def _searched(options: SearchOptions, network: Any, dtype: str) -> list[ContractionPath]:
-    """What a search finds, if anything."""
+def _searched(options: SearchOptions, network: Network, dtype: str) -> ContractionPath | None:
+    """What a search finds, if it fits."""
     from tnplan.planner.search.cotengra_search import search_path
 
     try:
-        return [search_path(network, dtype, options)]
-    except InputError:  # open indices, or a single tensor, are too large for one device
-        return []
+        return search_path(network, dtype, options)
+    except InputError:  # too large for one device: steps of these tensors, or open indices
+        return None
 
 
 def _compile_kernels() -> None:

@@ -1,0 +1,73 @@
+"""What an estimate says below its rows agrees with them, on every number of devices."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tnplan
+from tests.support.circuits import random_circuit
+from tests.support.effort import repeats
+from tnplan.planner.hardware.profile import load_profile
+
+
+def drawn_estimate(seed: int) -> tnplan.CircuitEstimate:
+    """A random circuit and question on random numbers of devices, each with a random memory."""
+    draw = random.Random(seed)
+    n_qubits = draw.choice((6, 14, 20, 30, 48))
+    circuit = tnplan.Circuit(random_circuit(n_qubits, draw.randint(n_qubits, 4 * n_qubits), seed))
+    question: dict[str, Any] = draw.choice(
+        (
+            {"sample": 100}, {"expectation": "Z0 Z3"}, {"amplitudes": ["0" * n_qubits]},
+            {"probabilities": [0, 2]}, {"open_qubits": [*range(min(n_qubits, draw.randint(1, 24)))]},
+        )
+    )  # fmt: skip
+    profile = load_profile(draw.choice(("cpu", "h200-nvlink")))
+    memory_bytes = profile.reserved_bytes + int(2 ** draw.uniform(14, 34))
+    devices = draw.sample((1, 2, 3, 4, 8, 16, 64), draw.randint(1, 4))
+    return circuit.estimate(
+        **question, devices=devices, hardware=replace(profile, memory_bytes=memory_bytes), search_time=0.05
+    )
+
+
+def agrees_with_its_rows(found: tnplan.CircuitEstimate) -> None:
+    """Every number of devices has a line, which says that nothing fits where no row does, and there alone."""
+    counts = list(dict.fromkeys(row.devices for row in found.rows))
+    assert [choice.devices for choice in found.choices] == counts
+    table, ends = str(found).splitlines(), []
+    if len(counts) > 1:
+        ends = table[-len(counts) :]
+    else:
+        ends = [line for line in table if line.startswith(("best:", "nothing fits:"))]
+    for count, choice, line in zip(counts, found.choices, ends, strict=True):
+        fitting = {row.method for row in found.rows if row.devices == count and row.cost is not None}
+        assert ("nothing fits" in line) == (not fitting) == (choice.method is None)
+        assert (choice.method in fitting and choice.auto in fitting) == bool(fitting)
+        assert len(counts) == 1 or line.startswith(f"{count} device")
+    for row in found.rows:
+        assert row.cost is None or row.needs_devices is None or row.needs_devices <= row.devices
+        assert (row.cost is None) == bool(row.reason)
+        assert "among 1 devices" not in row.reason
+    assert ("nothing fits" in repr(found)) == any(choice.method is None for choice in found.choices)
+    assert found.document["method"] == found.method == found.choices[0].method
+    assert [one["method"] for one in found.document["choices"]] == [one.method for one in found.choices]
+
+
+@pytest.mark.parametrize("seed", range(repeats(12, 300)))
+def test_an_estimate_says_that_nothing_fits_where_no_row_does(seed: int) -> None:
+    agrees_with_its_rows(drawn_estimate(seed))
+
+
+def test_a_method_that_fits_more_devices_is_named_for_them() -> None:
+    """A state of 35 qubits fits on four GPUs: one fits none, and neither that nor four is said of the other."""
+    circuit = tnplan.Circuit(random_circuit(35, 40, 0))
+    found = circuit.estimate(sample=5, devices=[1, 4], hardware="h200-nvlink", method="statevector")
+    agrees_with_its_rows(found)
+    assert [choice.method for choice in found.choices] == [None, "statevector"]
+    one, four = str(found).splitlines()[-2:]
+    assert one == "1 device: nothing fits: statevector: does not fit"
+    assert four.startswith("4 devices: best: statevector: it answers in ")
+    assert repr(found).endswith(": nothing fits on 1, statevector on 4)")
