@@ -87,7 +87,7 @@ def projection_document(projection: Projection) -> dict[str, Any]:
 
 
 def _baseline_document(projection: Projection) -> dict[str, Any]:
-    """Where the time that speedups count from comes from; `ratio` is the given path's in the searched one's."""
+    """Where the time comes from that speedups count from; `ratio`: given over searched."""
     known, first = projection.baseline, projection.rows[0]
     return {
         "source": "searched" if first.path == known.path else "given",

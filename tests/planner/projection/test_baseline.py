@@ -124,9 +124,11 @@ def test_a_searched_path_is_written_and_gives_the_same_figures_again(
     assert made["baseline"]["search_s"] == saved.meta[SAVED]["search_s"] > 0
     assert run([*words, "--precision", "tf32"]) == 2
     assert "--baseline: was searched for precision None, not tf32" in capsys.readouterr().err
-    again = tnplan.report(["given.json"], [1, 4], hardware="dgx-h100", memory=memory_bytes, baseline="one.json")
+    again = tnplan.report(
+        ["given.json"], [1, 4], hardware="dgx-h100", memory=memory_bytes, baseline="one.json"
+    )
     assert again.rows[0].time_s == made["rows"][0]["T_P_s"]
-    save_path(replace(given, network=lattice(1), ssa_path=poor_paths(1)[0][2].ssa_path, sliced_inds=()), "given.json")
+    save_path(replace(poor_paths(1)[0][2], sliced_inds=()), "given.json")
     assert run(words) == 2
     assert "--baseline: is a path of another network" in capsys.readouterr().err
 
@@ -164,7 +166,7 @@ def test_paths_of_two_dtypes_are_not_compared(
         tnplan.report([single, double], [1], hardware="cpu", baseline_time=0)
     for path in (single, double):
         save_path(path, f"{path.dtype}.json")
-    words = ["complex64.json", "complex128.json", "--devices", "1", "--hardware", "cpu", "--baseline-time", "0"]
-    assert run(["report", *words, "--json"]) == 0
+    words = ["--devices", "1", "--hardware", "cpu", "--baseline-time", "0", "--json"]
+    assert run(["report", "complex64.json", "complex128.json", *words]) == 0
     reports = json.loads(capsys.readouterr().out)["reports"]
     assert [made["paths"] for made in reports] == [["complex64"], ["complex128"]]

@@ -68,7 +68,8 @@ def plan_with(**options: Any) -> object:
 
 
 def report_with(**options: Any) -> object:
-    return tnplan.report(**{"paths": ["path.json"], "devices": [1], "hardware": "cpu", "baseline_time": 0, **options})
+    usual = {"paths": ["path.json"], "devices": [1], "hardware": "cpu", "baseline_time": 0}
+    return tnplan.report(**usual | options)
 
 
 def execute_with(**options: Any) -> object:

@@ -63,7 +63,8 @@ def test_page_and_terminal_open_with_it(capsys: pytest.CaptureFixture[str]) -> N
     first = report_page([made]).split("</h1>")[1]
     assert first.startswith("\n<p><strong>2 devices: 4.00 s, 2.00 times less than on 1 device.")
     path = ROOT / "paths" / "sycamore_n53_m10_b24_flops.json"
-    assert run(["report", str(path), "--devices", "1,2", "--hardware", "dgx-h100", "--baseline-time", "0.1"]) == 0
+    words = ["--devices", "1,2", "--hardware", "dgx-h100", "--baseline-time", "0.1"]
+    assert run(["report", str(path), *words]) == 0
     assert capsys.readouterr().out.startswith("2 devices: ")
 
 
@@ -73,7 +74,7 @@ def test_without_a_searched_baseline_nothing_is_so_many_times_less() -> None:
         searched, given = with_times(times), with_times(times, searched_s=None)
         assert "times less" in " ".join(recommendation(searched))
         assert [re.search("times less", text) for text in recommendation(given)] == [None] * 2
-        assert recommendation(given)[1].endswith("none was searched, so S_P, E_P and R_P only compare the paths given.")
+        assert "none was searched, so S_P, E_P and R_P only compare" in recommendation(given)[1]
         assert recommendation(given)[1] in str(given)
         cards = [re.findall('class="name">([^<]*)<', report_page([made])) for made in (searched, given)]
         assert [len(names) for names in cards] == [5, 2]

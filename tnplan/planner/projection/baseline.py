@@ -27,7 +27,7 @@ LEAST_S = 1.0
 """A path that takes less on one device is searched no better in more time."""
 SEED = 0
 ATTEMPTS, LEAST_SHARE = 5, 0.1
-"""Where nothing fits, tensors are allowed a fourth, at most so often, and so much of the time is given again."""
+"""Where nothing fits, tensors are allowed a fourth, so often at most, and so much of the time is added."""
 UNLIMITED_BYTES = 2**512
 """The memory of a device where `--memory unlimited` is asked for: more than any tensor takes."""
 SAVED = "baseline"
@@ -67,13 +67,13 @@ class Baseline:
         taken = f"{found} in {time_text(self.search_s)}"
         if not self.search_s:
             return (
-                f"T_{base} is that of {label}, the fastest of the paths given; none was searched, so S_P, E_P "
-                "and R_P only compare the paths given."
+                f"T_{base} is that of {label}, the fastest of the paths given; none was searched, so S_P, "
+                "E_P and R_P only compare the paths given."
             )
         if self.searched_s is None:
             return (
-                f"No path that fits 1 device was found {taken}: S_P, E_P and R_P, from T_{base}, only compare "
-                "the paths given."
+                f"No path that fits 1 device was found {taken}: S_P, E_P and R_P, from T_{base}, only "
+                "compare the paths given."
             )
         if self.given_s is None:
             return f"T_1 is that of a path found {taken}; no path given fits 1 device."
@@ -131,7 +131,7 @@ class BaselineSearch:
         _compile_kernels()
         began = time.monotonic()
         ends = began + min(self.time_s, max(given_s, LEAST_S))
-        starts = [p for p in paths if (p.network.inputs, p.network.output) == (network.inputs, network.output)]
+        starts = [path for path in paths if path.network == network]
         options = SearchOptions(
             seed=SEED, minimize=SCHEDULE, profile=machine, precision=precision, methods=(JOINT,), devices=1,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from html import escape
 from math import inf
@@ -181,7 +181,7 @@ class Projection:
     refusals: tuple[Refusal, ...]
     demands: tuple[Demand, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    baseline: Baseline = Baseline()
+    baseline: Baseline = field(default_factory=Baseline)
 
     def __repr__(self) -> str:
         shown = self.rows if len(self.rows) < 2 else (self.rows[0], self.rows[-1])

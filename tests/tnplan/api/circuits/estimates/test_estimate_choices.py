@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +15,30 @@ from tests.support.effort import repeats
 from tnplan.planner.hardware.profile import load_profile
 
 
-def drawn_estimate(seed: int) -> tnplan.CircuitEstimate:
+def angles_by_name(n_qubits: int, draw: random.Random, file: Path) -> tnplan.Circuit:
+    """A circuit with a named parameter, for gradients."""
+    lines = [f'OPENQASM 3.0; include "stdgates.inc"; input float t; qubit[{n_qubits}] q;']
+    for _ in range(draw.randint(1, 4)):
+        lines += [f"ry({q + 1} * t) q[{q}];" for q in range(n_qubits)]
+        lines += ["cz q[{}], q[{}];".format(*draw.sample(range(n_qubits), 2)) for _ in range(n_qubits)]
+    file.write_text("\n".join(lines))
+    return tnplan.Circuit(file, {"t": 0.3})
+
+
+def drawn_estimate(seed: int, folder: Path) -> tnplan.CircuitEstimate:
     """A random circuit and question on random numbers of devices, each with a random memory."""
     draw = random.Random(seed)
     n_qubits = draw.choice((6, 14, 20, 30, 48))
     circuit = tnplan.Circuit(random_circuit(n_qubits, draw.randint(n_qubits, 4 * n_qubits), seed))
     question: dict[str, Any] = draw.choice(
         (
-            {"sample": 100}, {"expectation": "Z0 Z3"}, {"amplitudes": ["0" * n_qubits]},
+            {"sample": 100}, {"expectation": "Z0 Z3"}, {"expectation": "Z0 Z3", "gradient": True},
+            {"trace": ("Z0", "X1")}, {"amplitudes": ["0" * n_qubits]},
             {"probabilities": [0, 2]}, {"open_qubits": [*range(min(n_qubits, draw.randint(1, 24)))]},
         )
     )  # fmt: skip
+    if "gradient" in question:
+        circuit = angles_by_name(n_qubits, draw, folder / "named.qasm")
     profile = load_profile(draw.choice(("cpu", "h200-nvlink")))
     memory_bytes = profile.reserved_bytes + int(2 ** draw.uniform(14, 34))
     devices = draw.sample((1, 2, 3, 4, 8, 16, 64), draw.randint(1, 4))
@@ -57,12 +71,12 @@ def agrees_with_its_rows(found: tnplan.CircuitEstimate) -> None:
 
 
 @pytest.mark.parametrize("seed", range(repeats(12, 300)))
-def test_an_estimate_says_that_nothing_fits_where_no_row_does(seed: int) -> None:
-    agrees_with_its_rows(drawn_estimate(seed))
+def test_an_estimate_says_that_nothing_fits_where_no_row_does(seed: int, tmp_path: Path) -> None:
+    agrees_with_its_rows(drawn_estimate(seed, tmp_path))
 
 
 def test_a_method_that_fits_more_devices_is_named_for_them() -> None:
-    """A state of 35 qubits fits on four GPUs: one fits none, and neither that nor four is said of the other."""
+    """A state of 35 qubits fits on four GPUs: what is said of one is not said of four."""
     circuit = tnplan.Circuit(random_circuit(35, 40, 0))
     found = circuit.estimate(sample=5, devices=[1, 4], hardware="h200-nvlink", method="statevector")
     agrees_with_its_rows(found)
