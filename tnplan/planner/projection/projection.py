@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from html import escape
 from math import inf
 
 from tnplan.planner.common.errors import InputError, NothingFitsError
@@ -194,8 +193,8 @@ class Projection:
         return f"{text_table(self._cells, COLUMNS)}\n{self.baseline_text}"
 
     def _repr_html_(self) -> str:
-        title = f"Projected on {self.profile.name}, policy {self.policy}"
-        return html_table(title, self._cells, COLUMNS) + f"<p>{escape(self.baseline_text)}</p>"
+        title = f"Projected on {self.profile.name}, policy {self.policy}. {self.baseline_text}"
+        return html_table(title, self._cells, COLUMNS)
 
     @property
     def has_searched_baseline(self) -> bool:
