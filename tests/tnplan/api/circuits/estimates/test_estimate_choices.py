@@ -85,3 +85,18 @@ def test_a_method_that_fits_more_devices_is_named_for_them() -> None:
     assert one == "1 device: nothing fits: statevector: does not fit"
     assert four.startswith("4 devices: best: statevector: it answers in ")
     assert repr(found).endswith(": nothing fits on 1, statevector on 4)")
+
+
+def test_a_gradient_that_does_not_fit_where_its_value_does_needs_more(tmp_path: Path) -> None:
+    """A schedule that keeps its values takes more memory than that of the value: no device count shares it."""
+    circuit = angles_by_name(20, random.Random(0), tmp_path / "named.qasm")
+    question: dict[str, Any] = {
+        "expectation": "Z0 Z3", "gradient": True, "method": "contraction", "search_time": 0.05,
+    }  # fmt: skip
+    profile = load_profile("cpu")
+    (wide,) = circuit.estimate(**question, hardware=profile).rows
+    assert wide.cost is not None
+    memory_bytes = profile.reserved_bytes + int(0.8 * wide.cost.memory_bytes)
+    found = circuit.estimate(**question, hardware=replace(profile, memory_bytes=memory_bytes))
+    agrees_with_its_rows(found)
+    assert [row.reason for row in found.rows] == ["does not fit"]
