@@ -88,7 +88,7 @@ def test_a_method_that_fits_more_devices_is_named_for_them() -> None:
 
 
 def test_a_gradient_that_does_not_fit_where_its_value_does_needs_more(tmp_path: Path) -> None:
-    """A schedule that keeps its values takes more memory than that of the value: no device count shares it."""
+    """A schedule that keeps its values takes more memory than that of the value alone."""
     circuit = angles_by_name(20, random.Random(0), tmp_path / "named.qasm")
     question: dict[str, Any] = {
         "expectation": "Z0 Z3", "gradient": True, "method": "contraction", "search_time": 0.05,
