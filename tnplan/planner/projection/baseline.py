@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from tnplan.planner.common.checks import is_finite
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import figure_text, size_text, time_text
 from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
@@ -152,7 +153,7 @@ class BaselineSearch:
         if not found:
             return None
         path = min(found, key=lambda one: float(one.meta["predicted_s"]))
-        searched = {"search_s": round(time.monotonic() - began, 3), **conditions}
+        searched = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
         return replace(path, name=paths[0].name, meta={**path.meta, SAVED: searched})
 
 
@@ -184,7 +185,8 @@ def _compile_kernels() -> None:
 
 def _check_saved(saved: ContractionPath, *, network_of: ContractionPath, conditions: dict[str, Any]) -> None:
     known = saved.meta.get(SAVED)
-    if not isinstance(known, dict) or not isinstance(known.get("search_s"), int | float):
+    search_s = known.get("search_s") if isinstance(known, dict) else None
+    if not isinstance(known, dict) or not is_finite(search_s) or not search_s > 0:
         raise InputError(
             "--baseline", "is a path that no report searched",
             "give it among the paths, and another name here, to which the report writes",
