@@ -185,7 +185,7 @@ def _compile_kernels() -> None:
 
 def _check_saved(saved: ContractionPath, *, network_of: ContractionPath, conditions: dict[str, Any]) -> None:
     known = saved.meta.get(SAVED)
-    search_s = known.get("search_s") if isinstance(known, dict) else None
+    search_s: Any = known.get("search_s") if isinstance(known, dict) else None
     if not isinstance(known, dict) or not is_finite(search_s) or not search_s > 0:
         raise InputError(
             "--baseline", "is a path that no report searched",
