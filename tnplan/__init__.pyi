@@ -6,6 +6,7 @@ from tnplan.api import workload as workload
 from tnplan.api.circuits.answer import CircuitAnswer as CircuitAnswer
 from tnplan.api.circuits.circuit import Circuit as Circuit
 from tnplan.api.circuits.estimates.estimate import CircuitEstimate as CircuitEstimate
+from tnplan.api.circuits.estimates.estimate import MethodChoice as MethodChoice
 from tnplan.api.circuits.estimates.estimate import MethodEstimate as MethodEstimate
 from tnplan.api.codecs.compare_codecs import CodecRow as CodecRow
 from tnplan.api.codecs.compare_codecs import compare_codecs as compare_codecs

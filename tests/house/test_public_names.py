@@ -143,6 +143,7 @@ BUILT: dict[str, Callable[[], Any]] = {
     "InputError": lambda: tnplan.InputError("place", "problem", "remedy"),
     "Integrals": integrals,
     "Measurement": lambda: tnplan.Measurement(0, 0),
+    "MethodChoice": lambda: tnplan.Circuit(circuit()).estimate(sample=5).choices[0],
     "MethodEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5).rows[0],
     "MonteCarlo": lambda: tnplan.MonteCarlo(),
     "Network": lambda: matrices().network,

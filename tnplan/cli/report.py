@@ -60,6 +60,20 @@ class DeviceCounts(TextType):
 @click.option("--threshold", type=SizeType(unlimited=False), help="Size from which a whole tensor is large.")
 @click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
 @click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours", show_default=True)
+@click.option(
+    "--baseline-time",
+    type=click.FloatRange(0, 1e9),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Seconds of search for a path for one device, for each network and profile; 0: none, no headline.",
+)
+@click.option(
+    "--baseline",
+    type=FILE,
+    metavar="FILE.json",
+    help="Where the searched path is written, or read from if the file is there.",
+)
 @click.option("--published", type=FILE, metavar="FILE.json", help="Published values, to stand beside ours.")
 @click.option("--html", type=FILE, metavar="FILE.html", help="Write a page with plots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
@@ -71,6 +85,8 @@ def command(
     threshold: int | None,
     precision: str | None,
     policy: str,
+    baseline_time: float,
+    baseline: Path | None,
     published: Path | None,
     html: Path | None,
     as_json: bool,
@@ -78,16 +94,17 @@ def command(
     """Project time and speedup for each device count.
 
     Of all PATHs (path.json, or other files that hold a network with a path) of one network and all ways to
-    group the devices, the one with the least predicted time is taken for each number of devices. Give the
-    best one-device path known among them: it is the baseline. Paths of several networks are reported
-    network by network; names of indices and the order of tensors do not matter. Where nothing fits on one of
-    several profiles, or of one of several networks, the report says so and has the others.
+    group the devices, the one with the least predicted time is taken for each number of devices. A path for
+    one device is searched too, and competes with those given. Speedups count from the faster of this path
+    and the paths given on one device. Paths of several networks or dtypes are reported one after the other;
+    names of indices and the order of tensors do not matter. Where nothing fits on one of several profiles,
+    or of one of several networks, the report says so and has the others.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from tnplan.planner.common.errors import NothingFitsError
+    from tnplan.api.planning.report import baseline_search, save_baseline, workload_key
+    from tnplan.planner.common.errors import InputError, NothingFitsError
     from tnplan.planner.hardware.profile import load_profile
-    from tnplan.planner.networks.canonical_form import structure_key
     from tnplan.planner.networks.importers import read_any
     from tnplan.planner.projection.projection import project
     from tnplan.reporting import json_documents as documents
@@ -95,18 +112,21 @@ def command(
     from tnplan.reporting.page import report_page
 
     if html:
-        check_writable(html, *paths, *machines, *([published] if published else []))
+        check_writable(html, *paths, *machines, *(file for file in (published, baseline) if file))
         check_suffix(html, ".html")
     values = None
     if published:
         from tnplan.reporting.published import load_published
 
         values = load_published(published)
+    search = baseline_search(baseline_time, baseline)
     profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
-    workloads: dict[str, list[int]] = {}
+    workloads: dict[tuple[str, str], list[int]] = {}
     for number, path in enumerate(read):
-        workloads.setdefault(structure_key(path.network), []).append(number)
+        workloads.setdefault(workload_key(path), []).append(number)
+    if baseline and len(workloads) * len(profiles) > 1:
+        raise InputError("--baseline", "is of one network on one profile", "report them one at a time")
     labels = _labels(paths)
     columns = (
         TextColumn("planning"),
@@ -136,6 +156,7 @@ def command(
                         progress=lambda done, total, text: bar.update(
                             task, completed=done, total=total, description=text
                         ),
+                        baseline=search,
                     )
                 except NothingFitsError as refusal:
                     refusals.append((", ".join(own_labels), refusal))
@@ -146,13 +167,14 @@ def command(
     left_out = [f"left out: {names}: {refusal}" for names, refusal in refusals]
     if html:
         write_text(html, report_page(projections, left_out, values))
+    written = [baseline] if baseline and save_baseline(projections[0], baseline) else []
     if as_json:
         reports = [documents.projection_document(found) for found in projections]
         say(json.dumps({"reports": reports, "left_out": left_out}))
         return
     _print(projections, left_out, values)
-    if html:
-        say(f"wrote {html}")
+    for file in (*([html] if html else []), *written):
+        say(f"wrote {file}")
 
 
 def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:

@@ -131,9 +131,10 @@ def _baseline_notes(projection: Projection, label: str, known: PublishedWorkload
     ours, theirs, theirs_s = first.complexity, known.one_device_complexity, known.one_device_s
     if theirs is None or theirs_s is None:
         return []
+    which = "our searched path" if first.path == projection.baseline.path else "our path"
     text = (
         f"One device: the {label}'s tables imply {figure_text(theirs)} operations and "
-        f"{time_text(theirs_s)}; our path takes {figure_text(ours)} and {time_text(first.time_s)}."
+        f"{time_text(theirs_s)}; {which} takes {figure_text(ours)} and {time_text(first.time_s)}."
     )
     if ours < theirs:
         text += " R_P and E_P count from the one-device path: the better it is, the smaller they are."

@@ -77,11 +77,24 @@ def projection_document(projection: Projection) -> dict[str, Any]:
         "policy": projection.policy,
         "memory_bytes": None if isinf(projection.memory_bytes) else projection.memory_bytes,
         "baseline_devices": projection.baseline_devices,
+        "baseline": _baseline_document(projection),
         "paths": list(projection.labels),
         "rows": [_row_document(projection, row) for row in projection.rows],
         "plateaus": plain(plateaus(projection)),
         "memory": plain(memory_points(projection)),
         "refusals": plain(projection.refusals),
+    }
+
+
+def _baseline_document(projection: Projection) -> dict[str, Any]:
+    """Where the time comes from that speedups count from; `ratio`: given over searched."""
+    known, first = projection.baseline, projection.rows[0]
+    return {
+        "source": "searched" if first.path == known.path else "given",
+        "path": projection.labels[first.path],
+        "devices": projection.baseline_devices,
+        "time_s": first.time_s,
+        **_fields(known, "search_s", "given_s", "searched_s", "ratio"),
     }
 
 

@@ -28,7 +28,7 @@ NOTES = (
     "plus that of the rounds of slices. Adding up the groups' partial results is not counted.",
     "For each number of devices the path and the size of group with the least time are chosen; devices that "
     "no group can use stay idle.",
-    "The baseline is the best of the given paths by itself; a better path for it would lower S, E and R.",
+    "A faster path for the baseline than those compared would lower S, E and R.",
 )
 
 
@@ -68,7 +68,7 @@ def _comparison(projections: Sequence[Projection]) -> str:
             "Projected speedup",
             plots.svg(plots.comparison, projections, page=True, height=4.6),
             "Against the number of devices, each from its own path on one device, or on the fewest that hold "
-            "one: a weak one makes it large.",
+            "one. The first lines of each projection say what this path was compared with.",
         )
     ]
     shown = {row.devices for projection in projections for row in projection.rows}
@@ -142,15 +142,16 @@ def _headline(projection: Projection) -> str:
 
 
 def _cards(projection: Projection) -> str:
+    """Figures of the last row; no speedups where no path for the baseline was searched."""
     row = projection.rows[-1]
-    names = (
-        f"Time on {count_text(row.devices, 'device', 'devices')}",
-        "Speedup", "Extra speedup", "Complexity reduction", "Time in exchanges",
-    )  # fmt: skip
+    shown = {"T_P": f"Time on {count_text(row.devices, 'device', 'devices')}"}
+    if projection.has_searched_baseline:
+        shown |= {"S_P": "Speedup", "E_P": "Extra speedup", "R_P": "Complexity reduction"}
+    shown["exchange"] = "Time in exchanges"
     cards = "".join(
         f'<div class="card"><div class="name">{escape(name)}</div>'
         f'<div class="value">{escape(value)}</div></div>'
-        for name, value in zip(names, figures(row, ("T_P", "S_P", "E_P", "R_P", "exchange")), strict=True)
+        for name, value in zip(shown.values(), figures(row, [*shown]), strict=True)
     )
     return f'<div class="cards">{cards}</div>'
 
@@ -234,7 +235,7 @@ def _assumptions(projection: Projection) -> str:
         ("large from", ", ".join(large)),
         *tiers,
         ("policy", projection.policy),
-        ("paths given", ", ".join(projection.labels)),
+        ("paths compared", ", ".join(projection.labels)),
     ]
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     notes = "".join(f"<li>{escape(note)}</li>" for note in NOTES)

@@ -155,11 +155,14 @@ def _stretches(steps: list[int]) -> list[slice]:
 
 
 def speedup(axes: Axes, projection: Projection) -> None:
-    """S_P against P, with the line of ideal slicing."""
+    """S_P against P, with the line of ideal slicing of the path that T_1 is of."""
     rows, base = projection.rows, projection.baseline_devices
     counts = _row_axis(axes, projection)
     axes.set_yscale("log")
-    axes.plot(counts, [p / base for p in counts], "--", color=GREY, label="ideal slicing")
+    label = "ideal slicing"
+    if not projection.has_searched_baseline:
+        label += f" of {_name(projection.labels[rows[0].path])}, none searched"
+    axes.plot(counts, [p / base for p in counts], "--", color=GREY, label=label)
     axes.plot(counts, [row.speedup for row in rows], "o-", color=BLUE, label="projected", clip_on=False)
     row = rows[-1]
     axes.annotate(
@@ -202,8 +205,8 @@ def memory(axes: Axes, projection: Projection) -> None:
             counts, values, [spread or 0.0 for spread in spreads], fmt=mark, color=colour, capsize=2.5,
             clip_on=False,
         )  # fmt: skip
-    best = [point.log10_flops for point in points]
-    axes.plot(counts, best, "--", color=VERMILION, linewidth=1, label="best path that fits")
+    fewest = [point.log10_flops for point in points]
+    axes.plot(counts, fewest, "--", color=VERMILION, linewidth=1, label="path of fewest operations that fits")
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, (low + high) / 2 - LEAST_LOG10 / 2), max(high, (low + high) / 2 + LEAST_LOG10 / 2))
     axes.set_ylabel("log$_{10}$ of all operations", color=VERMILION)
@@ -232,7 +235,9 @@ def comparison(axes: Axes, projections: Sequence[Projection]) -> None:
             [row.speedup for row in projection.rows],
             marker="osD^vX"[machines.index(machine) % 6],
             color=colours[workloads.index(workload) % len(colours)],
-            label=_name(f"{workload}, {machine}") + (f", over {base} devices" if base > 1 else ""),
+            label=_name(f"{workload}, {machine}")
+            + (f", over {base} devices" if base > 1 else "")
+            + ("" if projection.has_searched_baseline else ", no baseline searched"),
             markersize=4,
             linewidth=1.1,
         )

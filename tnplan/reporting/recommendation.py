@@ -1,4 +1,7 @@
-"""What a projection recommends, in sentences: how many devices to request, and why not more."""
+"""What a projection recommends, in sentences: how many devices to request, and why not more.
+
+No sentence says how many times less anything is than on one device, unless a path for one was searched.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def recommended(projection: Projection) -> Row:
 
 
 def recommendation(projection: Projection) -> list[str]:
-    """Sentences: the time on the recommended number of devices, why not more, and what costs least."""
+    """Sentences: the time on the recommended number of devices, why not more, and what costs least.
+
+    The last one says where the time on one device comes from.
+    """
     row = recommended(projection)
     text = f"{count_text(row.devices, 'device', 'devices')}: {time_text(row.time_s)}"
     more = [one for one in projection.rows if one.devices > row.devices]
@@ -34,9 +40,11 @@ def recommendation(projection: Projection) -> list[str]:
             f"; beyond {figure_text(row.devices)} the time falls by less than "
             f"{LEAST_GAIN:.0%} for each doubling{_cause(projection, more[0])}"
         )
-    elif row is not first:
+    elif row is not first and projection.has_searched_baseline:
         text += f", {figure_text(first.time_s / row.time_s)} times less than on {_devices_text(first)}"
     sentences = [f"{text}."]
+    if not projection.has_searched_baseline:
+        return [*sentences, projection.baseline_text]
     cheapest = min(projection.rows, key=lambda one: one.devices * one.time_s)
     cost_s, least_s = row.devices * row.time_s, cheapest.devices * cheapest.time_s
     if cost_s > (1 + EQUAL_COST) * least_s:
@@ -48,7 +56,7 @@ def recommendation(projection: Projection) -> list[str]:
     elif row is not first and first.devices * first.time_s > (1 + EQUAL_COST) * cost_s:
         saved = figure_text(first.devices * first.time_s / cost_s)
         sentences.append(f"This is also {saved} times less device time than on {_devices_text(first)}.")
-    return sentences
+    return [*sentences, projection.baseline_text]
 
 
 def _left_by_a_doubling(before: Row, row: Row) -> float:

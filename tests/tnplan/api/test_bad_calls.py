@@ -68,7 +68,8 @@ def plan_with(**options: Any) -> object:
 
 
 def report_with(**options: Any) -> object:
-    return tnplan.report(**{"paths": ["path.json"], "devices": [1], "hardware": "cpu", **options})
+    usual = {"paths": ["path.json"], "devices": [1], "hardware": "cpu", "baseline_time": 0}
+    return tnplan.report(**usual | options)
 
 
 def execute_with(**options: Any) -> object:
@@ -93,6 +94,8 @@ CALLS: list[tuple[str, Callable[..., object], list[Any]]] = [
     ("paths", report_with, [[], "path.json", None, 5, *([name] for name in NOT_FILES)]),
     ("devices", report_with, [[], 4, None, "4", *([value] for value in NOT_COUNTS)]),
     ("memory", report_with, NOT_SIZES),
+    ("baseline_time", report_with, [-1, math.nan, math.inf, "auto", None, [1], 10**400]),
+    ("baseline", report_with, ["folder", "absent/x.json", "x.npz", "path.json", 5, b"x"]),
     ("html", report_with, ["folder", "absent/x.html", "out.pdf", 5, b"x"]),
     ("schedule", execute_with, NOT_FILES),
     ("tensors", execute_with, [*NOT_ARRAYS, "absent", "four.json"]),

@@ -51,12 +51,12 @@ def test_a_network_of_quimb_is_searched_as_it_is() -> None:
 
 def test_paths_of_one_name_are_told_apart() -> None:
     source, path = searched()
-    projection = tnplan.report([path, searched(seed=1)[1]], [1, 2], hardware="cpu")
+    projection = tnplan.report([path, searched(seed=1)[1]], [1, 2], hardware="cpu", baseline_time=0)
     assert projection.labels == (f"{source.name} #1", f"{source.name} #2")
     lines = str(projection).splitlines()
     assert lines[0].split()[:3] == ["devices", "path", "groups"]
-    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
-    assert tnplan.report([path], [1, 2], hardware="cpu").labels == (source.name,)
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "T_1"]
+    assert tnplan.report([path], [1, 2], hardware="cpu", baseline_time=0).labels == (source.name,)
 
 
 def test_what_is_no_network_or_path_is_refused() -> None:

@@ -21,7 +21,7 @@ HADAMARD = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]], complex) / 2**0.5)
 
 
 def projection() -> tnplan.Projection:
-    return tnplan.report([PATH], [1, 2, 4], hardware="cpu")
+    return tnplan.report([PATH], [1, 2, 4], hardware="cpu", baseline_time=0.1)
 
 
 @pytest.mark.parametrize("kind", ["speedup", "complexity", "memory", "split"])

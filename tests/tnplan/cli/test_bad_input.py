@@ -26,7 +26,7 @@ from tests.support.networks import shown
 Row = tuple[str, str, Spoil | None]
 
 PLAN = "plan path.json --devices 4 -o out.json"
-REPORT = "report path.json --devices 1,2 --hardware cpu --html out.html"
+REPORT = "report path.json --devices 1,2 --hardware cpu --baseline-time 0 --html out.html"
 SEARCH = "search net.json --unlimited --time 0.1 -o out.json"
 SHOW = "show four.json --plot out.svg"
 RUN = "execute four.json -o r.npy"
@@ -240,6 +240,13 @@ USAGE: list[tuple[str, str]] = [
       (("8,4,,", "'' in '8,4,,'"), ("0", "'0'"), ("abc", "'abc'"), ("1,...", "ends in dots"), ("", "''"),
        ("999999999", "999999999 is no number"))],
     ("report path.json --devices 1,2", "Missing option '--hardware'"), (f"{REPORT} --precision fp8", "'fp8'"),
+    (f"{REPORT} --baseline-time -1", "--baseline-time"), (f"{REPORT} --baseline-time nan", "--baseline-time"),
+    (f"{REPORT} --baseline new.json", "--baseline: new.json: is not there, and nothing is searched"),
+    (f"{REPORT} --baseline path.json", "--baseline: is a path that no report searched"),
+    (f"{REPORT} --baseline net.json", "net.json"), (f"{REPORT} --baseline folder", "folder: is a folder"),
+    (f"{REPORT} --baseline out.html", "out.html: is an input"),
+    (f"{REPORT} --baseline x.npz", "x.npz: ends in"),
+    (f"{REPORT} --hardware dgx-h100 --baseline path.json", "--baseline: is of one network on one profile"),
     (f"{REPORT} --memory 1KiB", "--memory: no path fits on 1, 2 devices"), (f"{REPORT} --threshold 0", "'0'"),
     ("report path.json absent --devices 1 --hardware cpu", "absent: cannot be read"),
     ("show four.json --top 0", "0 is not in the range"),

@@ -245,7 +245,7 @@ def test_plan_show_report(
     far.mkdir(parents=True)
     assert run(["plan", str(path_json), *PLAN, "-o", str(far / "s.json")]) == 0
     assert f"wrote {far / 's.json'}\n" in capsys.readouterr().out
-    report = ["report", str(path_json), "--devices", "1,...,8", "--hardware", "cpu"]
+    report = ["report", str(path_json), "--devices", "1,...,8", "--hardware", "cpu", "--baseline-time", "0"]
     assert run([*report, "--html", "r.html"]) == 0
     assert "wrote r.html" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "r.html").read_text()
@@ -403,7 +403,7 @@ def test_python_calls_do_what_the_commands_do(path_json: Path, tmp_path: Path) -
     schedule = tnplan.plan(path, devices=4, ranks_per_group=4, memory="30kB", threshold=1024)
     assert schedule.steps == load_schedule(target).steps
     html = tmp_path / "r.html"
-    projection = tnplan.report([path, path_json], [1, 2], hardware="cpu", html=html)
+    projection = tnplan.report([path, path_json], [1, 2], hardware="cpu", baseline_time=0, html=html)
     assert [row.devices for row in projection.rows] == [1, 2]
     assert "<svg" in html.read_text()
     assert all(hasattr(tnplan, name) for name in tnplan.__all__)

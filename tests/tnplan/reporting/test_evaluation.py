@@ -220,6 +220,7 @@ def test_the_report_of_a_user_has_published_values(
 ) -> None:
     save_path(replace(ring(16), name="hexagonal_8x8 small"), tmp_path / "a.json")
     words = ["report", str(tmp_path / "a.json"), "--devices", "1,8", "--hardware", "cpu"]
+    words += ["--baseline-time", "0"]
     page = tmp_path / "r.html"
     assert run([*words, "--published", str(PAPER), "--html", str(page)]) == 0
     assert "Beside the paper, on DGX H100" in capsys.readouterr().out
@@ -227,7 +228,9 @@ def test_the_report_of_a_user_has_published_values(
     assert run(words) == 0
     assert "Beside" not in capsys.readouterr().out
     given = [str(tmp_path / "a.json")]
-    tnplan.report(given, [1, 8], hardware="cpu", published=PAPER, html=tmp_path / "python.html")
+    tnplan.report(
+        given, [1, 8], hardware="cpu", baseline_time=0, published=PAPER, html=tmp_path / "python.html"
+    )
     assert "Beside the paper, on DGX H100" in (tmp_path / "python.html").read_text()
     assert run([*words, "--published", str(PAPER), "--html", str(PAPER)]) == 2
 

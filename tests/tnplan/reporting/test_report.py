@@ -18,6 +18,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.projection.baseline import Baseline
 from tnplan.planner.projection.projection import Projection, project
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting import chain, evaluation, page, plots, tables
@@ -260,8 +261,13 @@ def test_speedups_over_more_than_one_device_are_told_in_a_comparison() -> None:
     four = project([matrices()], profile, [2, 4], memory_bytes=55_000, threshold_bytes=1024)
     one = project([matrices()], load_profile("dgx-h100"), [1, 2, 16])
     svg = plots.svg(plots.comparison, [four, one], page=True)
-    assert "cpu, over 4 devices" in svg
-    assert "dgx-h100<" in svg
+    assert "cpu, over 4 devices, no baseline searched<" in svg
+    assert "dgx-h100, no baseline searched<" in svg
+    searched = replace(one, baseline=Baseline(1.0, None, 2.0, 3.0))
+    assert "dgx-h100<" in plots.svg(plots.comparison, [searched], page=True)
+    assert "ideal slicing<" in plots.svg(plots.speedup, searched, page=True)
+    label = "ideal slicing of row &amp; &lt;five&gt;, none searched<"
+    assert label in plots.svg(plots.speedup, one, page=True)
     assert "one nvlink domain" not in svg
     assert "one nvlink domain" in plots.svg(plots.comparison, [one], page=True)
     labels = re.findall(r"<text[^>]*>([^<]+)</text>", svg)

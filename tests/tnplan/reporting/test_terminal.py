@@ -59,7 +59,7 @@ def test_commands_fit_80_columns(tmp_path: Path) -> None:
     commands = (
         ("plan", PATHS[1], "--devices", 4, *options, "-o", schedule),
         ("show", schedule, "--top", 3),
-        ("report", *PATHS, "--devices", "1,4", *options),
+        ("report", *PATHS, "--devices", "1,4", "--baseline-time", "0.2", *options),
     )
     for command in commands:
         lines = printed(80, *command)

@@ -29,7 +29,7 @@ class Judge:
     """Verdicts on several paths under one policy, each made once."""
 
     def __init__(self, planners: Sequence[Planner], policy: str) -> None:
-        self.planners, self.policy = planners, policy
+        self.planners, self.policy = [*planners], policy
         self._verdicts: dict[tuple[int, int, tuple[LoopNest, ...]], Verdict] = {}
         self._fits: dict[tuple[int, int, tuple[LoopNest, ...]], bool] = {}
 
@@ -37,6 +37,10 @@ class Judge:
     def verdicts(self) -> tuple[Verdict, ...]:
         """All so far, in the order in which they were asked for."""
         return tuple(self._verdicts.values())
+
+    def add(self, planner: Planner) -> None:
+        """One more path, whose position is the next."""
+        self.planners.append(planner)
 
     def verdict(self, path: int, ranks: int, groups: int) -> Verdict:
         """What the planner makes of a path on `groups` groups of `ranks` ranks."""

@@ -66,7 +66,8 @@ def _flat(projection: Projection, row: Row) -> Plateau:
             refused = Plateau(row.devices, "memory", text)
     if refused is not None or slower is not None:
         return refused or slower  # type: ignore[return-value]
-    return Plateau(row.devices, "path", "no path given takes fewer operations; devices only take more slices")
+    text = "no path compared takes fewer operations; devices only take more slices"
+    return Plateau(row.devices, "path", text)
 
 
 def _fewer_text(operations: float, fewer: float) -> str:

@@ -7,9 +7,10 @@ R_P = C_t,1 / C_t,P (Eq. 11). Plans and compares; draws nothing and writes nothi
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf
 
@@ -21,6 +22,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import LARGEST_WORLD, Planner
 from tnplan.planner.passes.sharding.policies import POLICIES
+from tnplan.planner.projection.baseline import BEFORE, Baseline, BaselineSearch, search_seconds
 from tnplan.planner.projection.judge import Judge, Verdict
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import Schedule
@@ -144,7 +146,7 @@ class Projection:
     Parameters
     ----------
     paths, labels
-        The paths that were compared, and their names.
+        The paths that were compared, and their names. A searched one is the last.
     profile, policy, memory_bytes
         What the predictions are for.
     baseline_devices : int
@@ -157,6 +159,8 @@ class Projection:
         The work of each path.
     verdicts : tuple of Verdict
         The plans that were made or refused.
+    baseline : Baseline
+        What T_1 was compared with: the time along the best path given, and along one that was searched.
 
     Examples
     --------
@@ -176,6 +180,7 @@ class Projection:
     refusals: tuple[Refusal, ...]
     demands: tuple[Demand, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    baseline: Baseline = field(default_factory=Baseline)
 
     def __repr__(self) -> str:
         shown = self.rows if len(self.rows) < 2 else (self.rows[0], self.rows[-1])
@@ -185,10 +190,23 @@ class Projection:
         return f"Projection({self.profile.name}, policy {self.policy}: {', '.join(times)})"
 
     def __str__(self) -> str:
-        return text_table(self._cells, COLUMNS)
+        return f"{text_table(self._cells, COLUMNS)}\n{self.baseline_text}"
 
     def _repr_html_(self) -> str:
-        return html_table(f"Projected on {self.profile.name}, policy {self.policy}", self._cells, COLUMNS)
+        title = f"Projected on {self.profile.name}, policy {self.policy}. {self.baseline_text}"
+        return html_table(title, self._cells, COLUMNS)
+
+    @property
+    def has_searched_baseline(self) -> bool:
+        """Whether speedups count from one device, and a path for it was searched: else none is a headline."""
+        return self.baseline_devices == 1 and self.baseline.is_searched
+
+    @property
+    def baseline_text(self) -> str:
+        """Where the time comes from that speedups count from, and with what it was compared."""
+        path = self.baseline.path
+        found = "before" if path is not None and self.labels[path] == BEFORE else "here"
+        return self.baseline.text(self.baseline_devices, self.labels[self.rows[0].path], found)
 
     @property
     def _cells(self) -> list[tuple[str, ...]]:
@@ -227,6 +245,7 @@ def project(
     policy: str = "ours",
     labels: Sequence[str] | None = None,
     progress: Progress | None = None,
+    baseline: BaselineSearch | None = None,
 ) -> Projection:
     """Find, for each number of devices, the path and the size of group with the least predicted time.
 
@@ -238,7 +257,8 @@ def project(
 
     `memory_bytes` limits a rank (None: the profile's, inf: unlimited); `labels` name the paths (default:
     their own names, with #1, #2, ... where several are equal); `progress` is told how many of how many plans
-    are settled, and the next.
+    are settled, and the next. With a `baseline` a path for one device is searched; it then competes with
+    those given, on every number of devices.
 
     Raises InputError where `devices` or `paths` is unusable, NothingFitsError where nothing fits on any of
     `devices`.
@@ -251,7 +271,8 @@ def project(
     names = tuple(labels) if labels else _distinct_names(paths)
     planners = [Planner(path, profile, memory_bytes, threshold_bytes, precision) for path in paths]
     judge, sizes = Judge(planners, policy), divisors_and_powers(counts)
-    best = _best_choices(judge, names, counts, sizes, progress or (lambda *_: None))
+    told = progress or (lambda *_: None)
+    best = _best_choices(judge, names, counts, sizes, told)
     if not best:
         reason = _reason(judge, names, counts[-1])
         raise NothingFitsError(
@@ -259,6 +280,22 @@ def project(
             f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
             "raise it, add devices, or search a path that needs less",
         )
+    given_s = best[1].time_s if 1 in best else None
+    known = Baseline(given_s=given_s)
+    if baseline is not None:
+        began = time.monotonic()
+        told(0, 1, f"a path for 1 device, searched for up to {time_text(baseline.time_s)}")
+        found = baseline.find(paths, profile, memory_bytes, precision, inf if given_s is None else given_s)
+        if found is None:
+            known = replace(known, search_s=time.monotonic() - began)
+        else:
+            paths, names = (*paths, found), (*names, baseline.label)
+            judge.add(Planner(found, profile, memory_bytes, threshold_bytes, precision))
+            best = _best_choices(judge, names, counts, sizes, told)
+            number = len(paths) - 1
+            alone = judge.verdict(number, 1, 1).schedule
+            searched_s = None if alone is None else alone.projected_s(1)
+            known = Baseline(search_seconds(found), number, given_s, searched_s)
     base = min(best)
     return Projection(
         tuple(paths),
@@ -271,6 +308,7 @@ def project(
         tuple(Refusal(p, _reason(judge, names, p)) for p in counts if p not in best),
         tuple(_demand(judge, number, counts, sizes) for number in range(len(paths))),
         judge.verdicts,
+        known,
     )
 
 

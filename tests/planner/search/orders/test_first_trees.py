@@ -12,7 +12,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, Found
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.orders.first_trees import FAR_BITS, first_trees
-from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts
+from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts, load_kernels
 
 
 def cylinder(rows: int, columns: int) -> Network:
@@ -49,6 +49,7 @@ def test_of_a_large_network_there_are_few_trees_when_time_is_up(monkeypatch: pyt
         numbers.append(number)
         return tree(starts, number)
 
+    load_kernels()  # makes trees too, once in a process
     monkeypatch.setattr(OrderStarts, "tree", counted)
     task = replace(task_of(cylinder(2, QUICK_TENSORS // 2 + 2)), effort=Effort(60.0, 1, 1))
     first_trees(task, lambda _: None, time.monotonic() - 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
@@ -19,7 +19,7 @@ from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.table import html_table, text_table
-from tnplan.planner.common.units import size_text, time_text
+from tnplan.planner.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.profile import Profile
 
 FORMAT = "tnplan.estimate"
@@ -47,7 +47,8 @@ class MethodEstimate:
     reason : str
         Why it is not possible.
     needs_devices : int or None
-        The least number of devices that it fits on, where that is known.
+        The least number of devices that it fits on, where that is known; of contraction the least of those
+        that the estimate is for.
 
     Examples
     --------
@@ -76,6 +77,42 @@ class MethodEstimate:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class MethodChoice:
+    """What the rows of one number of devices come to.
+
+    Parameters
+    ----------
+    devices : int
+        The number.
+    method : str or None
+        The fastest of the methods there; None where none fits.
+    reason : str
+        Why.
+    auto : str or None
+        The one that `method="auto"` takes: the fastest, or one before it that answers in 0.15 seconds.
+
+    Examples
+    --------
+    >>> tnplan.Circuit(tnplan.GateSequence(2, ())).estimate(expectation="Z0").choices[0].method
+    'statevector'
+    """
+
+    devices: int
+    method: str | None
+    reason: str
+    auto: str | None
+
+    @property
+    def sentences(self) -> list[str]:
+        """The choice, and that of auto if there is one."""
+        made = [f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"]
+        if self.auto:
+            at_once = "" if self.auto == self.method else f": it needs at most {ENOUGH_S} s"
+            made.append(f"auto takes {self.auto}{at_once}")
+        return made
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CircuitEstimate:
     """What `Circuit.estimate` gives.
@@ -88,12 +125,8 @@ class CircuitEstimate:
         The name of the profile.
     rows : tuple of MethodEstimate
         Each method on each number of devices.
-    method : str or None
-        The best on the first number of devices; None where none fits.
-    reason : str
-        Why.
-    auto : str or None
-        The one that `method="auto"` takes: the best, or one before it that answers in 0.15 seconds.
+    choices : tuple of MethodChoice
+        What they come to on each number of devices. `method`, `reason` and `auto` are those of the first.
 
     Examples
     --------
@@ -104,22 +137,42 @@ class CircuitEstimate:
     question: str
     hardware: str
     rows: tuple[MethodEstimate, ...]
-    method: str | None
-    reason: str
-    auto: str | None
+    choices: tuple[MethodChoice, ...]
 
     COLUMNS = ("method", "devices", "memory", "time", "error", "devices needed", "remark")
 
+    @property
+    def method(self) -> str | None:
+        """The fastest method on the first number of devices; None where none fits there."""
+        return self.choices[0].method
+
+    @property
+    def reason(self) -> str:
+        """Why it is taken, or why none fits."""
+        return self.choices[0].reason
+
+    @property
+    def auto(self) -> str | None:
+        """The one that `method="auto"` takes on the first number of devices."""
+        return self.choices[0].auto
+
     def __repr__(self) -> str:
-        return f"CircuitEstimate({self.question} on {self.hardware}: {self.method or 'nothing fits'})"
+        made = [
+            (one.method or "nothing fits") + (f" on {one.devices}" if len(self.choices) > 1 else "")
+            for one in self.choices
+        ]
+        return f"CircuitEstimate({self.question} on {self.hardware}: {', '.join(made)})"
 
     def __str__(self) -> str:
         table = text_table([row.cells for row in self.rows], self.COLUMNS)
-        end = f"best: {self.method}: {self.reason}" if self.method else f"nothing fits: {self.reason}"
-        if self.auto:
-            at_once = "" if self.auto == self.method else f": it needs at most {ENOUGH_S} s"
-            end += f"\nauto takes {self.auto}{at_once}"
-        return f"{self.question} on {self.hardware}\n{table}\n{end}"
+        if len(self.choices) == 1:
+            ends = self.choices[0].sentences
+        else:
+            ends = [
+                f"{count_text(one.devices, 'device', 'devices')}: {'; '.join(one.sentences)}"
+                for one in self.choices
+            ]
+        return "\n".join((f"{self.question} on {self.hardware}", table, *ends))
 
     def _repr_html_(self) -> str:
         return html_table(str(self.question), [row.cells for row in self.rows], self.COLUMNS)
@@ -130,6 +183,7 @@ class CircuitEstimate:
         return {
             "format": FORMAT, "version": VERSION, "question": self.question, "hardware": self.hardware,
             "method": self.method, "reason": self.reason, "auto": self.auto,
+            "choices": [asdict(one) for one in self.choices],
             "rows": [
                 {
                     "method": row.method, "devices": row.devices, "reason": row.reason,
@@ -156,7 +210,7 @@ def estimate_question(
     else:
         check_method(options.method, asked, options)
     given = [devices] if isinstance(devices, int) else devices
-    counts = tuple(check_count("--devices", count) for count in given)
+    counts = tuple(dict.fromkeys(check_count("--devices", count) for count in given))
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
     methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
@@ -168,12 +222,17 @@ def estimate_question(
         else:
             text = f"not possible: {refusal[0]} {refusal[1]}"
             rows += [MethodEstimate(method, count, None, EXACT, text) for count in counts]
-    first = [row for row in rows if row.devices == counts[0]]
-    best, why = best_method(first)
-    if is_small(asked) and any(row.method == "statevector" and row.cost is not None for row in first):
+    choices = (choice([row for row in rows if row.devices == count], is_small(asked)) for count in counts)
+    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), tuple(choices))
+
+
+def choice(rows: Sequence[MethodEstimate], small: bool) -> MethodChoice:
+    """What the methods on one number of devices come to; a state of a `small` circuit is taken untimed."""
+    best, why = best_method(rows)
+    if small and any(row.method == "statevector" and row.cost is not None for row in rows):
         best, why = "statevector", f"a state of {SMALL} qubits or fewer takes less time than a comparison"
-    auto = best if is_small(asked) else at_once(first) or best
-    return CircuitEstimate(asked.question.name, profile.name, tuple(rows), best, why, auto)
+    auto = best if small else at_once(rows) or best
+    return MethodChoice(rows[0].devices, best, why, auto)
 
 
 def at_once(rows: Sequence[MethodEstimate]) -> str | None:
@@ -228,6 +287,7 @@ def method_rows(
         ]
     kind = STATISTICAL if isinstance(asked.question, Sample) else EXACT
     costs = contraction_cost(asked, profile, options.precision, counts, search_s)
+    costs = {count: cost for count, cost in costs.items() if cost.memory_bytes <= room}
     return [_row(method, count, costs.get(count), kind, room, min(costs, default=None)) for count in counts]
 
 
