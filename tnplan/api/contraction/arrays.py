@@ -59,20 +59,40 @@ def _library_of_type(array_type: Any) -> str:
     return name
 
 
-def requires_grad(array: Any) -> bool:
-    """Whether an array is torch's and autograd follows what is done with it."""
+def is_followed(array: Any) -> bool:
+    """Whether an array is torch's, and torch differentiates or maps what is done with it."""
     if type(array) is np.ndarray or library_of(array) != "torch":
         return False
-    return bool(array.requires_grad and sys.modules["torch"].is_grad_enabled())
+    torch = sys.modules["torch"]
+    return (
+        bool(array.requires_grad and torch.is_grad_enabled())
+        or is_mapped()
+        or torch.autograd.forward_ad.unpack_dual(array).tangent is not None
+    )
+
+
+def is_mapped() -> bool:
+    """Whether a transform of torch.func is at work; always true for a torch that does not say it."""
+    active = getattr(sys.modules["torch"]._C, "_are_functorch_transforms_active", None)
+    return active is None or bool(active())
+
+
+def _is_traced() -> bool:
+    """Whether torch writes down what is done with its arrays; a result would be a constant there."""
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return tracing is not None and tracing.get_proxy_mode() is not None
 
 
 def kind_of(array: Any, number: int) -> ArrayKind:
     """The library and the memory of array `number`; raises InputError for a memory that is neither."""
     library, place = library_of(array), f"array {number}"
     if library == "torch":
-        if requires_grad(array):
-            remedy = "give array.detach(), or use tnplan.compile"
-            raise InputError(place, "requires gradients, which are not followed here", remedy)
+        if is_followed(array):
+            problem = "is differentiated or mapped by torch, which is not followed here"
+            raise InputError(place, problem, "give array.detach(), or call what tnplan.compile returns")
+        if _is_traced():
+            problem = "is traced by torch (make_fx, torch.func.linearize), which sees nothing of a contraction"
+            raise InputError(place, problem, "contract outside of what is traced")
         if array.device.type in ("cpu", "cuda"):
             return _torch_kind(array.device)
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):

@@ -17,7 +17,7 @@ from tnplan.api.contraction.arrays import (
     as_library,
     common_kind,
     host_array,
-    requires_grad,
+    is_followed,
     stated_dtype,
 )
 from tnplan.api.contraction.batch_pieces import pieces, store
@@ -114,9 +114,12 @@ class CompiledContraction:
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
-        if any(requires_grad(array) for array in arrays):
+        if any(is_followed(array) for array in arrays):
             from tnplan.api.contraction.gradients.torch_function import differentiable_call
 
+            self._by_number(arrays)
+            if self._strips:
+                raise InputError("call", "strips exponents, and torch follows it", "give array.detach()")
             return differentiable_call(self, arrays)
         with self._open().together():
             return self._contract(self._by_number(arrays))
