@@ -72,27 +72,32 @@ def is_followed(array: Any) -> bool:
 
 
 def is_mapped() -> bool:
-    """Whether a transform of torch.func is at work; always true for a torch that does not say it."""
+    """Whether a transform of torch.func is at work. Its arrays have no values, so that none is read unseen."""
     active = getattr(sys.modules["torch"]._C, "_are_functorch_transforms_active", None)
-    return active is None or bool(active())
+    return active is not None and bool(active())
 
 
 def _is_traced() -> bool:
     """Whether torch writes down what is done with its arrays; a result would be a constant there."""
     tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    return tracing is not None and tracing.get_proxy_mode() is not None
+    return hasattr(tracing, "get_proxy_mode") and tracing.get_proxy_mode() is not None
+
+
+def refuse_followed(array: Any, place: str) -> None:
+    """Raise InputError where torch differentiates, maps or traces what is done with an array of its own."""
+    if is_followed(array):
+        problem = "is differentiated or mapped by torch, which is not followed here"
+        raise InputError(place, problem, "give array.detach(), or call what tnplan.compile returns")
+    if library_of(array) == "torch" and _is_traced():
+        problem = "is traced by torch (make_fx, torch.func.linearize), which sees nothing of a contraction"
+        raise InputError(place, problem, "contract outside of what is traced")
 
 
 def kind_of(array: Any, number: int) -> ArrayKind:
     """The library and the memory of array `number`; raises InputError for a memory that is neither."""
     library, place = library_of(array), f"array {number}"
     if library == "torch":
-        if is_followed(array):
-            problem = "is differentiated or mapped by torch, which is not followed here"
-            raise InputError(place, problem, "give array.detach(), or call what tnplan.compile returns")
-        if _is_traced():
-            problem = "is traced by torch (make_fx, torch.func.linearize), which sees nothing of a contraction"
-            raise InputError(place, problem, "contract outside of what is traced")
+        refuse_followed(array, place)
         if array.device.type in ("cpu", "cuda"):
             return _torch_kind(array.device)
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):

@@ -13,6 +13,8 @@ from tnplan.api.contraction.arrays import (
     as_library,
     common_kind,
     host_array,
+    library_of,
+    refuse_followed,
     stated_dtype,
     with_dtype,
 )
@@ -111,7 +113,10 @@ def compile_network(
     request = read_request(network, shapes)
     fixed, batch = asked.constants, asked.batch
     _check_axes(request.call.output)
-    given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
+    for number, values in fixed.items():
+        refuse_followed(values, f"constant {number}")
+    as_shapes = [one.detach() if library_of(one) == "torch" else one for one in request.call.operands]
+    given = [one for one in (*as_shapes, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.call.inputs)
     fixed = {_tensor("constants", number, n_tensors): values for number, values in fixed.items()}

@@ -16,10 +16,8 @@ from tests.support.contraction.derivatives import Case, Operand, random_case
 from tests.support.effort import repeats
 
 torch = pytest.importorskip("torch", reason="needs torch")
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 Function = Callable[..., Any]
-
-TRACE = "ij,jk,ki->"
-
 
 def laid_out(tensor: Any, layout: str) -> Any:
     """The tensor with other strides; of an expanded one all rows are the first."""
@@ -194,29 +192,139 @@ MODES: dict[str, tuple[str, Function]] = {
 """What is differentiated, the contraction or a loss, and how: a function of it, the variables and directions."""
 
 
+REFUSED = {
+    "func.linearize": "traced by torch",
+    "func.jvp of func.jvp": "differentiated forward twice",
+    "func.jacfwd of jacfwd": "differentiated forward twice",
+    "functional.jacobian, forward": "leave out vectorize=True",
+    "functional.hessian, forward": "leave out vectorize=True",
+}
+"""What torch itself cannot do through functions of its users, and what is said then."""
+MAY_BE_REFUSED = {"batched gradients": "is_grads_batched", "functional.jacobian, vectorized": "vectorize=True"}
+"""The same, but for results that are numbers."""
+OF_REAL_VARIABLES = (
+    "functional.hessian", "functional.hessian, forward", "functional.jacobian", "func.hessian",
+    "func.jacrev of jacrev", "func.jacfwd of jacfwd", "func.jacrev of jacfwd", "func.vmap of a Hessian",
+)  # fmt: skip
+"""Modes that torch refuses for complex tensors."""
+
+
 def leaves(found: Any) -> list[Any]:
     """All tensors of a result; None where torch has no gradient."""
     if found is None or isinstance(found, torch.Tensor):
-        return [found]
+        return [None if found is None else found.detach()]
     return [leaf for one in found for leaf in leaves(one)]
 
 
 def compare(case: Case, mode: str) -> None:
-    """The values of a mode equal those of torch's einsum."""
+    """The values of a mode equal those of torch's einsum, or are refused in one line."""
     kind, differentiate = MODES[mode]
     variables, directions = (list(map(torch.as_tensor, some)) for some in (case.variables, case.directions))
-    with both(case) as functions, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, of its own modes
-        found, wanted = (
-            leaves(differentiate(one if kind == "result" else loss_of(case, one), variables, directions))
-            for one in functions
+
+    def values(function: Function) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of its own modes
+            given = function if kind == "result" else loss_of(case, function)
+            return leaves(differentiate(given, variables, directions))
+
+    with both(case) as (ours, theirs):
+        if mode in REFUSED:
+            with pytest.raises(tnplan.InputError, match=REFUSED[mode]):
+                values(ours)
+            return
+        if mode in MAY_BE_REFUSED and case.weight.ndim:
+            with pytest.raises(tnplan.InputError, match=MAY_BE_REFUSED[mode]):
+                values(ours)
+            return
+        found, wanted = values(ours), values(theirs)
+    largest = max((float(one.abs().max()) for one in wanted if one is not None), default=0.0)
+    for here, there in zip(found, wanted, strict=True):
+        if here is None or there is None:
+            rest = there if here is None else here
+            assert rest is None or float(rest.abs().max()) <= case.rounding * largest, (case, mode)
+            continue
+        assert (here.dtype, here.shape) == (there.dtype, there.shape), (case, mode)
+        assert float((here - there).abs().max()) <= case.rounding * max(1.0, largest), (case, mode)
+
+
+def compare_all(seeds: Sequence[int]) -> None:
+    """All modes that torch has for a random network."""
+    for seed in seeds:
+        case = random_case(seed)
+        is_real = not case.dtype.startswith("c")
+        for mode in MODES:
+            if is_real or mode not in OF_REAL_VARIABLES:
+                compare(case, mode)
+
+
+def test_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:
+    compare_all(range(2))
+
+
+@pytest.mark.slow
+def test_many_random_networks_have_the_derivatives_of_torch_in_all_modes() -> None:
+    compare_all(range(1000, 1000 + repeats(20, 300)))
+
+
+@pytest.mark.parametrize("equation", ["ij,jk,ki->", "ij,jk->ki", "ii,ij->j"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_second_derivatives_are_those_of_differences(equation: str, dtype: str) -> None:
+    torch.manual_seed(0)
+    shapes = [(2, 2)] * (equation.count(",") + 1)
+    tensors = [torch.randn(*shape, dtype=getattr(torch, dtype), requires_grad=True) for shape in shapes]
+    with tnplan.compile(equation, *shapes, dtype=dtype, device="cpu", threads=1) as contraction:
+        assert torch.autograd.gradcheck(contraction, tensors, check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(
+            contraction, tensors, check_fwd_over_rev=True, check_rev_over_rev=True
         )
-    assert len(found) == len(wanted)
-    largest = max((float(one.abs().max()) for one in wanted if one is not None and one.numel()), default=0.0)
-    for ours, theirs in zip(found, wanted, strict=True):
-        zero = torch.zeros(()) if theirs is None else torch.zeros_like(theirs)
-        theirs = zero if theirs is None else theirs
-        ours = zero if ours is None else ours
-        assert ours.dtype == theirs.dtype
-        assert ours.shape == theirs.shape
-        assert float((ours - theirs).abs().max()) <= case.rounding * max(1.0, largest), (case, mode)
+
+
+def test_a_real_tensor_in_a_complex_contraction_has_a_real_gradient() -> None:
+    real, other = torch.rand(3, dtype=torch.float64), torch.rand(3, dtype=torch.complex128)
+    with tnplan.compile("a,a->", (3,), (3,), dtype="complex128", device="cpu") as product:
+        found = torch.autograd.grad(product(real.requires_grad_(), other).abs(), real)[0]
+        wanted = torch.autograd.grad((real * other).sum().abs(), real)[0]
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("equation", ["a,a->", "a,a->a"])
+def test_arrays_that_are_changed_before_the_backward_pass_are_noticed(equation: str) -> None:
+    x, fixed = torch.rand(3, dtype=torch.float64, requires_grad=True), np.arange(3.0)
+    with tnplan.compile(equation, (3,), (3,), dtype="float64", device="cpu") as product:
+        found = product(x, fixed).sum()
+        fixed[:] = 7
+        assert torch.equal(torch.autograd.grad(found, x, retain_graph=True)[0], torch.arange(3.0).double())
+        with torch.no_grad():
+            x += 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(found, x)
+
+
+def test_what_torch_cannot_follow_is_refused() -> None:
+    x = torch.rand(3, dtype=torch.float64)
+    forward = torch.autograd.forward_ad
+    with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated or mapped by torch"):
+        tnplan.contract("a,a->", forward.make_dual(x, x), x)
+    with pytest.raises(tnplan.InputError, match="differentiated or mapped by torch"):
+        torch.func.vmap(lambda y: tnplan.contract("a,a->", y, y))(torch.stack([x, x]))
+    with tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu") as product:
+        with forward.dual_level(), pytest.raises(tnplan.InputError, match="differentiated or mapped"):
+            product.value_and_grad(forward.make_dual(x, x), x)
+        with pytest.raises(tnplan.InputError, match="3 arrays"):
+            product(x.requires_grad_(), x, x)
+        assert not product(x.detach(), x.detach()).requires_grad
+    with tnplan.compile("a->", (3,), dtype="float64", device="cpu", strip_exponent=True) as stripped:
+        with pytest.raises(tnplan.InputError, match="exponent"):
+            stripped(x)
+    with tnplan.compile("a->", (3,), dtype="float64", device="cpu", batch=2) as batched:
+        rows = torch.stack([x.detach(), x.detach()]).requires_grad_()
+        with pytest.raises(tnplan.InputError, match="batches"):
+            batched(rows).sum().backward()
+
+
+def test_parameters_of_torch_serve_as_shapes() -> None:
+    x = torch.nn.Parameter(torch.rand(3, dtype=torch.float64))
+    with tnplan.compile("a,a->", x, x, device="cpu") as product:
+        torch.testing.assert_close(torch.autograd.grad(product(x, x), x)[0], 2 * x.detach())
+    with pytest.raises(tnplan.InputError, match="constant 1: is differentiated"):
+        tnplan.compile("a,a->", x, x, device="cpu", constants={1: x})

@@ -134,7 +134,7 @@ def _refuse_nested_forward_mode() -> None:
         levels = [one.key() for one in retrieve_all_functorch_interpreters()]
         is_nested = levels.count(TransformType.Jvp) > 1
     except ImportError:
-        is_nested = is_mapped()
+        is_nested = True
     if is_nested:
         remedy = "take one of the two backward: torch.func.jacfwd(torch.func.jacrev(f))"
         raise InputError("call", "is differentiated forward twice, where torch gives zeros", remedy)
