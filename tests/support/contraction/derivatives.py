@@ -105,7 +105,7 @@ def random_case(seed: int, dtype: str | None = None, broadcast: bool = True) -> 
                 variables.append(random_values(generator, shape, own))
         layout = str(generator.choice(LAYOUTS)) if generator.random() < 0.5 else "whole"
         operands.append(Operand(shape, own, variable, layout, random_values(generator, shape, own)))
-    whole = {letter: 1 for letter in used}
+    whole = dict.fromkeys(used, 1)
     for term, operand in zip(terms, operands, strict=True):
         for letter, extent in zip(term, operand.shape, strict=True):
             whole[letter] = max(whole[letter], extent)

@@ -72,7 +72,7 @@ def is_followed(array: Any) -> bool:
 
 
 def is_mapped() -> bool:
-    """Whether a transform of torch.func is at work. Its arrays have no values, so that none is read unseen."""
+    """Whether a transform of torch.func is at work. Its arrays have no values that could be read unseen."""
     active = getattr(sys.modules["torch"]._C, "_are_functorch_transforms_active", None)
     return active is not None and bool(active())
 
@@ -80,7 +80,8 @@ def is_mapped() -> bool:
 def _is_traced() -> bool:
     """Whether torch writes down what is done with its arrays; a result would be a constant there."""
     tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    return hasattr(tracing, "get_proxy_mode") and tracing.get_proxy_mode() is not None
+    mode = getattr(tracing, "get_proxy_mode", None)
+    return mode is not None and mode() is not None
 
 
 def refuse_followed(array: Any, place: str) -> None:

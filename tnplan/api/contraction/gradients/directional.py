@@ -40,7 +40,7 @@ def directional(
         By k; without those that do not change.
     """
     changes: dict[int, Any] = {}
-    # The gradients of one choice of tensors are planned once: the same choice serves all m, also with m in it.
+    # The gradients of each choice of tensors are planned anew: the same choice serves all m, m included.
     wanted = tuple(which)
     gradients = tuple(k for k in wanted if k > 0)
     for m, direction in directions.items():

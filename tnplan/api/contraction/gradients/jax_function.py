@@ -1,7 +1,7 @@
 """A compiled contraction as a function that JAX differentiates, to any order, maps and compiles. Imports JAX.
 
-Two primitives compute on the host. They are linear where JAX must transpose, and their derivatives are made of
-the same two, as directional.py says.
+Two primitives compute on the host. They are linear where JAX must transpose, and their derivatives are made
+of the same two, as directional.py says.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _derivatives = Primitive("tnplan_derivatives")
 """Takes the X_0, ..., X_n of directional.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
 `wrt` is empty."""
 _directional = Primitive("tnplan_directional")
-"""Takes X_0, ..., X_n and the V_m of `moved`, and gives how the D_k of `which` change in their direction. It is
-linear in all V_m together."""
+"""Takes X_0, ..., X_n and the V_m of `moved`, and gives how the D_k of `which` change in their direction. It
+is linear in all V_m together."""
 
 
 def _compute(*tensors: Any, contraction: Differentiable, wrt: tuple[int, ...]) -> list[Any]:

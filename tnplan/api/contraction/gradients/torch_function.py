@@ -18,8 +18,8 @@ from tnplan.planner.common.errors import InputError
 def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
     """The result of a call that torch can differentiate by its tensors, backward and forward, and map."""
     tensors = [_operand(contraction, array, number) for number, array in enumerate(arrays)]
-    # A number has its derivatives computed with it; the backward pass scales them. Forward mode and torch.func
-    # differentiate what the backward pass does, also where they do not say so.
+    # A number has its derivatives computed with it; the backward pass scales them. Forward mode and
+    # torch.func differentiate what the backward pass does, also where they do not say so.
     scaled: tuple[int, ...] = ()
     if not (contraction.schedule.output or is_mapped() or any(map(_has_tangent, tensors))):
         scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
