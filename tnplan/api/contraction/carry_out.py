@@ -113,6 +113,10 @@ def compile_network(
     request = read_request(network, shapes)
     fixed, batch = asked.constants, asked.batch
     _check_axes(request.call.output)
+    for name, extent in request.call.size_dict.items():
+        if extent == 0:
+            remedy = "use tnplan.contract, which gives the result: empty, or zeros"
+            raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
     for number, values in fixed.items():
         refuse_followed(values, f"constant {number}")
     as_shapes = [one.detach() if library_of(one) == "torch" else one for one in request.call.operands]
