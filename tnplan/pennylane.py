@@ -87,7 +87,7 @@ def _split(tape: Any) -> tuple[Any, Any]:
 
 
 def _order(value: Any) -> int:
-    """How often autograd or JAX differentiates a parameter: a tracer of each derivative holds the next one."""
+    """How often autograd or JAX differentiates a parameter: each time by a tracer that holds the next one."""
     order = 0
     while type(value).__name__.endswith(("Box", "Tracer")):
         for name, adds in (("_value", 1), ("primal", 1), ("val", 0)):

@@ -185,7 +185,7 @@ def test_second_derivatives_come_with_max_diff(diff_method: str) -> None:
 def test_second_derivatives_are_refused_without_max_diff(diff_method: str) -> None:
     at, _ = angles_and_hessian()
     ours = qml.QNode(squares, TnplanDevice(wires=2, **CPU), diff_method=diff_method)
-    with pytest.raises(qml.exceptions.DeviceError, match="order 2.*max_diff=2"):
+    with pytest.raises(qml.exceptions.DeviceError, match="a derivative of order 2 is asked for"):
         qml.jacobian(qml.grad(ours))(at)
 
 

@@ -13,7 +13,6 @@ from tnplan.api.contraction.arrays import (
     as_library,
     common_kind,
     host_array,
-    library_of,
     refuse_followed,
     stated_dtype,
     with_dtype,
@@ -57,6 +56,7 @@ class CompileRequest:
 def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOptions) -> Any:
     """Contract arrays to one array, of their library and on their device."""
     request = read_request(network, arrays, takes_shapes=False)
+    refuse_followed(enumerate(request.call.operands))
     if not request.call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     call, like = request.call, request.call.operands[0]
@@ -117,13 +117,11 @@ def compile_network(
         if extent == 0:
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
-    for number, values in fixed.items():
-        refuse_followed(values, f"constant {number}")
-    as_shapes = [one.detach() if library_of(one) == "torch" else one for one in request.call.operands]
-    given = [one for one in (*as_shapes, *fixed.values()) if hasattr(one, "__dlpack_device__")]
+    given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.call.inputs)
     fixed = {_tensor("constants", number, n_tensors): values for number, values in fixed.items()}
+    refuse_followed(fixed.items(), "constant")
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:

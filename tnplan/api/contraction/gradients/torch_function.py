@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.autograd.forward_ad import unpack_dual
 
-from tnplan.api.contraction.arrays import host_array, is_mapped, library_of, stated_dtype
+from tnplan.api.contraction.arrays import host_array, is_mapped, is_traced, library_of, stated_dtype
 from tnplan.api.contraction.gradients.differentiable import Differentiable
 from tnplan.api.contraction.gradients.directional import directional
 from tnplan.planner.common.errors import InputError
@@ -17,22 +17,26 @@ from tnplan.planner.common.errors import InputError
 
 def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
     """The result of a call that torch can differentiate by its tensors, backward and forward, and map."""
+    if is_traced():
+        problem = "is traced by torch (make_fx, torch.func.linearize), which sees nothing of a contraction"
+        raise InputError("call", problem, "contract outside of what is traced")
     tensors = [_operand(contraction, array, number) for number, array in enumerate(arrays)]
     # A number has its derivatives computed with it; the backward pass scales them. Forward mode and
     # torch.func differentiate what the backward pass does, also where they do not say so.
     scaled: tuple[int, ...] = ()
     if not (contraction.schedule.output or is_mapped() or any(map(_has_tangent, tensors))):
         scaled = tuple(k for k, tensor in enumerate(tensors, 1) if _requires_grad(tensor))
-    return _Derivatives.apply(contraction, scaled, None, *tensors)[0]
+    return _apply(contraction, scaled, None, *tensors)[0]
 
 
 def _operand(contraction: Differentiable, array: Any, number: int) -> Any:
     """A tensor in the dtype of the contraction, as far as that loses nothing; other arrays as copies, whose
     values nobody changes until the backward pass."""
     if isinstance(array, torch.Tensor):
-        dtype = np.dtype(contraction.schedule.dtype)
-        fits = np.can_cast(stated_dtype(array), dtype)
-        return array.to(getattr(torch, dtype.name)) if fits else array
+        dtype = contraction.schedule.dtype
+        wanted = getattr(torch, dtype)
+        fits = array.dtype is wanted or np.can_cast(stated_dtype(array), dtype)
+        return array.to(wanted) if fits else array
     return np.array(host_array(array, f"array {number}")) if library_of(array) == "numpy" else array
 
 
@@ -75,7 +79,8 @@ class _Derivatives(torch.autograd.Function):
         own = [one if isinstance(one, torch.Tensor) else None for one in tensors]
         ctx.is_scaled = tensors[0] is None and len(output) > 1
         scaled = output[1:] if ctx.is_scaled else ()
-        ctx.mark_non_differentiable(*scaled)
+        if scaled:
+            ctx.mark_non_differentiable(*scaled)
         ctx.save_for_backward(*own, *scaled)
         ctx.save_for_forward(*own)
 
@@ -113,7 +118,7 @@ class _Derivatives(torch.autograd.Function):
                 one if dim is None else one.select(dim, place)
                 for one, dim in zip(tensors, in_dims[2:], strict=True)
             ]
-            rows.append(_Derivatives.apply(contraction, wrt, *row))
+            rows.append(_apply(contraction, wrt, *row))
         return tuple(torch.stack(column) for column in zip(*rows, strict=True)), (0,) * (1 + len(wrt))
 
 
@@ -124,6 +129,26 @@ def _detached(tensor: Any) -> Any:
         problem = f"is given what has no values ({' '.join(str(error).split())})"
         remedy = "leave out vectorize=True and is_grads_batched=True, or use torch.func"
         raise InputError("call", problem, remedy) from None
+
+
+class _OutsideOfFunc(_Derivatives):
+    """The same where no transform of torch.func is at work: torch takes less time for a call then."""
+
+    setup_context = torch.autograd.Function.setup_context
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Any, ...]:
+        """Compute, and keep the tensors."""
+        output = _Derivatives.forward(*inputs)
+        _Derivatives.setup_context(ctx, inputs, output)
+        return output
+
+
+def _apply(*inputs: Any) -> tuple[Any, ...]:
+    """The D_k, as torch differentiates them."""
+    function = _Derivatives if is_mapped() else _OutsideOfFunc
+    found: tuple[Any, ...] = function.apply(*inputs)
+    return found
 
 
 def _refuse_nested_forward_mode() -> None:
@@ -157,6 +182,8 @@ def _derivatives_of(contraction: Differentiable) -> Any:
     """The D_k of a contraction, as torch differentiates them."""
 
     def derivatives(tensors: Sequence[Any], wrt: tuple[int, ...]) -> Mapping[int, Any]:
-        return _by_number(wrt, _Derivatives.apply(contraction, wrt, *tensors))
+        is_plain = not (torch.is_grad_enabled() or is_mapped() or any(map(_has_tangent, tensors)))
+        compute = _Derivatives.forward if is_plain else _apply
+        return _by_number(wrt, compute(contraction, wrt, *tensors))
 
     return derivatives
