@@ -142,12 +142,12 @@ def in_a_process(*arguments: object) -> None:
 
 
 def test_jax_differentiates_and_compiles() -> None:
-    in_a_process(0, 3, *QUICK)
+    in_a_process(0, 1, *QUICK)
 
 
 @pytest.mark.slow
 def test_random_networks_have_the_derivatives_of_jax() -> None:
-    in_a_process(1000, repeats(4, 60))
+    in_a_process(1000, repeats(2, 60))
 
 
 def main(first: str, count: str, *chosen: str) -> None:
