@@ -6,6 +6,7 @@ computer and others. Gradients of expectation values come from the engines ("dev
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -21,6 +22,7 @@ from pennylane.devices.preprocess import (
     validate_measurements,
 )
 from pennylane.exceptions import DeviceError
+from pennylane.math import Interface
 from pennylane.measurements import (
     ExpectationMP,
     ProbabilityMP,
@@ -84,6 +86,40 @@ def _split(tape: Any) -> tuple[Any, Any]:
     return batch, finish
 
 
+def _order(value: Any) -> int:
+    """How often autograd or JAX differentiates a parameter: each time by a tracer that holds the next one."""
+    order = 0
+    while type(value).__name__.endswith(("Box", "Tracer")):
+        for name, adds in (("_value", 1), ("primal", 1), ("val", 0)):
+            if hasattr(value, name):
+                value, order = getattr(value, name), order + adds
+                break
+        else:
+            break
+    return order
+
+
+@qml.transform
+def _check_order(tape: Any, highest: int) -> tuple[Any, Any]:
+    """Refuse derivatives of a higher order than is computed: PennyLane would take the rest for zero."""
+    order = max((_order(one) for one in tape.get_parameters(trainable_only=False)), default=0)
+    if order > highest:
+        raise DeviceError(_too_high(order))
+    return (tape,), lambda results: results[0]
+
+
+def _too_high(order: int) -> str:
+    return (
+        f"a derivative of order {order} is asked for, and the QNode has lower ones: "
+        f"make it with diff_method='parameter-shift' and max_diff={order}"
+    )
+
+
+def _is_of_torch(config: Any) -> bool:
+    """Whether torch's autograd calls the device."""
+    return config is not None and config.interface is Interface.TORCH
+
+
 @simulator_tracking
 @single_tape_support
 class TnplanDevice(Device):
@@ -131,7 +167,9 @@ class TnplanDevice(Device):
         if is_ours:
             changes |= {
                 "gradient_method": "device", "use_device_gradient": True,
-                "use_device_jacobian_product": False, "grad_on_execution": bool(config.grad_on_execution),
+                "use_device_jacobian_product": False,
+                # In the forward pass of torch nothing says whether the backward pass is differentiated.
+                "grad_on_execution": bool(config.grad_on_execution) and not _is_of_torch(config),
             }  # fmt: skip
         return replace(config, **changes)
 
@@ -140,6 +178,7 @@ class TnplanDevice(Device):
         config = execution_config or ExecutionConfig()
         has_gradient = config.gradient_method in GRADIENTS and config.use_device_gradient
         pipeline = CompilePipeline()
+        pipeline.add_transform(_check_order, highest=config.derivative_order)
         pipeline.add_transform(qml.defer_measurements, allow_postselect=False)
         pipeline.add_transform(
             decompose, stopping_condition=_is_differentiated if has_gradient else _is_taken,
@@ -157,8 +196,10 @@ class TnplanDevice(Device):
         return pipeline
 
     def supports_derivatives(self, execution_config: Any = None, circuit: Any = None) -> bool:
-        """Whether an engine gives the derivatives: of exact expectation values, by angles of gates."""
-        if execution_config is not None and execution_config.gradient_method not in GRADIENTS:
+        """Whether an engine gives the derivatives: first ones of exact expectation values, by angles of
+        gates."""
+        config = execution_config or ExecutionConfig(gradient_method="device")
+        if config.gradient_method not in GRADIENTS or config.derivative_order > 1:
             return False
         if circuit is None:
             return True
@@ -175,7 +216,15 @@ class TnplanDevice(Device):
         return tuple(_Asked(one, self.options, self._seed()).results() for one in circuits)
 
     def compute_derivatives(self, circuits: Any, execution_config: Any = None) -> Any:
-        """The derivatives of the expectation values of each circuit by its trainable parameters."""
+        """The derivatives of the expectation values of each circuit by its trainable parameters.
+
+        Raises
+        ------
+        DeviceError
+            In a backward pass of torch that is to be differentiated: these derivatives are constants to it.
+        """
+        if _is_of_torch(execution_config) and sys.modules["torch"].is_grad_enabled():
+            raise DeviceError(_too_high(2))
         return self.execute_and_compute_derivatives(circuits, execution_config)[1]
 
     def execute_and_compute_derivatives(self, circuits: Any, execution_config: Any = None) -> Any:

@@ -111,11 +111,15 @@ def test_torch_contracts_and_fits() -> None:
     np.testing.assert_allclose(names["product"].numpy(), (names["a"] @ names["b"]).numpy(), rtol=1e-5)
     losses = run_example("torch-and-jax.md", 1)["losses"]
     assert losses[-1] < 0.1 * losses[0]
+    names = run_example("torch-and-jax.md", 2)
+    change = np.ones((3, 3))
+    found = np.tensordot(names["hessian"].numpy(), change, 2)
+    np.testing.assert_allclose(found, (change @ names["b"].numpy() + names["b"].numpy() @ change).T)
 
 
 def test_jax_goes_back_through_a_contraction() -> None:
     pytest.importorskip("jax", reason="needs jax")
-    names = run_example("torch-and-jax.md", 2)
+    names = run_example("torch-and-jax.md", 3)
     a, b, c = (np.asarray(names[name], np.float64) for name in "abc")
     assert float(names["value"]) == pytest.approx(np.trace(a @ b @ c) ** 2, rel=1e-4)
     expected = 2 * np.trace(a @ b @ c) * (b @ c).T

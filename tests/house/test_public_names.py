@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,18 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
                 )
                 if is_ours and not name.startswith("_"):
                     yield name, value
+
+
+def functions(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A public object, and where it is a type, its own functions, also those of properties and operators."""
+    yield name, value
+    for base in value.__mro__ if inspect.isclass(value) else ():
+        if base.__module__.startswith("tnplan"):
+            for part, item in vars(base).items():
+                inside = getattr(item, "fget", None) or getattr(item, "func", None)
+                function = inside or getattr(item, "__func__", item)
+                if inspect.isfunction(function):
+                    yield f"{name}.{part}", function
 
 
 def parameters(value: Any) -> list[str]:
@@ -193,6 +206,17 @@ def test_every_type_can_be_built() -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_every_name_is_documented(name: str) -> None:
     assert faults(name, OBJECTS[name]) == []
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_hints_of_every_name_are_found(name: str) -> None:
+    """What tools read that check or convert arguments by their hints."""
+    for place, value in functions(name, OBJECTS[name]):
+        try:
+            hints = typing.get_type_hints(value)
+        except NameError as error:
+            pytest.fail(f"{place}: {error}")
+        assert not any(isinstance(hint, str) for hint in hints.values()), place
 
 
 def test_a_docstring_that_lacks_something_is_found() -> None:

@@ -158,6 +158,72 @@ def test_other_interfaces_differentiate(interface: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
+def angles_and_hessian() -> tuple[np.ndarray, np.ndarray]:
+    """Two angles, and the second derivatives of `squares` at these by backpropagation."""
+    at = pnp.array([0.3, 0.7], requires_grad=True)
+    exact = qml.QNode(squares, qml.device("default.qubit", wires=2), diff_method="backprop")
+    return at, qml.jacobian(qml.grad(exact))(at)
+
+
+def squares(angles: Any) -> Any:
+    """A value with second derivatives that come from angles and from what is computed of these."""
+    qml.RX(angles[0], wires=0)
+    qml.RY(angles[1] * angles[0], wires=1)
+    qml.CNOT(wires=[0, 1])
+    qml.RX(angles[1] ** 2, wires=1)
+    return qml.expval(qml.Z(0) @ qml.Z(1))
+
+
+@pytest.mark.parametrize("diff_method", ["best", "parameter-shift"])
+def test_second_derivatives_come_with_max_diff(diff_method: str) -> None:
+    at, expected = angles_and_hessian()
+    ours = qml.QNode(squares, TnplanDevice(wires=2, **CPU), diff_method=diff_method, max_diff=2)
+    np.testing.assert_allclose(qml.jacobian(qml.grad(ours))(at), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("diff_method", ["best", "device", "adjoint", "parameter-shift"])
+def test_second_derivatives_are_refused_without_max_diff(diff_method: str) -> None:
+    at, _ = angles_and_hessian()
+    ours = qml.QNode(squares, TnplanDevice(wires=2, **CPU), diff_method=diff_method)
+    with pytest.raises(qml.exceptions.DeviceError, match="a derivative of order 2 is asked for"):
+        qml.jacobian(qml.grad(ours))(at)
+
+
+@pytest.mark.parametrize("diff_method", ["device", "adjoint"])
+def test_an_engine_has_first_derivatives_alone(diff_method: str) -> None:
+    at, _ = angles_and_hessian()
+    ours = qml.QNode(squares, TnplanDevice(wires=2, **CPU), diff_method=diff_method, max_diff=2)
+    with pytest.raises(qml.exceptions.QuantumFunctionError, match="does not support"):
+        qml.grad(ours)(at)
+
+
+@pytest.mark.parametrize("interface", ["torch", "jax"])
+@pytest.mark.parametrize("grad_on_execution", [False, True])
+def test_second_derivatives_in_other_interfaces(interface: str, grad_on_execution: bool) -> None:
+    at, expected = angles_and_hessian()
+
+    def ours(max_diff: int) -> Any:
+        device = TnplanDevice(wires=2, **CPU)
+        return qml.QNode(
+            squares, device, interface=interface, grad_on_execution=grad_on_execution, max_diff=max_diff
+        )
+
+    if interface == "torch":
+        torch = pytest.importorskip("torch")
+        hessian, angles = torch.autograd.functional.hessian, torch.tensor(np.array(at))
+        if not grad_on_execution:  # PennyLane has no parameter shifts then
+            found = hessian(ours(2), angles)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-10)
+        with pytest.raises(qml.exceptions.DeviceError, match="order 2"):
+            hessian(ours(1), angles)
+    else:
+        jax = pytest.importorskip("jax")
+        with jax.enable_x64(True):
+            for second in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
+                with pytest.raises(qml.exceptions.DeviceError, match="order 2"):
+                    second(ours(1))(jax.numpy.array(at))
+
+
 def test_samples_follow_the_probabilities() -> None:
     from scipy.stats import chisquare
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tnplan.api.jobs.pauli.result import Expectation
+from tnplan.api.later import LaterModule
 from tnplan.api.planning.show import UseChain
 from tnplan.planner.common.checks import check_choice
 from tnplan.planner.common.errors import InputError
@@ -14,7 +15,9 @@ from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib import figure
+else:
+    figure = LaterModule("matplotlib.figure")
 
 KINDS = ("speedup", "complexity", "memory", "split")
 """What is drawn of a projection, the first where nothing is said."""
@@ -22,7 +25,7 @@ SCHEDULE_KINDS = ("chain", "redistribution")
 """What is drawn of a schedule."""
 
 
-def plot(shown: Any, kind: str | None = None) -> Figure:
+def plot(shown: Any, kind: str | None = None) -> figure.Figure:
     """Draw a path, a plan or a result. Notebooks show the figure; `savefig` writes it.
 
     Parameters

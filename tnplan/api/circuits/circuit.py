@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+import tnplan
 from tnplan.api.circuits.answer import CircuitAnswer
 from tnplan.api.circuits.ask import ask
 from tnplan.api.circuits.input_state import read_state
@@ -36,9 +37,6 @@ from tnplan.planner.networks.circuits.noise import depolarized
 from tnplan.planner.networks.circuits.parametric import NO_VALUES, ParametricCircuit, values_by_name
 from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements, gates_of
 from tnplan.planner.networks.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
-
-if TYPE_CHECKING:
-    from tnplan.api.circuits.estimates.estimate import CircuitEstimate
 
 NAMES_SHOWN = 8
 LONGEST_SEARCH_S = 1e6
@@ -277,7 +275,7 @@ class Circuit(ParametricCircuit):
         hardware: Profile | str | Path = "cpu",
         search_time: float = 2.0,
         **keywords: Any,
-    ) -> CircuitEstimate:
+    ) -> tnplan.CircuitEstimate:
         """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
 
         Parameters

@@ -6,7 +6,7 @@ A library is imported by nobody here: its arrays are there only where it is load
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,22 +59,49 @@ def _library_of_type(array_type: Any) -> str:
     return name
 
 
-def requires_grad(array: Any) -> bool:
-    """Whether an array is torch's and autograd follows what is done with it."""
-    if type(array) is np.ndarray or library_of(array) != "torch":
+def are_followed(arrays: Iterable[Any]) -> bool:
+    """Whether torch differentiates, maps or traces what is done with some arrays of its own."""
+    torch = sys.modules.get("torch")
+    if torch is None:
         return False
-    return bool(array.requires_grad and sys.modules["torch"].is_grad_enabled())
+    tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
+    if not tensors:
+        return False
+    has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
+    return (
+        any((has_graph and one.requires_grad) or unpack(one).tangent is not None for one in tensors)
+        or is_mapped()
+        or is_traced()
+    )
+
+
+def is_mapped() -> bool:
+    """Whether a transform of torch.func is at work. Its arrays have no values that could be read unseen."""
+    active = getattr(sys.modules["torch"]._C, "_are_functorch_transforms_active", None)
+    return active is not None and bool(active())
+
+
+def is_traced() -> bool:
+    """Whether torch writes down what is done with its arrays; a result would be a constant there."""
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    mode = getattr(tracing, "get_proxy_mode", None)
+    return mode is not None and mode() is not None
+
+
+def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:
+    """Raise InputError where torch follows what is done with an array, given with its number, of its own."""
+    for number, array in arrays:
+        if are_followed([array]):
+            problem = "is differentiated, mapped or traced by torch, which is not followed here"
+            remedy = "give array.detach(), or call what tnplan.compile returns"
+            raise InputError(f"{place} {number}", problem, remedy)
 
 
 def kind_of(array: Any, number: int) -> ArrayKind:
     """The library and the memory of array `number`; raises InputError for a memory that is neither."""
     library, place = library_of(array), f"array {number}"
-    if library == "torch":
-        if requires_grad(array):
-            remedy = "give array.detach(), or use tnplan.compile"
-            raise InputError(place, "requires gradients, which are not followed here", remedy)
-        if array.device.type in ("cpu", "cuda"):
-            return _torch_kind(array.device)
+    if library == "torch" and array.device.type in ("cpu", "cuda"):
+        return _torch_kind(array.device)
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):
         return NUMPY_ARRAY
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())

@@ -13,6 +13,7 @@ from tnplan.api.contraction.arrays import (
     as_library,
     common_kind,
     host_array,
+    refuse_followed,
     stated_dtype,
     with_dtype,
 )
@@ -55,6 +56,7 @@ class CompileRequest:
 def contract_arrays(network: Any, arrays: Sequence[Any], options: ContractionOptions) -> Any:
     """Contract arrays to one array, of their library and on their device."""
     request = read_request(network, arrays, takes_shapes=False)
+    refuse_followed(enumerate(request.call.operands))
     if not request.call.operands:
         raise InputError("contract", "has no arrays", "give one array a tensor")
     call, like = request.call, request.call.operands[0]
@@ -111,10 +113,15 @@ def compile_network(
     request = read_request(network, shapes)
     fixed, batch = asked.constants, asked.batch
     _check_axes(request.call.output)
+    for name, extent in request.call.size_dict.items():
+        if extent == 0:
+            remedy = "use tnplan.contract, which gives the result: empty, or zeros"
+            raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
     given = [one for one in (*request.call.operands, *fixed.values()) if hasattr(one, "__dlpack_device__")]
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.call.inputs)
     fixed = {_tensor("constants", number, n_tensors): values for number, values in fixed.items()}
+    refuse_followed(fixed.items(), "constant")
     changing = [number for number in range(n_tensors) if number not in fixed]
     in_batch: Sequence[int] = ()
     if batch is not None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from tnplan.api.contraction.arrays import (
     ArrayKind,
+    are_followed,
     as_library,
     common_kind,
     host_array,
-    requires_grad,
+    refuse_followed,
     stated_dtype,
 )
 from tnplan.api.contraction.batch_pieces import pieces, store
@@ -114,9 +115,12 @@ class CompiledContraction:
         InputError
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
-        if any(requires_grad(array) for array in arrays):
+        if are_followed(arrays):
             from tnplan.api.contraction.gradients.torch_function import differentiable_call
 
+            self._by_number(arrays)
+            if self._strips:
+                raise InputError("call", "strips exponents, and torch follows it", "give array.detach()")
             return differentiable_call(self, arrays)
         with self._open().together():
             return self._contract(self._by_number(arrays))
@@ -196,6 +200,7 @@ class CompiledContraction:
         """
         with self._open().together():
             given = self._by_number(arrays)
+            refuse_followed(given.items())
             kind = common_kind(list(given.values()))
             values = {number: self._values(array, number) for number, array in given.items()}
             shape = self.schedule.output_shape
@@ -280,6 +285,7 @@ class CompiledContraction:
         """
         with self._open().together():
             self._check_update(arrays)
+            refuse_followed(arrays.items())
             return self._contract(arrays)
 
     def _check_update(self, arrays: Mapping[int, Any]) -> None:

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tnplan
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.planner.common.errors import InputError
-
-if TYPE_CHECKING:
-    from tnplan.api.contraction.compiled import CompiledContraction
-    from tnplan.planner.hardware.profile import Profile
 
 
 def contract(
     network: Any,
     *arrays: Any,
     optimize: Any = "auto",
-    hardware: Profile | str | Path | None = None,
+    hardware: tnplan.Profile | str | Path | None = None,
     memory: float | str | None = None,
     precision: str | None = None,
     device: str = "auto",
@@ -100,14 +97,14 @@ def compile(
     keep: bool = False,
     calls: int | None = None,
     optimize: Any = "auto",
-    hardware: Profile | str | Path | None = None,
+    hardware: tnplan.Profile | str | Path | None = None,
     memory: float | str | None = None,
     precision: str | None = None,
     device: str = "auto",
     devices: int = 1,
     threads: int | None = None,
     strip_exponent: bool = False,
-) -> CompiledContraction:
+) -> tnplan.CompiledContraction:
     """Make a contraction ready to be called again and again with new values.
 
     Parameters

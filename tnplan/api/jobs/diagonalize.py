@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -39,7 +39,7 @@ from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
-from tnplan.executor.sbd.basis.space import Space, choose_space
+from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
 from tnplan.executor.sbd.selected_ci.growth import Growth
@@ -59,9 +59,6 @@ from tnplan.planner.common.checks import check_choice, check_count, check_kind
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable, file_path
 from tnplan.planner.common.units import size_text
-
-if TYPE_CHECKING:
-    from tnplan.executor.sbd.basis.space import Strings
 
 Array = NDArray[Any]
 

@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tnplan
 from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.api.later import LaterModule
 from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tnplan.api.jobs.contraction.result import ExecutionResult
-    from tnplan.planner.schedule.schedule import Schedule
+    import numpy.typing as numpy_typing
+else:
+    numpy_typing = LaterModule("numpy.typing")
 
 
 def execute(
-    schedule: Schedule | str | Path,
-    tensors: str | Path | Sequence[NDArray[Any]] | None = None,
+    schedule: tnplan.Schedule | str | Path,
+    tensors: str | Path | Sequence[numpy_typing.NDArray[Any]] | None = None,
     *,
     slices: str | tuple[int, int] | None = None,
     result: str = "gathered",
@@ -38,7 +39,7 @@ def execute(
     progress: Listener | bool | None = None,
     timeout: float = TIMEOUT_S,
     allow_mixed_builds: bool = False,
-) -> ExecutionResult:
+) -> tnplan.ExecutionResult:
     """Contract the network of a schedule, or some of its slices.
 
     Under mpirun the call is collective over all ranks; otherwise the ranks are threads of this process. Rank

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tnplan
 from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
 from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.executor.pauli.terms.truncation import Truncation
-
-if TYPE_CHECKING:
-    from tnplan.api.jobs.pauli.result import Expectation
-    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 
 
 def propagate(
@@ -31,7 +28,7 @@ def propagate(
     picture: str = "heisenberg",
     gradient: bool = False,
     each_term: bool = False,
-    monte_carlo: MonteCarlo | None = None,
+    monte_carlo: tnplan.MonteCarlo | None = None,
     keep: str = "all",
     stop_above: int | None = None,
     when_full: str = "stop",
@@ -47,7 +44,7 @@ def propagate(
     progress: Listener | bool | None = None,
     timeout: float = TIMEOUT_S,
     allow_mixed_builds: bool = False,
-) -> Expectation:
+) -> tnplan.Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
     Without a truncation the value is exact but for rounding. With one, `report["error_bound"]` bounds its

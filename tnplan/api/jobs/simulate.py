@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tnplan
 from tnplan.api.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.api.later import LaterModule
 from tnplan.api.progress import Listener
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 
 if TYPE_CHECKING:
-    from tnplan.api.jobs.statevector.result import Simulation
-    from tnplan.api.jobs.statevector.simulation import Start
+    from tnplan.api.jobs.statevector import simulation
+else:
+    simulation = LaterModule("tnplan.api.jobs.statevector.simulation")
 
 
 def simulate(
@@ -30,7 +33,7 @@ def simulate(
     depolarize: float = 0.0,
     mode: str = "compiled",
     seed: int | None = None,
-    start: Start | None = None,
+    start: simulation.Start | None = None,
     save: str | Path | None = None,
     precision: str = "fp64",
     device: str = "auto",
@@ -41,7 +44,7 @@ def simulate(
     progress: Listener | bool | None = None,
     timeout: float = TIMEOUT_S,
     allow_mixed_builds: bool = False,
-) -> Simulation:
+) -> tnplan.Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
     A program that measures on its way, resets or is noisy is run once a shot, and values are means. What does

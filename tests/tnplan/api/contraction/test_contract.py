@@ -31,10 +31,12 @@ N_CALLS = 300
 DTYPES = ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "complex128"]
 
 
-def random_call(rng: random.Random) -> tuple[str, list[np.ndarray]]:
+def random_call(
+    rng: random.Random, sizes: tuple[int, ...] = (1, 2, 3)
+) -> tuple[str, list[np.ndarray]]:  # fmt: skip
     """A legal equation with up to four operands of any dtypes, and their values."""
     generator = np.random.default_rng(rng.getrandbits(32))
-    extents = {chr(97 + i): rng.choice([1, 2, 3]) for i in range(rng.randint(1, 6))}
+    extents = {chr(97 + i): rng.choice(sizes) for i in range(rng.randint(1, 6))}
     broadcast = [rng.choice([1, 2]) for _ in range(rng.randint(0, 2))]
     terms, operands = [], []
     for _ in range(rng.randint(1, 4)):
@@ -92,6 +94,23 @@ def test_interleaved_lists() -> None:
     labels = [np.array(one) for one in ([0, 1], [1, 2], [2, 0])]
     np.testing.assert_allclose(contract(a, labels[0], b, labels[1], labels[2]), (a @ b).T)
     assert contract(2.0, [], [3.0, 4.0], ["i"], ["i"]).tolist() == [6.0, 8.0]
+
+
+def test_random_calls_without_elements_equal_numpy() -> None:
+    rng, refused = random.Random(2), 0
+    for _ in range(200):
+        equation, operands = random_call(rng, (0, 1, 2))
+        dtype = np.result_type(*operands)
+        wanted = np.einsum(equation, *(one.astype(np.complex128) for one in operands))
+        found = contract(equation, *operands)
+        assert (found.dtype, found.shape) == (dtype, wanted.shape), equation
+        if all(one.size for one in operands):
+            continue
+        refused += 1
+        assert not found.any()
+        with pytest.raises(InputError, match=r"shapes: index '.*' has extent 0.*; use tnplan.contract"):
+            compile_contraction(equation, *operands, dtype="complex128")
+    assert 50 < refused < 180
 
 
 def test_extents_of_zero() -> None:
@@ -225,7 +244,7 @@ def test_torch() -> None:
     found = contract("ab,cb->ac", a, torch.ones(2, 3).conj())
     assert isinstance(found, torch.Tensor)
     torch.testing.assert_close(found, a @ torch.ones(3, 2))
-    with pytest.raises(InputError, match="array 0: requires gradients"):
+    with pytest.raises(InputError, match="array 0: is differentiated"):
         contract("ab->a", a.requires_grad_())
 
 

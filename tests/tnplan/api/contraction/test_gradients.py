@@ -1,10 +1,7 @@
-"""Gradients of compiled contractions: values, refusals, memory, ranks, torch and JAX."""
+"""Gradients of compiled contractions: values, refusals, memory, ranks and torch."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from math import inf
 from typing import Any
@@ -15,13 +12,11 @@ import pytest
 import tnplan
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import random_arrays, random_path, window
-from tests.support.root import ROOT
 from tests.support.slow import slow_after
 from tnplan.executor.contraction.bind.program import arena_bytes
 
 TRACE, PRODUCT = "ij,jk,ki->", "ij,jk,kl->il"
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs jax")
 
 
 def matrices(dtype: str = "complex128", extent: int = 4) -> list[np.ndarray]:
@@ -221,13 +216,3 @@ def test_300_random_networks_have_the_gradients_of_torch(devices: int) -> None:
     first, count = (1000, 150) if devices == 1 else (1100 + 50 * (devices - 1), 50)
     sliced = [compare_with_torch(seed, devices) for seed in range(first, first + count)]
     assert 5 < sum(sliced) < count - 5
-
-
-@needs_jax
-def test_jax_differentiates_and_compiles() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.contraction.jax_gradients"], capture_output=True, text=True,
-        timeout=120, check=False, cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "equal"
