@@ -48,82 +48,85 @@ def locked(output: Path) -> Iterator[None]:
 def _held(path: Path) -> int:
     """The open file with the lock."""
     for _ in range(ATTEMPTS):
-        handle, is_new = _made(path), True
-        if handle is None:
-            handle, is_new = _opened(path), False
-        if handle is not None and _is_locked(handle, path, is_new):
-            try:
-                _write_holder(handle)
-            except OSError as error:
-                _let_go(handle, path)
-                raise _not_written(path, error) from None
+        try:
+            handle = _tried(path)
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise InputError(
+                str(path), f"cannot be written ({error.strerror})",
+                "free space there or choose another place" if is_full else "choose a folder that is writable",
+            ) from None  # fmt: skip
+        if handle is not None:
             return handle
     raise InputError(str(path), "is replaced again and again", "choose another --output")
 
 
-def _made(path: Path) -> int | None:
-    """A new file; None where one is there."""
+def _tried(path: Path) -> int | None:
+    """The open file with the lock; None where it is replaced or deleted meanwhile, as by a run that ends."""
     try:
-        return unfinished.open(path)
+        handle, is_new = unfinished.open(path), True
     except FileExistsError:
-        return None
-    except OSError as error:
-        raise _not_written(path, error) from None
-
-
-def _opened(path: Path) -> int | None:
-    """A lock that was there; None where it has just been deleted. InputError where it is no lock, or not this
-    user's."""
+        try:
+            handle, is_new = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), False
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _foreign(path, "is a link") from None
+            raise
+    mine = is_new
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _foreign(path, "is a link") from None
-        raise _not_written(path, error) from None
-    status, begin = os.fstat(handle), b""
-    if stat.S_ISREG(status.st_mode):
-        begin = os.pread(handle, len(BEGINS), 0)
-    kinds = {
-        "is no file": not stat.S_ISREG(status.st_mode),
-        "has another name too": status.st_nlink > 1,
-        "belongs to another user": status.st_uid != os.geteuid(),
-        "is no lock of a run": not BEGINS.startswith(begin),
-    }
-    problem = next((problem for problem, is_so in kinds.items() if is_so), None)
-    if problem is not None:
-        os.close(handle)
-        raise _foreign(path, problem)
-    return handle
+        if not is_new:
+            _check_own(handle, path)
+        mine = _is_locked(handle, path, is_new)
+        if mine:
+            _write_holder(handle)
+            return handle
+    except BaseException as error:
+        if mine and not isinstance(error, InputError):
+            _let_go(handle, path)
+        else:
+            os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _check_own(handle: int, path: Path) -> None:
+    """Refuse what is no lock, or not this user's."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        raise _foreign(path, "is no file")
+    if status.st_nlink > 1:
+        raise _foreign(path, "has another name too")
+    if status.st_uid != os.geteuid():
+        raise _foreign(path, "belongs to another user")
+    if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
+        raise _foreign(path, "is no lock of a run")
 
 
 def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
-    """Lock an open file, or close it: False where another one is at its path by now, InputError where another
-    run holds it."""
+    """Lock an open file: False where another one is at its path by now, InputError where another run holds
+    it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         has_locks = error.errno == errno.EWOULDBLOCK
         if is_new and not has_locks:
             return True
+        unfinished.forget(path)
         holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
-        if is_new:
-            unfinished.forget(path)
-        os.close(handle)
         if has_locks:
             problem, remedy = "is held by another run", "wait for it, or choose another --output"
         else:
             problem = "is held by another run, or is what a killed one left, and its file system has no locks"
             remedy = "delete it where that run is over, or choose another --output"
         raise InputError(str(path), f"{problem} ({_named(holder)})", remedy) from None
-    # Its last holder may have deleted the file between the two calls.
-    with suppress(OSError):
+    with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(handle), os.lstat(path)):
             unfinished.add(path)
             return True
     unfinished.forget(path)
-    os.close(handle)
     return False
 
 
@@ -139,12 +142,6 @@ def _let_go(handle: int, path: Path) -> None:
         path.unlink()
     unfinished.forget(path)
     os.close(handle)
-
-
-def _not_written(path: Path, error: OSError) -> InputError:
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "free space there or choose another place" if is_full else "choose a folder that is writable"
-    return InputError(str(path), f"cannot be written ({error.strerror})", remedy)
 
 
 def _foreign(path: Path, problem: str) -> InputError:
