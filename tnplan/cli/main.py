@@ -162,7 +162,7 @@ def _only_first_prints() -> Iterator[None]:
 def _end_children() -> None:
     """End the processes that compile kernels, where the command has come to that."""
     ahead = sys.modules.get("tnplan.planner.common.compiled.ahead")
-    if ahead is not None:
+    if hasattr(ahead, "end_children"):  # its import may be what was interrupted
         ahead.end_children()
 
 

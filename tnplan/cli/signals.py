@@ -59,7 +59,7 @@ def _stop(line: str) -> None:
 
 
 def _end(status: int) -> None:
-    files = sys.modules.get("tnplan.planner.common.files")  # where the command has come to it
-    if files is not None:
+    files = sys.modules.get("tnplan.planner.common.files")
+    if hasattr(files, "unfinished"):  # where the command has come to it
         files.unfinished.delete()
     os._exit(status)

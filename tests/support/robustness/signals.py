@@ -121,7 +121,7 @@ def trial(number: int, inputs: Path, caches: Path) -> Outcome:
     random = Random(number)
     is_stopping = command.split()[0] in STOPPING
     chosen = random.choice(SIGNALS if is_stopping else SIGNALS[:3])
-    after_s = random.choice((random.uniform(0.0, 1.0), random.uniform(0.0, 6.0)))
+    after_s = random.choice((random.uniform(0.0, 1.0), random.uniform(0.5, 2.0), random.uniform(1.0, 6.0)))
     mark = uuid4().hex
     with TemporaryDirectory() as made:
         folder = Path(made) / "work"

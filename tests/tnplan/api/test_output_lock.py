@@ -132,7 +132,8 @@ def test_a_full_disk_ends_a_command_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.qsim").write_text("2\n0 h 0\n1 cz 0 1\n")
     line = "statevector c.qsim --observable Z1 --device cpu -o r.json"
     done = subprocess.run(
-        ["sh", "-c", f"ulimit -f 0; exec {sys.executable} -m tnplan {line}"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        ["sh", "-c", f"ulimit -f 0; exec {sys.executable} -m tnplan {line}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2

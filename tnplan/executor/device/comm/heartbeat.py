@@ -20,7 +20,7 @@ from functools import partial
 from socket import gethostname
 from time import monotonic, sleep
 
-from tnplan.executor.device.comm.time_limit import ending_after, leave_the_line_to_others
+from tnplan.executor.device.comm.time_limit import end_process, ending_after, leave_the_line_to_others
 from tnplan.executor.device.protocols.communicator import AgreedError, World
 
 EVERY_S = 1.0
@@ -76,7 +76,7 @@ class Heartbeat:
         end: Callable[[str, bool], None], every_s: float = EVERY_S,
     ) -> None:  # fmt: skip
         self._rank, self._peers, self._socket = rank, peers, sender
-        self._timeout_s, self._every_s, self._end = timeout_s, every_s, end
+        self._timeout_s, self._every_s, self.end = timeout_s, every_s, end
         self._token = peers[0].token
         self._watched = range(1, len(peers)) if rank == 0 else range(1)
         self._where: dict[int, Address] = {}
@@ -159,7 +159,7 @@ class Heartbeat:
             if token != self._token or rank not in self._watched:
                 continue
             if kind == END:
-                self._end(packet[_HEAD.size :].decode(errors="replace"), False)
+                self.end(packet[_HEAD.size :].decode(errors="replace"), False)
             elif kind == BYE:
                 self._heard.pop(rank, None)
                 self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
@@ -194,7 +194,7 @@ class Heartbeat:
         for _ in range(REPEATS if self._rank == 0 else 0):
             self._send(END, text)
             sleep(APART_S)
-        self._end(text, self._rank == self._first_here)
+        self.end(text, self._rank == self._first_here)
 
 
 def end_job(world: World, text: str, prints: bool) -> None:
@@ -214,6 +214,14 @@ def end_before_beats(world: World, text: str) -> None:
     """End all processes, of which any may be lost."""
     leave_the_line_to_others()
     end_job(world, text, True)
+
+
+def end_without_mpi(text: str, prints: bool) -> None:
+    """The same while MPI ends, which does not take its own abort any more."""
+    if not prints:
+        sleep(END_S)
+        os._exit(STATUS)
+    end_process(text)
 
 
 _beats: list[Heartbeat] = []
@@ -268,6 +276,8 @@ def end_of_command() -> None:
     if "tnplan.executor.device.comm.mpi" in sys.modules:
         from tnplan.executor.device.comm import mpi
 
+        for beat in _beats:
+            beat.end = end_without_mpi
         mpi.finalize()
     _commands.clear()
     while _beats:
