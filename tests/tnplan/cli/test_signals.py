@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,8 +130,8 @@ IN_SUITE = (2, 17, 21, 25, 47)
 """A search, a diagonalization, compressions and a warmup."""
 GROW = "tnplan.executor.sbd.selected_ci.grow"
 PHASES = (
-    (GROW, "select", 1), (GROW, "solve", 0), (GROW, "select", 0), (GROW, "second_order", 0), (GROW, "solve", 2),
-    (GROW, "set_up_solve", 1), ("tnplan.api.jobs.diagonalize", "_hand_over", 0),
+    (GROW, "select", 1), (GROW, "solve", 0), (GROW, "select", 0), (GROW, "second_order", 0),
+    (GROW, "solve", 2), (GROW, "set_up_solve", 1), ("tnplan.api.jobs.diagonalize", "_hand_over", 0),
 )  # fmt: skip
 
 
@@ -145,13 +144,13 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return folder / "h.fcidump", float(whole.energies[0])
 
 
-@pytest.mark.parametrize(("module", "name", "calls"), slow_after(2, PHASES))
+@pytest.mark.parametrize("phase", slow_after(2, PHASES))
 def test_a_growth_stops_in_every_phase_and_goes_on(
-    tmp_path: Path, grown: tuple[Path, float], module: str, name: str, calls: int
+    tmp_path: Path, grown: tuple[Path, float], phase: tuple[str, str, int]
 ) -> None:
-    integrals, energy = grown
+    (integrals, energy), (_, name, calls) = grown, phase
     line = ["sbd", integrals, "--grow", *["--device", "cpu", "--threads", "1", "-o", "g.npz"]]
-    begun = started(tmp_path, ROOT / "tests/support/robustness/blocked.py", module, name, calls, *line)
+    begun = started(tmp_path, ROOT / "tests/support/robustness/blocked.py", *phase, *line)
     status, _, err = ended(begun, signal.SIGUSR1)
     is_kept = (tmp_path / "g.npz.ckpt").exists()
     assert is_kept == (name != "solve" or calls > 0)
@@ -192,10 +191,10 @@ def test_processes_that_compile_end_with_a_parent_that_is_killed(tmp_path: Path,
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("inputs")
     make_inputs(made)
-    yield made
+    return made
 
 
 @pytest.mark.slow
