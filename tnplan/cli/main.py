@@ -2,8 +2,8 @@
 
 Imports nothing heavy: a sub-command's file is imported when that command runs or is asked for its help.
 
-Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted,
-143 stopped by a signal with a checkpoint.
+Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted, 129 and
+143 ended by a signal.
 """
 
 from __future__ import annotations
@@ -162,8 +162,9 @@ def _only_first_prints() -> Iterator[None]:
 def _end_children() -> None:
     """End the processes that compile kernels, where the command has come to that."""
     ahead = sys.modules.get("tnplan.planner.common.compiled.ahead")
-    if hasattr(ahead, "end_children"):  # its import may be what was interrupted
-        ahead.end_children()
+    end = getattr(ahead, "end_children", None)  # its import may be what was interrupted
+    if end is not None:
+        end()
 
 
 def main() -> None:

@@ -60,6 +60,7 @@ def _stop(line: str) -> None:
 
 def _end(status: int) -> None:
     files = sys.modules.get("tnplan.planner.common.files")
-    if hasattr(files, "unfinished"):  # where the command has come to it
-        files.unfinished.delete()
+    unfinished = getattr(files, "unfinished", None)  # where the command has come to it
+    if unfinished is not None:
+        unfinished.delete()
     os._exit(status)

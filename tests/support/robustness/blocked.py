@@ -1,7 +1,7 @@
 """The command line with a function that never returns: `blocked.py MODULE NAME CALLS ARGUMENTS`.
 
-The function is the attribute NAME of MODULE; it does as it should so many times. Then it prints "blocked", and
-computes for hours without listening to Python.
+The function is the attribute NAME of MODULE; it does as it should so many times. Then it prints "blocked",
+and computes for hours without listening to Python.
 """
 
 from __future__ import annotations

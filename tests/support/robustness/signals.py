@@ -49,7 +49,6 @@ COMMANDS = (
     f"sbd large.fcidump --alpha large.txt {CPU} --residual 1e-9 -o out.npz",
     f"sbd large.fcidump --grow {CPU} -o out.npz",
     f"sbd-qubits w.txt b.txt {CPU} -o out.npz",
-    f"sqd counts.json h.fcidump --samples-per-batch 5 {CPU} -o out.npz",
     "compress large.npy -o out.tnz",
     "decompress large.npy.tnz -o out.npy",
     f"statevector big.qsim --observable Z0 {CPU} --save state.json -o out.json",
@@ -57,7 +56,7 @@ COMMANDS = (
     "warmup --device cpu",
 )
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-STOPPING = ("execute", "sbd", "sbd-qubits", "sqd")
+STOPPING = ("execute", "sbd", "sbd-qubits")
 """Commands that keep a checkpoint at SIGTERM and SIGUSR1."""
 LONGEST_S = 120.0
 BEFORE = "Python itself had not started"

@@ -126,7 +126,7 @@ def test_a_job_that_keeps_what_it_has_stops_after_that(tmp_path: Path) -> None:
     assert "with a checkpoint" in err
 
 
-IN_SUITE = (2, 17, 21, 25, 47)
+IN_SUITE = (2, 17, 20, 24, 45)
 """A search, a diagonalization, compressions and a warmup."""
 GROW = "tnplan.executor.sbd.selected_ci.grow"
 PHASES = (

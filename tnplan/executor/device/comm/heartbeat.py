@@ -2,7 +2,8 @@
 
 MPI and NCCL wait for a lost rank for ever and cannot be interrupted. So a thread of each rank sends a
 datagram a second: rank 0 watches all, and all watch rank 0. Datagrams need no connection, and one that is
-lost changes nothing. Ranks from which none ever came are not watched, and rank 0 says so.
+lost changes nothing. Ranks from which none ever came are not watched, and rank 0 says so. Until all have
+heard each other, `time_limit` watches.
 """
 
 from __future__ import annotations
