@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,6 +58,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 STOPPING = ("execute", "sbd", "sbd-qubits")
 """Commands that keep a checkpoint at SIGTERM and SIGUSR1."""
 LONGEST_S = 120.0
+MARK = "TNPLAN_TEST_TRIAL"
+"""The variable that tells the processes of a trial from others."""
 BEFORE = "Python itself had not started"
 QUBITS = 20
 
@@ -131,7 +132,7 @@ def trial(number: int, inputs: Path, caches: Path) -> Outcome:
         begun = subprocess.Popen(
             [sys.executable, "-m", "tnplan", *command.split()], cwd=folder, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TNPLAN_CACHE_DIR": str(cache), "TRIAL": mark},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TNPLAN_CACHE_DIR": str(cache), MARK: mark},
         )  # fmt: skip
         with suppress(subprocess.TimeoutExpired):
             begun.wait(after_s)
@@ -147,9 +148,9 @@ def trial(number: int, inputs: Path, caches: Path) -> Outcome:
         used_s = max(used_s, cpu_s) if seconds > 0.03 else cpu_s
         status = begun.wait()
         end_s = time.monotonic() + 3.0
-        while _marked(mark) and time.monotonic() < end_s:
+        while marked(mark) and time.monotonic() < end_s:
             time.sleep(0.1)
-        children = len(_marked(mark))
+        children = len(marked(mark))
         with suppress(ProcessLookupError):
             os.killpg(begun.pid, signal.SIGKILL)
         assert begun.stderr is not None
@@ -192,16 +193,14 @@ def _cpu_s(process: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _marked(mark: str) -> list[int]:
+def marked(mark: str) -> list[int]:
     """The processes with a mark in their environment."""
-    return list(_with(f"TRIAL={mark}".encode()))
-
-
-def _with(word: bytes) -> Iterator[int]:
+    found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and word in (entry / "environ").read_bytes():
-                yield int(entry.name)
+            if entry.name.isdigit() and f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 def _main(first: str, stop: str, caches_at: str = "") -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.effort import is_thorough
 from tests.support.engines.sbd import fcidump_text, random_integrals
-from tests.support.robustness.signals import COMMANDS, make_inputs, trial
+from tests.support.robustness.signals import COMMANDS, MARK, make_inputs, marked, trial
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
 from tnplan.api.jobs.diagonalize import diagonalize
@@ -188,6 +188,28 @@ def test_processes_that_compile_end_with_a_parent_that_is_killed(tmp_path: Path,
     assert is_alive(child) == (how == "done")
     if how == "done":
         os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_warmup_takes_its_processes_along(tmp_path: Path, number: signal.Signals) -> None:
+    mark = tmp_path.name + number.name
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "tnplan", "warmup", "--device", "cpu"], stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TNPLAN_CACHE_DIR": str(tmp_path), MARK: mark},
+    )  # fmt: skip
+    end_s = time.monotonic() + LIMIT_S
+    while len(marked(mark)) < 2 and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert len(marked(mark)) >= 2
+    begun.send_signal(number)
+    assert begun.wait(LIMIT_S) == 128 + number
+    end_s = time.monotonic() + LIMIT_S
+    while marked(mark) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    left = marked(mark)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert left == []
 
 
 @pytest.fixture(scope="module")
