@@ -13,6 +13,7 @@ import pytest
 from tests.support.effort import repeats
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
 from tests.support.mpirun import OPEN_MPI_VARIABLE, needs_mpi, open_mpi
+from tests.support.robustness.early_faults import KINDS, early_trial
 from tests.support.robustness.faults import FAULTS, make_problem, trial
 from tests.support.robustness.hosts import Cluster, cluster, ended, needs_hosts
 from tnplan.cli.main import run
@@ -153,3 +154,11 @@ def test_a_fault_ends_the_job_and_it_goes_on_equal(folder: Path, number: int) ->
     outcome = trial(number, folder, make_problem(folder))
     assert outcome.wrong(FAULTS[number % len(FAULTS)]) == "", outcome
     assert os.listdir(folder / "disk") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(repeats(1, 20) * len(KINDS)))
+def test_a_host_that_is_lost_while_the_job_starts_ends_it(folder: Path, number: int) -> None:
+    make_problem(folder)
+    outcome = early_trial(number, folder)
+    assert outcome.wrong == "", outcome

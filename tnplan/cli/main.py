@@ -2,8 +2,8 @@
 
 Imports nothing heavy: a sub-command's file is imported when that command runs or is asked for its help.
 
-Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted,
-143 stopped by a signal with a checkpoint.
+Exit status: 0 done, 1 a failure while running, 2 the input or the usage is wrong, 130 interrupted, 129 and
+143 ended by a signal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from importlib import import_module
 
 import click
 
+from tnplan.cli.signals import end_by_signals
 from tnplan.cli.terminal import allow_any_encoding, say
 from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
 from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
@@ -137,6 +138,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _refuse(message.replace("valid float range", "valid float") + hint)
         return 2
     except (click.Abort, KeyboardInterrupt):
+        _end_children()
         _print_error("interrupted")
         return 130
     except StoppedRunError as error:
@@ -157,11 +159,26 @@ def _only_first_prints() -> Iterator[None]:
         yield
 
 
+def _end_children() -> None:
+    """End the processes that compile kernels, where the command has come to that."""
+    ahead = sys.modules.get("tnplan.planner.common.compiled.ahead")
+    end = getattr(ahead, "end_children", None)  # its import may be what was interrupted
+    if end is not None:
+        end()
+
+
 def main() -> None:
     """The entry point of `tnplan`."""
-    if launched_size() > 1:
-        interrupt_ends_process()
-    sys.exit(run())
+    if launched_size() == 1:
+        end_by_signals()
+        sys.exit(run())
+    from tnplan.executor.device.comm import heartbeat
+
+    interrupt_ends_process()
+    heartbeat.begin_command()
+    status = run()
+    heartbeat.end_of_command()
+    sys.exit(status)
 
 
 def _complain(error: Exception, settings: Settings, status: int) -> int:

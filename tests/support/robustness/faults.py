@@ -25,7 +25,7 @@ import numpy as np
 from tests.support.contraction.schedules import planned, sliced_lattice
 from tests.support.mpirun import SCRIPTS
 from tests.support.networks import random_arrays
-from tests.support.robustness.hosts import Cluster, cluster, ended
+from tests.support.robustness.hosts import Cluster, Host, cluster, ended
 from tnplan.api.jobs.execute import execute
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.tensors import save_tensors
@@ -45,7 +45,7 @@ WORST_S = 60.0
 
 def kill_rank(made: Cluster, random: Random) -> None:
     """kill -9 of a rank."""
-    os.kill(random.choice(_ranks(made)), signal.SIGKILL)
+    os.kill(random.choice(ranks_of(made)), signal.SIGKILL)
 
 
 def kill_daemon(made: Cluster, random: Random) -> None:
@@ -56,7 +56,7 @@ def kill_daemon(made: Cluster, random: Random) -> None:
 
 def stop_rank(made: Cluster, random: Random) -> None:
     """SIGSTOP of a rank."""
-    os.kill(random.choice(_ranks(made)), signal.SIGSTOP)
+    os.kill(random.choice(ranks_of(made)), signal.SIGSTOP)
 
 
 def cut_shortly(made: Cluster, random: Random) -> None:
@@ -147,8 +147,9 @@ class Outcome:
         return "" if self.resumed_equal else "the resumed result differs"
 
 
-def _ranks(made: Cluster) -> list[int]:
-    return [process for host in made.hosts for process in host.processes(RANK)
+def ranks_of(made: Cluster, *hosts: Host) -> list[int]:
+    """The processes of the ranks on some hosts, or on all."""
+    return [process for host in hosts or made.hosts for process in host.processes(RANK)
             if "python" in Path(f"/proc/{process}/comm").read_text()]  # fmt: skip
 
 
@@ -196,9 +197,9 @@ def _on_disk(number: int, folder: Path, output: Path, expected: np.ndarray) -> O
         fault.make(made, random)
         status, error, _ = ended(job, WORST_S + fault.timeout_s + GRACE_S)
         seconds = time.monotonic() - begun_s
-        while _ranks(made) and time.monotonic() - begun_s < fault.timeout_s + GRACE_S:
+        while ranks_of(made) and time.monotonic() - begun_s < fault.timeout_s + GRACE_S:
             time.sleep(0.2)
-        left = len(_ranks(made))
+        left = len(ranks_of(made))
         if fault.make is fill_disk:
             (folder / "disk" / "filled").unlink()
     lines = [line for line in error.splitlines() if "error" in line or "rank" in line]

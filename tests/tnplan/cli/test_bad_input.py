@@ -286,6 +286,7 @@ USAGE: list[tuple[str, str]] = [
     ("workload peps --rows 1", "1 is not in"), ("workload peps --open -1", "-1 is not in"),
     ("workload peps --rows 2 --columns 2 --hyper 2 -o n.json", "--hyper: is 2"),
     ("workload regular --tensors 5 --degree 3 -o n.json", "--degree: 3 on 5 tensors makes no graph"),
+    ("workload regular --tensors 60 --degree 20 -o n.json", "--degree: is 20; give at most 6"),
 ]
 # fmt: on
 

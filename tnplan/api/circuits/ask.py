@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -43,6 +44,14 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
         asked = read()
         return asked, chosen_method(asked, options)
 
+    with watched_ranks(options.timeout):
+        return _answer(prepare, options, begin)
+
+
+def _answer(
+    prepare: Callable[[], tuple[AskedCircuit, str]], options: QuestionOptions, begin: float
+) -> CircuitAnswer:
+    """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
     asked, method = told_by_first(prepare)
     kept = checkpoint_of(asked, method, options)
     outcome = ENGINES[method](asked, options, kept)
@@ -67,6 +76,16 @@ def _gradient_of(asked: AskedCircuit, outcome: Outcome) -> dict[str, Any] | None
         name: column[0].item() if question.is_single else column
         for name, column in zip(question.names, columns, strict=True)
     }
+
+
+def watched_ranks(timeout_s: float) -> AbstractContextManager[None]:
+    """Inside, a rank of mpirun that does not answer for so long ends the job; collective."""
+    world = world_communicator(timeout_s)
+    if world is None:
+        return nullcontext()
+    from tnplan.executor.device.comm.heartbeat import watched
+
+    return watched(world, timeout_s)
 
 
 def told_by_first(read: Callable[[], Told]) -> Told:

@@ -127,7 +127,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     any work where an input, an option or the memory does not allow the job, and AgreedError, the same on all
     ranks, where they refuse together. Any other failure of a rank ends all of them.
     """
-    world = world_communicator()
+    world = world_communicator(options.timeout_s)
     if world is None:
         expect_gpu(options.device)
         # In this thread: a library first imported in one that ends may crash later.

@@ -86,7 +86,7 @@ class JobOptions:
 
     def heeding_signals(self) -> AbstractContextManager[Any]:
         """Inside, signals ask a job that keeps a checkpoint to stop, rather than end it."""
-        return nullcontext() if self.checkpoint_file is None else listening()
+        return nullcontext() if self.checkpoint_file is None else listening(self.checkpoint_file)
 
     @classmethod
     def given(

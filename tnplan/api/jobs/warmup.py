@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from threading import Event
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +27,7 @@ from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.executor.device.selection.select import sees_gpu
 from tnplan.executor.statevector.scheduling.cover_samples import COVERS
 from tnplan.planner.common.cache_folder import cache_folder
-from tnplan.planner.common.compiled.ahead import Samples
+from tnplan.planner.common.compiled.ahead import Samples, end_children, end_with_parent, python
 from tnplan.planner.common.errors import InputError
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}
@@ -96,23 +97,32 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
         raise InputError("--device gpu", "needs a GPU, and none is seen", "choose --device cpu")
     parts = [*CPU_PARTS, *(GPU_PARTS if has_gpu and device != "cpu" else ())]
     begin, before = perf_counter(), _files()
+    over = Event()
     with ThreadPoolExecutor(cores()) as pool:
-        running = {pool.submit(_in_process, name): name for name in parts}
-        for done, part in enumerate(as_completed(running), 1):
-            part.result()
-            if progress is not None:
-                progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[part]}"))
+        running = {pool.submit(_in_process, name, over): name for name in parts}
+        try:
+            for done, part in enumerate(as_completed(running), 1):
+                part.result()
+                if progress is not None:
+                    progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[part]}"))
+        except BaseException:
+            over.set()
+            end_children()
+            raise
     return Warmup(len(_files() - before), perf_counter() - begin, folder)
 
 
-def _in_process(name: str) -> None:
-    """Do a part in a process of its own, whose failure is one line."""
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, name], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+def _in_process(name: str, over: Event) -> None:
+    """Do a part in a process of its own, whose failure is one line; none any more where all is over."""
+    if over.is_set():
+        return
+    process = python(__name__, name, stderr=subprocess.PIPE)
+    if over.is_set():
+        process.kill()
+    assert process.stderr is not None
+    said = process.stderr.read().decode(errors="replace").strip()
+    if process.wait():
+        last = (said.splitlines() or ["it says nothing"])[-1]
         raise InputError(f"warmup of {name}", f"failed ({last})", "mend this first, or leave warmup out")
 
 
@@ -276,5 +286,6 @@ CPU_PARTS, GPU_PARTS = _cpu_parts(), _gpu_parts()
 
 
 if __name__ == "__main__":
+    end_with_parent()
     _part: Any = {**CPU_PARTS, **GPU_PARTS}[sys.argv[1]]
     _part()

@@ -162,7 +162,7 @@ def answer_question(
     options: dict[str, Any],
 ) -> None:
     """Read a circuit, ask, and print the answer on the first rank."""
-    from tnplan.api.circuits.ask import told_by_first
+    from tnplan.api.circuits.ask import told_by_first, watched_ranks
     from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.device.comm.launcher import launched_rank
 
@@ -170,7 +170,7 @@ def answer_question(
     options["state"] = state_of(options["state"], options.pop("stabilizers"))
     is_first, output = launched_rank() == 0, options["output"]
 
-    with ProgressLines(is_first, SAY_EVERY_S) as progress:
+    with watched_ranks(options["timeout"]), ProgressLines(is_first, SAY_EVERY_S) as progress:
         answer = ask(told_by_first(lambda: Circuit(circuit, parameters)), {**options, "progress": progress})
     if not is_first:
         return

@@ -182,21 +182,28 @@ def write_file(path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 class _Unfinished:
-    """Temporary files of this process, deleted at its end: threads that write may not come to it then."""
+    """Files of this process that are to be gone at its end: threads that write may not come to it then."""
 
     def __init__(self) -> None:
         self._paths: set[Path] | None = set()
         """None: the process ends."""
         self._lock = Lock()
-        atexit.register(self._delete)
+        atexit.register(self.delete)
 
     def open(self, path: Path) -> int:
-        """Make a file, and give its descriptor; raises OSError where that fails."""
+        """Make a file, and give its descriptor; raises OSError where that fails, or something is there."""
         with self._lock:
             if self._paths is None:
                 raise InterruptedError(EINTR, "the process ends")
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             self._paths.add(path)
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            return handle
+
+    def add(self, path: Path) -> None:
+        """A file that is there is to be gone too."""
+        with self._lock:
+            if self._paths is not None:
+                self._paths.add(path)
 
     def forget(self, path: Path) -> None:
         """A file is deleted or in its place."""
@@ -204,7 +211,8 @@ class _Unfinished:
             if self._paths is not None:
                 self._paths.discard(path)
 
-    def _delete(self) -> None:
+    def delete(self) -> None:
+        """Delete them all, as the process ends; none is made any more."""
         with self._lock:
             paths, self._paths = self._paths or set(), None
         for path in paths:
@@ -212,7 +220,7 @@ class _Unfinished:
                 path.unlink()
 
 
-_unfinished = _Unfinished()
+unfinished = _Unfinished()
 
 
 class Staged:
@@ -230,7 +238,7 @@ class Staged:
     def __exit__(self, *exception: object) -> None:
         for temporary, _ in self._files:
             temporary.unlink(missing_ok=True)
-            _unfinished.forget(temporary)
+            unfinished.forget(temporary)
 
     def add(self, path: str | Path, write: Callable[[BinaryIO], Any]) -> None:
         """Let `write` fill the temporary file of `path`; raises InputError where it cannot be written."""
@@ -239,10 +247,10 @@ class Staged:
         # Named before it exists, so that Ctrl-C at any moment leaves none behind.
         self._files.append((temporary, target))
         try:
-            handle = _unfinished.open(temporary)
+            handle = unfinished.open(temporary)
         except OSError as error:
             self._files.pop()
-            _unfinished.forget(temporary)
+            unfinished.forget(temporary)
             raise InputError(
                 str(target),
                 f"cannot be written ({error.strerror})",
@@ -262,7 +270,7 @@ class Staged:
                 temporary.replace(target)
             except OSError as error:
                 raise _not_written(target, error) from None
-            _unfinished.forget(temporary)
+            unfinished.forget(temporary)
             del self._files[0]
 
 

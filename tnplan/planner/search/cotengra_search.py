@@ -21,7 +21,7 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort, Found, Task, in_symbols, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
-from tnplan.planner.search.driver import search_joint
+from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
 from tnplan.planner.search.orders.uncompiled import search_uncompiled
 from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
@@ -93,7 +93,8 @@ def search_path(
         )  # fmt: skip
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
-        with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(n_workers, mp_context=spawn, initializer=end_with_parent) as pool:
             others = [pool.submit(search_tree, other) for other in tasks]
             results = [search_tree(task, tell), *(other.result() for other in others)]
         found = min(results, key=lambda one: one.score)

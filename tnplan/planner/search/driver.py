@@ -230,10 +230,10 @@ def _workers(count: int) -> Executor:
     """Processes for rounds; this one where one is all, so that it tells of better trees on the way."""
     if count == 1:
         return _Here()
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=end_with_parent)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when the one that started it is gone, killed perhaps."""
     parent = parent_process()
     assert parent is not None

@@ -12,6 +12,8 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.network import Network
 
 HYPER_DEGREE = 3
+LARGEST_DEGREE = 6
+"""Pairing stubs takes some exp((d^2 - 1) / 4) attempts for a simple graph of degree d: 6000 here."""
 
 
 def peps_network(
@@ -69,6 +71,8 @@ def regular_network(
             f"{degree} on {n_tensors} tensors makes no graph",
             "make degree times tensors even, degree less",
         )
+    if degree > LARGEST_DEGREE:
+        raise InputError("--degree", f"is {degree}", f"give at most {LARGEST_DEGREE}")
     generator = np.random.default_rng(seed)
     bonds = regular_graph(n_tensors, degree, generator)
     hypers: list[tuple[int, ...]] = [
@@ -111,7 +115,7 @@ def _network(
 
 
 def regular_graph(n_tensors: int, degree: int, generator: np.random.Generator) -> list[tuple[int, int]]:
-    """Pair up stubs at random until the graph has no loop and no double bond."""
+    """Pair up stubs at random until the graph has no loop and no double bond; the degree is not large."""
     while True:
         stubs = generator.permutation(np.repeat(np.arange(n_tensors), degree))
         bonds = {(int(min(a, b)), int(max(a, b))) for a, b in stubs.reshape(-1, 2) if a != b}

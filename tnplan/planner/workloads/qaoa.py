@@ -19,12 +19,10 @@ from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
 from tnplan.planner.networks.circuits.gates import gate
 from tnplan.planner.networks.network import Network
-from tnplan.planner.workloads.mixed import regular_graph
+from tnplan.planner.workloads.mixed import LARGEST_DEGREE, regular_graph
 
 Edge = tuple[int, int]
 
-LARGEST_DEGREE = 6
-"""Pairing stubs takes some exp((d^2 - 1) / 4) attempts for a simple graph of degree d: 6000 here."""
 EDGE_INDEX = "edge"
 
 

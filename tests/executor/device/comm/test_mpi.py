@@ -189,6 +189,28 @@ def test_ranks_that_refuse_alike_at_other_times_wait_for_each_other(three_gates:
     assert line.startswith("tnplan: error: step 1: struck by a test; leave it out (see docs/")
 
 
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [
+        ("start", "the start of MPI takes more than 5 s"),
+        ("meeting", "the start of the ranks takes more than 5 s"),
+        ("finalize", "rank 1 on "),
+    ],
+)
+def test_a_rank_that_is_stopped_where_nobody_computes_ends_the_job(
+    three_gates: Path, when: str, says: str
+) -> None:
+    """From the start of MPI to its end."""
+    begin = time.monotonic()
+    line = ("pauli", three_gates, "--observable", "Z0", "--timeout", 5, "--device", "cpu")
+    done = mpirun(2, SCRIPTS / "stop_a_rank.py", 1, when, *line)
+    assert time.monotonic() - begin < 60
+    assert done.returncode == 1
+    said = [text for text in done.stderr.splitlines() if text.startswith("tnplan: error: ")]
+    assert len(said) == 1, done.stderr
+    assert says in said[0]
+
+
 Jobs = dict[tuple[str, ...], tuple[subprocess.CompletedProcess[str], float]]
 """Jobs that ended, by the arguments of refuse.py, and the seconds that they took."""
 ABORTED = [("0", "alike", "rank 0"), ("1", "alike", "rank 1"), ("0,1", "apart", "rank 0")]

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import unfinished
 from tnplan.planner.common.units import size_text
 
 LOOKS, APART_S = 10, 0.3
@@ -40,11 +41,12 @@ def check_outputs(world: Communicator, writes: Writes) -> None:
     finally:
         if is_first:
             probe.unlink(missing_ok=True)
+            unfinished.forget(probe)
 
 
 def _write(probe: Path) -> None:
     try:
-        probe.write_bytes(b"")
+        os.close(unfinished.open(probe))
     except OSError as error:
         raise InputError(
             f"{probe.parent} on {gethostname()}", f"cannot be written ({error.strerror})",

@@ -101,6 +101,8 @@ class RunCheckpoint:
     def _found(self, resume: bool) -> Division | None:
         """The division of the checkpoint; None where there is no checkpoint."""
         folder = self._folder
+        if folder.is_symlink():
+            raise InputError(str(folder), "is a link", "delete the link, or choose another --output")
         if folder.is_dir():
             check_writable(self._manifest)
         elif folder.exists():

@@ -6,6 +6,7 @@ Composes the other files of this folder; reads no options and writes no results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -22,7 +23,7 @@ from tnplan.executor.contraction.run.replay import Timings, new_timings, run_onc
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator
 from tnplan.executor.device.protocols.device import Device
-from tnplan.executor.device.protocols.stop_signal import StoppedRunError
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError, keeping
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -112,7 +113,8 @@ def run_rank(
         device.zero(program.result)
     if partial is not None:
         device.from_host(program.result, partial)
-    _run_slices(outcome, device, done, say)
+    with keeping() if checkpoint is not None else nullcontext():
+        _run_slices(outcome, device, done, say)
     summed = perf_counter()
     outcome.run_s = summed - bound
     sum_groups()

@@ -2,7 +2,8 @@
 
 MPI and NCCL wait for a lost rank for ever and cannot be interrupted. So a thread of each rank sends a
 datagram a second: rank 0 watches all, and all watch rank 0. Datagrams need no connection, and one that is
-lost changes nothing. Ranks from which none ever came are not watched, and rank 0 says so.
+lost changes nothing. Ranks from which none ever came are not watched, and rank 0 says so. Until all have
+heard each other, `time_limit` watches.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from functools import partial
 from socket import gethostname
 from time import monotonic, sleep
 
+from tnplan.executor.device.comm.time_limit import end_process, ending_after, leave_the_line_to_others
 from tnplan.executor.device.protocols.communicator import AgreedError, World
 
 EVERY_S = 1.0
 FIRST_WITHIN_S = 10.0
 """How long a rank may take to be heard for the first time."""
+MEET_S, LOOK_EVERY_S = 5.0, 0.005
+"""How long a job waits for that before its work begins, and how often it looks."""
 REPEATS, APART_S = 5, 0.1
 """How often and how far apart the end of a job is told."""
 END_S = 4.0
@@ -73,7 +77,7 @@ class Heartbeat:
         end: Callable[[str, bool], None], every_s: float = EVERY_S,
     ) -> None:  # fmt: skip
         self._rank, self._peers, self._socket = rank, peers, sender
-        self._timeout_s, self._every_s, self._end = timeout_s, every_s, end
+        self._timeout_s, self._every_s, self.end = timeout_s, every_s, end
         self._token = peers[0].token
         self._watched = range(1, len(peers)) if rank == 0 else range(1)
         self._where: dict[int, Address] = {}
@@ -96,6 +100,12 @@ class Heartbeat:
         for _ in range(REPEATS if self._heard else 0):
             self._send(BYE)
         self._socket.close()
+
+    def wait_until_heard(self, limit_s: float) -> None:
+        """Wait until this rank hears those that it watches; only so long, where a network lets nothing by."""
+        end_s = monotonic() + limit_s
+        while self.unheard() and monotonic() < end_s and not self._stopped.wait(LOOK_EVERY_S):
+            pass
 
     def unheard(self) -> list[int]:
         """The ranks that this one should hear and never has."""
@@ -150,7 +160,7 @@ class Heartbeat:
             if token != self._token or rank not in self._watched:
                 continue
             if kind == END:
-                self._end(packet[_HEAD.size :].decode(errors="replace"), False)
+                self.end(packet[_HEAD.size :].decode(errors="replace"), False)
             elif kind == BYE:
                 self._heard.pop(rank, None)
                 self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
@@ -185,7 +195,7 @@ class Heartbeat:
         for _ in range(REPEATS if self._rank == 0 else 0):
             self._send(END, text)
             sleep(APART_S)
-        self._end(text, self._rank == self._first_here)
+        self.end(text, self._rank == self._first_here)
 
 
 def end_job(world: World, text: str, prints: bool) -> None:
@@ -201,24 +211,75 @@ def end_job(world: World, text: str, prints: bool) -> None:
     world.abort(line, STATUS)
 
 
+def end_before_beats(world: World, text: str) -> None:
+    """End all processes, of which any may be lost."""
+    leave_the_line_to_others()
+    end_job(world, text, True)
+
+
+def end_without_mpi(text: str, prints: bool) -> None:
+    """The same while MPI ends, which does not take its own abort any more."""
+    if not prints:
+        sleep(END_S)
+        os._exit(STATUS)
+    end_process(text)
+
+
+_beats: list[Heartbeat] = []
+"""That of the job that this process works on."""
+_commands: list[bool] = []
+"""Whether this process is one command, which ends with `end_of_command`."""
+
+
+def begin_command() -> None:
+    """Watch from the first job of this process to its end."""
+    _commands.append(True)
+
+
 @contextmanager
-def watched(world: World, timeout_s: float) -> Iterator[Heartbeat]:
-    """Watch the ranks of a job while they work; collective. A timeout of 0 watches none."""
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sender.bind(("", 0))
-    mine = Peer(gethostname(), sender.getsockname()[1], addresses(), secrets.token_bytes(TOKEN_BYTES))
-    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, partial(end_job, world))
-    if timeout_s > 0:
-        beat.start()
+def watched(world: World, timeout_s: float) -> Iterator[None]:
+    """Watch the ranks of a job while they work; collective. A timeout of 0 watches none.
+
+    A job within another one is watched with that. That of a command is watched to the end of the process.
+    """
+    if _beats or timeout_s == 0:
+        yield
+        return
+    with ending_after(timeout_s, "the start of the ranks", partial(end_before_beats, world)):
+        _beats.append(_met(world, timeout_s))
     refusal = None
     try:
-        yield beat
+        yield
     except AgreedError as error:
         refusal = error
     # All ranks come here together: one that fails otherwise ends the others.
     world.barrier()
-    if timeout_s > 0:
-        beat.stop()
-    sender.close()
+    if not _commands:
+        _beats.pop().stop()
     if refusal is not None:
         raise refusal
+
+
+def _met(world: World, timeout_s: float) -> Heartbeat:
+    """The heartbeat of this rank, once all ranks hear those that they watch; collective."""
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.bind(("", 0))
+    mine = Peer(gethostname(), sender.getsockname()[1], addresses(), secrets.token_bytes(TOKEN_BYTES))
+    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, partial(end_job, world))
+    beat.start()
+    beat.wait_until_heard(MEET_S)
+    world.barrier()
+    return beat
+
+
+def end_of_command() -> None:
+    """End MPI, and only then the heartbeat: so a host that is lost meanwhile is missed. Collective."""
+    if "tnplan.executor.device.comm.mpi" in sys.modules:
+        from tnplan.executor.device.comm import mpi
+
+        for beat in _beats:
+            beat.end = end_without_mpi
+        mpi.finalize()
+    _commands.clear()
+    while _beats:
+        _beats.pop().stop()

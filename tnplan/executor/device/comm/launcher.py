@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 
 
 def launched_size(environment: Mapping[str, str] = os.environ) -> int:
@@ -34,9 +35,16 @@ def launched_size(environment: Mapping[str, str] = os.environ) -> int:
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     """This process's rank as its launcher says it; 0 where there is none."""
-    if launched_size(environment) == 1:
-        return 0
-    return next((int(environment[name]) for name in RANKS if environment.get(name, "").isdigit()), 0)
+    return 0 if launched_size(environment) == 1 else _number(RANKS, environment)
+
+
+def launched_local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """This process's number among those of its host; 0 where the launcher does not say it."""
+    return _number(LOCAL_RANKS, environment)
+
+
+def _number(names: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    return next((int(environment[name]) for name in names if environment.get(name, "").isdigit()), 0)
 
 
 def launched_place(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -64,8 +72,11 @@ def interrupt_is_raised() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def world_communicator() -> World | None:
-    """All ranks of the job, or None outside a launcher or with one rank."""
+def world_communicator(timeout_s: float = 0.0) -> World | None:
+    """All ranks of the job, or None outside a launcher or with one rank.
+
+    Where MPI does not start within `timeout_s`, this process ends; 0: no limit.
+    """
     size = launched_size()
     if size == 1:
         return None
@@ -79,8 +90,10 @@ def world_communicator() -> World | None:
     if given is signal.default_int_handler:
         interrupt_ends_process()
     from tnplan.executor.device.comm import mpi
+    from tnplan.executor.device.comm.time_limit import end_process, ending_after
 
-    world = mpi.world()
+    with ending_after(timeout_s, "the start of MPI", end_process):
+        world = mpi.world()
     if given in (signal.default_int_handler, signal.SIG_DFL):
         interrupt_is_raised()
     if world.size != size:

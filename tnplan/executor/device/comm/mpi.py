@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from ctypes import CDLL, byref, c_int
 from time import monotonic, sleep
 from typing import Any
 
+import mpi4py
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
+# Invariant: MPI starts and ends by calls that let other threads run, which watch for lost hosts. Those of
+# mpi4py do not.
+mpi4py.rc.initialize = False
+from mpi4py import MPI  # noqa: E402
+
+from tnplan.executor.device.protocols.communicator import BlockingExchange, Message  # noqa: E402
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
@@ -95,8 +101,26 @@ class MpiCommunicator(BlockingExchange):
 
 
 def world() -> MpiCommunicator:
-    """All ranks of the job."""
+    """All ranks of the job; starts MPI where that is not done."""
+    if not MPI.Is_initialized():
+        level = getattr(MPI, f"THREAD_{mpi4py.rc.thread_level.upper()}")
+        status = _library().MPI_Init_thread(None, None, c_int(level), byref(c_int()))
+        if status != MPI.SUCCESS:
+            raise RuntimeError(f"MPI_Init_thread: status {status}")
+        for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            communicator.Set_errhandler(MPI.ERRORS_RETURN)  # mpi4py makes exceptions of them
     return MpiCommunicator(MPI.COMM_WORLD)
+
+
+def finalize() -> None:
+    """End MPI where it runs; collective over all ranks."""
+    if MPI.Is_initialized() and not MPI.Is_finalized():
+        _library().MPI_Finalize()
+
+
+def _library() -> CDLL:
+    """The functions of the MPI library."""
+    return CDLL(MPI.__file__)
 
 
 def library() -> str:

@@ -1,14 +1,16 @@
 """Signals that ask a job to stop at its next checkpoint, as Slurm sends before a time limit.
 
-`SIGTERM` and `SIGUSR1` set a flag, which ranks look at where they can keep what they have.
+`SIGTERM` and `SIGUSR1` set a flag, which ranks look at where they can keep what they have. A command ends at
+once where they cannot: what is on the disk is all that there is to keep.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -16,17 +18,23 @@ STATUS = 143
 """The exit status of a job that stopped so."""
 
 _asked: list[str] = []
+_keeping: list[bool] = []
+"""An entry for each rank of this process that is inside `keeping`."""
+_checkpoint: list[Path] = []
+"""That of the job, while it listens."""
+_end_command: list[Callable[[str], None]] = []
 
 
 class StoppedRunError(Exception):
-    """A job that stopped when the signal of this name asked it to, with a checkpoint."""
+    """A job that stopped when the signal of this name asked it to."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"stopped for {name}, with a checkpoint; continue with --resume")
+    def __init__(self, name: str, has_checkpoint: bool = True) -> None:
+        how = "with a checkpoint; continue with --resume" if has_checkpoint else "before it had a checkpoint"
+        super().__init__(f"stopped for {name}, {how}")
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def listening(checkpoint: Path) -> Iterator[None]:
     """Let the signals ask this process's job to stop, rather than end it; in the main thread alone."""
     _asked.clear()
     if threading.current_thread() is not threading.main_thread():
@@ -34,16 +42,48 @@ def listening() -> Iterator[None]:
         return
 
     def hear(number: int, frame: FrameType | None) -> None:
-        _asked.append(signal.Signals(number).name)
+        ask(number)
 
     before = [(number, signal.signal(number, hear)) for number in SIGNALS]
+    _checkpoint[:] = [checkpoint]
     try:
         yield
     finally:
+        _checkpoint.clear()
         for number, handler in before:
             signal.signal(number, handler)
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Inside, a rank looks at `asked` again and again, and then keeps what is not on the disk yet."""
+    _keeping.append(True)
+    try:
+        yield
+    finally:
+        _keeping.pop()
+    if asked():
+        _end_at_once(asked())
 
 
 def asked() -> str:
     """The signal that asks to stop; empty where none came."""
     return _asked[0] if _asked else ""
+
+
+def ask(number: int) -> None:
+    """Ask the job that listens to stop, for a signal; from any thread."""
+    if _checkpoint:
+        name = signal.Signals(number).name
+        _asked.append(name)
+        _end_at_once(name)
+
+
+def _end_at_once(name: str) -> None:
+    if _end_command and not _keeping and _checkpoint:
+        _end_command[0](str(StoppedRunError(name, _checkpoint[0].exists())))
+
+
+def end_command_by(end: Callable[[str], None]) -> None:
+    """This process is a command, whose job may be ended at any moment: by a call of `end` with a line."""
+    _end_command[:] = [end]

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
+from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked, keeping
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
@@ -149,7 +150,8 @@ def solve(
 
     with blas_threads(1):
         vectors = _begin(used, hamiltonian, n_roots, start, store, resume)
-    with blas_threads(_threads_of_blas(hamiltonian)):
+    is_kept = nullcontext() if store is None else keeping()
+    with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
             raise InputError(
                 "roots", f"are {n_roots}, and {len(vectors)} states have the spin and the symmetry",

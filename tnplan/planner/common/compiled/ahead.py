@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from threading import Lock
 from typing import Any
 
 from tnplan.planner.common.compiled.object_cache import CompiledObject, find_object, objects_folder
@@ -41,7 +43,9 @@ class _Worker:
 
 
 _workers: dict[Samples, _Worker] = {}
-_lock = Lock()
+_children: list[subprocess.Popen[bytes]] = []
+"""All processes that `python` has started."""
+_lock = threading.Lock()
 
 
 def compile_soon(several: Iterable[Samples]) -> None:
@@ -89,9 +93,42 @@ def compiled_elsewhere(
 
 def _started(one: Samples) -> subprocess.Popen[bytes]:
     """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
-    worker = [sys.executable, "-m", f"{__package__}.worker"]
-    return subprocess.Popen(
-        [*worker, one.module, one.function, *one.arguments],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    return python(f"{__package__}.worker", one.module, one.function, *one.arguments)
+
+
+def python(module: str, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """A process that runs a module, to the end also where this one has ended before, but not where a signal
+    ended this one: it is to call `end_with_parent`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
+    _children.append(process)
+    return process
+
+
+def end_with_parent() -> None:
+    """End this process, which `python` has started, where its parent ends without a word."""
+
+    def watch() -> None:
+        if not os.read(sys.stdin.fileno(), 1):
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_children() -> None:
+    """End the processes that are at work: this one was interrupted."""
+    for process in _children:
+        process.kill()
+
+
+@atexit.register
+def _leave_children() -> None:
+    """Let processes that are at work go on: what they compile is there for later calls."""
+    for process in _children:
+        if process.poll() is None and process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(b"1")
+                process.stdin.flush()

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tnplan.planner.common.compiled.ahead import Samples, is_compiled
+from tnplan.planner.common.compiled.ahead import Samples, end_with_parent, is_compiled
 
 
 def compile_missing(samples: Samples) -> int:
@@ -45,5 +45,6 @@ def _prepare_numba() -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     _prepare_numba()
     compile_missing(Samples(sys.argv[1], sys.argv[2], tuple(sys.argv[3:])))

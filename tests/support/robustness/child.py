@@ -1,0 +1,11 @@
+"""A process for `ahead.python`: it would take a minute."""
+
+from __future__ import annotations
+
+import time
+
+from tnplan.planner.common.compiled.ahead import end_with_parent
+
+if __name__ == "__main__":
+    end_with_parent()
+    time.sleep(60)

@@ -1,0 +1,66 @@
+"""Signals that end a command at once, also while it computes, with nothing half-written left behind.
+
+A handler of Python waits until a kernel returns. So the number of the signal goes through a pipe to a thread,
+which deletes what is unfinished and ends the process. A job with a checkpoint keeps what it has before that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+from tnplan.cli.terminal import say
+from tnplan.executor.device.protocols import stop_signal
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+SIGNALLED = 128
+"""The exit status of a signal is its number and this, as shells say it."""
+INTERRUPT_S = 5.0
+"""How long Ctrl-C may take: an exception of Python ends what it can."""
+
+
+def end_by_signals() -> None:
+    """Let the signals end this process, unless its starter has it ignore them."""
+    watched, told = os.pipe()
+    os.set_blocking(told, False)
+    for number in ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _heard)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    stop_signal.end_command_by(_stop)
+    threading.Thread(target=_watch, args=(watched,), name="signals", daemon=True).start()
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """The thread hears it too."""
+
+
+def _watch(watched: int) -> None:
+    while heard := os.read(watched, 1):
+        number = heard[0]
+        handler = signal.getsignal(number)
+        if handler is _heard:
+            _end(SIGNALLED + number)
+        elif handler is signal.default_int_handler:
+            late = threading.Timer(INTERRUPT_S, _end, (SIGNALLED + number,))
+            late.daemon = True
+            late.start()
+        elif number in stop_signal.SIGNALS:
+            stop_signal.ask(number)
+
+
+def _stop(line: str) -> None:
+    """End a job that has nothing to keep but what is on the disk."""
+    say(f"tnplan: error: {line}", err=True)
+    _end(stop_signal.STATUS)
+
+
+def _end(status: int) -> None:
+    files = sys.modules.get("tnplan.planner.common.files")
+    unfinished = getattr(files, "unfinished", None)  # where the command has come to it
+    if unfinished is not None:
+        unfinished.delete()
+    os._exit(status)
