@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -161,7 +162,14 @@ def main() -> None:
     """The entry point of `tnplan`."""
     if launched_size() > 1:
         interrupt_ends_process()
+    warnings.showwarning = _show_warning
     sys.exit(run())
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
+    if launched_rank() == 0:
+        say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)
 
 
 def _complain(error: Exception, settings: Settings, status: int) -> int:

@@ -28,24 +28,22 @@ def read_entry(folder: Path, name: str) -> bytes | None:
     with _opened(folder) as place:
         if place is None:
             return None
-        try:
+        content = None
+        with suppress(OSError):  # such as for a link, or a disk that cannot be read
             handle = os.open(name, os.O_RDONLY | NO_LINK, dir_fd=place)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            handle = None
-        if handle is not None:
-            with os.fdopen(handle, "rb", buffering=0) as stream:
+            try:
                 facts = os.fstat(handle)
                 if fault := fault_of(facts):
                     refuse(folder / name, fault)
                     return None
-                with suppress(OSError):
-                    content = _content(name, stream.read()) if stat.S_ISREG(facts.st_mode) else None
-                    if content is not None:
-                        return content
-        _remove(name, place)
-        return None
+                if stat.S_ISREG(facts.st_mode):
+                    with open(handle, "rb", closefd=False) as stream:
+                        content = _content(name, stream.read())
+            finally:
+                os.close(handle)
+        if content is None:
+            _remove(name, place)
+        return content
 
 
 def has_entry(folder: Path, name: str) -> bool:

@@ -45,7 +45,7 @@ def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | Non
     turned off, or no place can be used."""
     given = environment.get(FOLDER_VARIABLE)
     if given is not None:
-        return None if given in ("", "0") else own_folder(Path(given))
+        return None if given in ("", "0") else Path(given)
     return cache_folder("paths", environment)
 
 
@@ -55,7 +55,7 @@ class PathCache:
     Parameters
     ----------
     folder : Path or None
-        It is made when the first path is kept; None, or one that others may write: nothing is kept.
+        It is made where it is not there. None, or one that others may write: nothing is kept.
     largest_bytes : int
         The size of all files.
     """
@@ -78,7 +78,7 @@ class PathCache:
             sliced = tuple(names[int(number)] for number in entry["sliced"])
             path = ContractionPath(network, steps, sliced, dtype)
             found = CachedPath(path, float(entry["cost"]), float(entry["time_s"]))
-            (self._folder / name).touch()
+            os.utime(self._folder / name, follow_symlinks=False)
         except (OSError, ValueError, KeyError, TypeError, IndexError, InputError):
             return None
         return found

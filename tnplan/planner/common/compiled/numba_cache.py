@@ -80,7 +80,7 @@ class FunctionCache:
     @staticmethod
     def _folder() -> Path | None:
         given = os.environ.get(NUMBA_FOLDER)
-        return own_folder(Path(given)) if given else cache_folder("numba")
+        return (own_folder(Path(given)) if given else None) or cache_folder("numba")
 
     def _name(self, signature: Any) -> str:
         types = signature if isinstance(signature, tuple) else signature.args
