@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from math import ceil
-from pathlib import Path
 
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.protocols.device import FusedShape

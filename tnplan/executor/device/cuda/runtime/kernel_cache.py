@@ -174,7 +174,7 @@ def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @cache
 def _module(device: int, file: Path, defines: Defines, arch_specific: bool = False) -> Any:
-    """A kernel's code, loaded from a file of this process alone: CuPy takes no code, but the name of a file."""
+    """A kernel's code, loaded from a file of this process alone, since CuPy takes the name of a file."""
     arch = current_arch(device) + "a" * arch_specific
     with NamedTemporaryFile(dir=_private_folder(), suffix=".cubin", delete=False) as stream:
         stream.write(cached_cubin(file, defines, arch))
