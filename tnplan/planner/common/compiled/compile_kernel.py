@@ -20,10 +20,10 @@ from tnplan.planner.common.compiled.object_cache import (
     keep_object,
 )
 
-BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""No counts of references to arrays, and nothing for calls from Python: both take time to compile."""
 BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
+_unknown: list[Exception] = []
+"""What ended the compilation of a kernel by a version of numba that has other inner names."""
 _globals: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
@@ -31,28 +31,31 @@ def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
     """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
     with alone(kernel, kinds):
         made = find_object(kernel, kinds)
-        if made is None:
-            made = compile_kernel(kernel, kinds)
-            keep_object(kernel, kinds, made)
-    return made
+        if made is None and not _unknown:
+            try:
+                made = compile_kernel(kernel, kinds)
+                keep_object(kernel, kinds, made)
+            except (AttributeError, ImportError, KeyError, TypeError) as error:
+                _unknown.append(error)
+                warnings.warn(
+                    f"numba {numba.__version__} is not as tnplan knows it ({type(error).__name__}: {error}). "
+                    "Kernels are called through numba, which takes longer: install a supported version",
+                    stacklevel=2,
+                )
+    return made or BY_NUMBA
 
 
 def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
-    """The object code of a kernel for these types; without code where numba has to call it."""
-    try:
-        from tnplan.planner.common.compiled.object_code import object_code
+    """The object code of a kernel for these types; without code where numba has to call it.
 
+    Raises whatever a version of numba raises that has other inner names.
+    """
+    from tnplan.planner.common.compiled.object_code import object_code
+
+    try:
         made = object_code(lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
     except numba.errors.NumbaError:
         return BY_NUMBA  # which says what is wrong, if it cannot do it either
-    except (AttributeError, ImportError, KeyError, TypeError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        warnings.warn(
-            f"numba {numba.__version__} is not as tnplan knows it ({problem}): kernels are called through "
-            "numba, which takes longer. Install a version that tnplan supports",
-            stacklevel=2,
-        )
-        return BY_NUMBA
     return made or BY_NUMBA
 
 
@@ -70,6 +73,8 @@ def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
     name = kernel.function.__module__
     if (name, bare) in _globals:
         return _globals[name, bare]
+    if bare:
+        from tnplan.planner.common.compiled.object_code import bare_njit
     made = _globals[name, bare] = dict(kernel.function.__globals__)
     for key, value in list(made.items()):
         if isinstance(value, Late):
@@ -80,8 +85,7 @@ def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
                 function.__code__, made, function.__name__, function.__defaults__, function.__closure__
             )
             copy.__module__ = name
-            compiled = numba.njit(**BARE, **value.options) if bare else cached_njit(**value.options)
-            made[key] = compiled(copy)
+            made[key] = (bare_njit if bare else cached_njit)(**value.options)(copy)
     for key, value in list(made.items()):
         if isinstance(value, Kernel):
             made[key] = _module_globals(value, bare)[value.function.__name__]

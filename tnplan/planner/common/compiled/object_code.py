@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba import types
+from numba import njit, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
@@ -25,10 +25,17 @@ WIDTHS = {
 """LLVM's types of arguments."""
 NUMBERS = {types.int64: "q", types.uint64: "Q", types.float64: "d"}
 """What a kernel may return, as characters of `struct`."""
+BARE: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""No counts of references to arrays, and nothing for calls from Python: both take time to compile."""
 PREFIX = "tnplan_"
 """What names of functions begin with, before a namespace and its length."""
 UNUSED = (JITCodeLibrary, "_finalize_specific"), (JITCPUCodegen, "set_env")
 """Steps of numba that make machine code in this process, to be run."""
+
+
+def bare_njit(**options: Any) -> Any:
+    """`numba.njit` for functions that are called by compiled code alone."""
+    return njit(**BARE, **options)
 
 
 def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Types) -> CompiledObject | None:
