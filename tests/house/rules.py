@@ -24,6 +24,8 @@ MANY_ENTRIES = ("tnplan/cli", "tnplan/planner/networks/importers")
 """Folders with one file a command or an importer, which may have more entries."""
 GPU_LIBRARIES = ("cupy", "cupy_backends", "cuda", "nvmath", "cuquantum", "cutensor")
 EXECUTOR_MAY = tuple(f"tnplan.planner.{name}" for name in ("schedule", "networks", "hardware", "common"))
+COMPRESS_MAY = "tnplan.planner.common.compiled.numba_cache"
+"""What decides where compiled code is kept, and whether it may be used, is one for all."""
 VERIFY = "tnplan.planner.passes.verify"
 STAGES = tuple(f"tnplan.planner.passes.{name}" for name in ("tree", "sharding", "fusion", "lowering"))
 """Each may import itself and those before it."""

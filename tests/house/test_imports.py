@@ -53,7 +53,9 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
         "from tnplan.executor import device",
     ),
     "compress": (
-        lambda root: rules.forbidden(root, ["tnplan.compress"], ["tnplan"], ["tnplan.compress"]),
+        lambda root: rules.forbidden(
+            root, ["tnplan.compress"], ["tnplan"], ["tnplan.compress", rules.COMPRESS_MAY]
+        ),
         "tnplan/compress/bad.py",
         "from tnplan.planner.common.errors import InputError",
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -34,9 +35,9 @@ def add(int[8] a, qubit t) -> int[8] {{ if (a > 3) {{ x t; }} a += 2; return a; 
 """
 
 
-def parse_qasm(text: str, place: str) -> GateSequence:
-    """A text as a circuit, as a file of it is read; `place` names it in errors."""
-    return circuit_of(parse_source(text, place), {})
+def parse_qasm(text: str, place: str, folder: Path | None = None) -> GateSequence:
+    """A text as a circuit, as a file of it in a folder is read; `place` names it in errors."""
+    return circuit_of(parse_source(text, place, folder=folder), {})
 
 
 def signed(value: int) -> int:

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -169,6 +170,7 @@ def _end_children() -> None:
 
 def main() -> None:
     """The entry point of `tnplan`."""
+    warnings.showwarning = _show_warning
     if launched_size() == 1:
         end_by_signals()
         sys.exit(run())
@@ -179,6 +181,12 @@ def main() -> None:
     status = run()
     heartbeat.end_of_command()
     sys.exit(status)
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
+    if launched_rank() == 0:
+        say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)
 
 
 def _complain(error: Exception, settings: Settings, status: int) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tnplan.planner.common.cache_entries import write_entry
 from tnplan.planner.common.cache_folder import CACHE_VARIABLE
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -56,7 +57,7 @@ def test_only_a_cheaper_path_replaces_one(tmp_path: Path) -> None:
     assert found.time_s == 2.0  # what was searched in vain counts
 
 
-def test_damaged_entries_are_none_and_are_replaced(tmp_path: Path) -> None:
+def test_entries_that_are_no_paths_are_none_and_are_replaced(tmp_path: Path) -> None:
     cache = PathCache(tmp_path)
     cache.keep(kept(CHEAP))
     (file,) = tmp_path.iterdir()
@@ -67,7 +68,7 @@ def test_damaged_entries_are_none_and_are_replaced(tmp_path: Path) -> None:
         "[1",
         '{"ssa_path": 3}',
     ):
-        file.write_text(text)
+        assert write_entry(tmp_path, file.name, text.encode())
         assert cache.find(NETWORK, "float64") is None
         cache.keep(kept(CHEAP))
         assert cache.find(NETWORK, "float64") is not None

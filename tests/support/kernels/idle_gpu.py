@@ -233,7 +233,7 @@ def put_in_place(patch: pytest.MonkeyPatch) -> None:
             "launchCooperativeKernel": nothing,
         }),
         (gpus, {"Device": Device}), (events, {"driver_record": lambda: nothing}),
-        (cublas, {"bindings": _Library}), (kernel_cache, {"_module": module, "_made": lambda *_: Path()}),
+        (cublas, {"bindings": _Library}), (kernel_cache, {"_module": module, "_made": lambda *_: b""}),
         (BoundKernel, {"__init__": bound}),
     ):  # fmt: skip
         for name, value in values.items():

@@ -44,7 +44,7 @@ class Warmup:
     Parameters
     ----------
     compiled : int
-        Files that were added to the caches: a kernel each, with the indices that numba keeps beside them.
+        Files that were added to the caches, a kernel each.
     time_s : float
         Seconds that it took.
     folder : Path or None
@@ -91,7 +91,9 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     check_device(device)
     folder = cache_folder("")
     if folder is None:
-        raise InputError("warmup", "has no folder that it can write", "name one in TNPLAN_CACHE_DIR")
+        raise InputError(
+            "warmup", "has no folder of its own that it can write", "name one in TNPLAN_CACHE_DIR"
+        )
     has_gpu = sees_gpu()
     if device == "gpu" and not has_gpu:
         raise InputError("--device gpu", "needs a GPU, and none is seen", "choose --device cpu")

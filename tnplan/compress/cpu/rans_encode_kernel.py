@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.compress.cpu.numba_cache import cached_njit, unowned_views
 from tnplan.compress.cpu.rans_kernel import (
     BUCKETS,
     CLASSES,
@@ -32,6 +31,8 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL,
     TOTAL_LOG2,
 )
+from tnplan.compress.cpu.unowned_views import unowned_views
+from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")

@@ -98,6 +98,8 @@ def load_state(path: str | Path) -> SavedState:
         raise InputError(f"{path}: dtype", f"is {dtype!r}", f"use {' or '.join(DTYPES)}")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: parts", f"is {str(names)[:40]}", "name the .npy of each rank")
+    if any(Path(name).name != name for name in names):
+        raise InputError(f"{path}: parts", "names a file in another folder", "put all files into one folder")
     if (1 << len(where)) % len(names):
         raise InputError(f"{path}: parts", f"names {len(names)} files", "name 2^k, each with equal parts")
     size = (1 << len(where)) // len(names)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.cache_folder import cache_folder
-from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import identity_of, write_text
+from tnplan.planner.common.cache_entries import read_entry, write_entry
+from tnplan.planner.common.cache_folder import cache_folder, own_folder
+from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.files import identity_of
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 
@@ -23,6 +25,8 @@ FOLDER_VARIABLE = "TNPLAN_PATH_CACHE"
 """The folder of the cache; empty or 0: no cache."""
 LARGEST_BYTES = 64 << 20
 """The size of all files of the cache; those used longest ago go first."""
+SUFFIXES = (".path", ".json")
+"""Of entries, and of those of earlier versions, which count among the files only."""
 PRUNED_ONE_IN = 16
 """One of so many paths that are kept has the sizes of all files added up, which takes a tenth of a second."""
 
@@ -38,7 +42,7 @@ class CachedPath:
 
 def path_cache_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where paths are kept: the folder named for them, or `paths` in tnplan's cache; None where that is
-    turned off, or no place can be written."""
+    turned off, or no place can be used."""
     given = environment.get(FOLDER_VARIABLE)
     if given is not None:
         return None if given in ("", "0") else Path(given)
@@ -51,27 +55,30 @@ class PathCache:
     Parameters
     ----------
     folder : Path or None
-        It is made when the first path is kept; None: nothing is kept.
+        It is made where it is not there. None, or one that others may write: nothing is kept.
     largest_bytes : int
         The size of all files.
     """
 
     def __init__(self, folder: Path | None, largest_bytes: int = LARGEST_BYTES) -> None:
-        self._folder, self._largest_bytes = folder, largest_bytes
+        self._folder, self._largest_bytes = folder and own_folder(folder), largest_bytes
 
     def find(self, network: Network, dtype: str, max_elements: float = inf) -> CachedPath | None:
         """The path that was kept for such a network and limit; an entry that cannot be read is none."""
         if self._folder is None:
             return None
-        file = self._file(network, max_elements)
+        name = _name(network, max_elements)
+        content = read_entry(self._folder, name)
+        if content is None:
+            return None
         try:
-            entry = json.loads(file.read_text(encoding="utf-8"))
+            entry = json.loads(content)
             names = list(_numbers(network))
             steps = tuple(tuple(map(int, step)) for step in entry["ssa_path"])
             sliced = tuple(names[int(number)] for number in entry["sliced"])
             path = ContractionPath(network, steps, sliced, dtype)
             found = CachedPath(path, float(entry["cost"]), float(entry["time_s"]))
-            file.touch()
+            os.utime(self._folder / name, follow_symlinks=False)
         except (OSError, ValueError, KeyError, TypeError, IndexError, InputError):
             return None
         return found
@@ -91,36 +98,34 @@ class PathCache:
             "cost": found.cost,
             "time_s": found.time_s,
         }
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            file = self._file(path.network, max_elements)
-            write_text(file, json.dumps(entry, separators=(",", ":")))
-            if int(file.stem[:8], 16) % PRUNED_ONE_IN == 0:
+        name = _name(path.network, max_elements)
+        write_entry(self._folder, name, json.dumps(entry, separators=(",", ":")).encode())
+        if int(name[:8], 16) % PRUNED_ONE_IN == 0:
+            with suppress(OSError):
                 self._prune()
-        except (OSError, WriteError, InputError):
-            return
-
-    def _file(self, network: Network, max_elements: float) -> Path:
-        assert self._folder is not None
-        numbers = _numbers(network)
-        structure = [
-            [[numbers[index] for index in term] for term in network.inputs],
-            sorted(numbers[index] for index in network.output),
-            [network.size_dict[index] for index in numbers],
-            None if max_elements == inf else int(max_elements),
-        ]
-        return self._folder / f"{identity_of(structure)}.json"
 
     def _prune(self) -> None:
         """Remove files, those used longest ago first, until all are within the size."""
         assert self._folder is not None
-        facts = [(file.stat(), file) for file in self._folder.glob("*.json")]
+        facts = [(file.lstat(), file) for file in self._folder.iterdir() if file.suffix in SUFFIXES]
         total = sum(fact.st_size for fact, _ in facts)
         for fact, file in sorted(facts, key=lambda one: one[0].st_mtime):
             if total <= self._largest_bytes:
                 return
             file.unlink(missing_ok=True)
             total -= fact.st_size
+
+
+def _name(network: Network, max_elements: float) -> str:
+    """The name of the entry of a network."""
+    numbers = _numbers(network)
+    structure = [
+        [[numbers[index] for index in term] for term in network.inputs],
+        sorted(numbers[index] for index in network.output),
+        [network.size_dict[index] for index in numbers],
+        None if max_elements == inf else int(max_elements),
+    ]
+    return f"{identity_of(structure)}{SUFFIXES[0]}"
 
 
 def _numbers(network: Network) -> dict[str, int]:

@@ -11,7 +11,10 @@ from threading import Event
 
 import pytest
 
+from tests.support.robustness.damages import DAMAGES
 from tests.support.root import ROOT
+from tnplan.planner.common.cache_entries import read_entry
+from tnplan.planner.common.cache_folder import CACHE_VARIABLE
 from tnplan.planner.common.errors import InputError
 
 CUDA = ROOT / "executor" / "device" / "cuda"
@@ -58,13 +61,14 @@ ADD = (("REAL", "float"), ("WIDTH", "4"))
 
 def test_a_kernel_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tnplan.executor.device.cuda.runtime import kernel_cache
+    from tnplan.executor.device.cuda.runtime.kernel_cache import cache_key
 
-    path = kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90")
-    assert path.parent == folder
-    assert path.read_bytes().startswith(ELF)
+    cubin = kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90")
+    assert cubin.startswith(ELF)
+    assert [path.name for path in folder.iterdir()] == [f"{cache_key(ADD_FILE, ADD, 'sm_90')}.cubin"]
     monkeypatch.delattr(kernel_cache, "compile_cubin")
     monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "1")
-    assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == path
+    assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == cubin
 
 
 def test_keys_tell_kernels_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,19 +91,55 @@ def test_nothing_is_compiled_where_that_is_forbidden(folder: Path, monkeypatch: 
     monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "1")
     with pytest.raises(InputError, match=r"TNPLAN_NO_COMPILE: is set, and kernel add\.cu for sm_90"):
         kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90")
-    assert not folder.exists()
+    assert not list(folder.iterdir())
     monkeypatch.setenv(kernel_cache.NEVER_COMPILE, "0")
-    assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90").exists()
+    assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90").startswith(ELF)
 
 
-def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("there_is", ["no folder", "no room"])
+def test_what_cannot_be_kept_is_compiled_once_a_process(
+    there_is: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tnplan.executor.device.cuda.runtime import kernel_cache
 
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
-    monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path / "file" / "below"))
-    with pytest.raises(InputError, match="name a writable folder in TNPLAN_KERNEL_CACHE"):
-        kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90")
+    compiled: list[Path] = []
+
+    def note(file: Path, *_: object) -> bytes:
+        compiled.append(file)
+        return ELF
+
+    monkeypatch.setattr(kernel_cache, "compile_cubin", note)
+    monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
+    if there_is == "no folder":
+        folder.parent.write_text("in the way")
+        monkeypatch.setenv(CACHE_VARIABLE, "0")
+    else:
+        monkeypatch.setattr(kernel_cache, "write_entry", lambda *_: False)
+    monkeypatch.setattr(kernel_cache, "_not_kept", {})
+    assert not kernel_cache.is_kept(ADD_FILE, dict(ADD))
+    for _ in range(2):
+        assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == ELF
+    assert compiled == [ADD_FILE]
+    assert kernel_cache.is_kept(ADD_FILE, dict(ADD))
+    assert kernel_cache.compile_soon([(ADD_FILE, dict(ADD))]) == []
+
+
+def test_damaged_kernels_and_those_of_others_are_compiled_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tnplan.executor.device.cuda.runtime import kernel_cache
+
+    monkeypatch.setattr(kernel_cache, "compile_cubin", lambda *_: ELF + bytes(1000))
+    kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90")
+    for damage in DAMAGES.values():
+        (file,) = folder.iterdir()
+        damage(file)
+        assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == ELF + bytes(1000)
+        assert read_entry(folder, file.name) == ELF + bytes(1000)
+    file.chmod(0o666)
+    with pytest.warns(UserWarning, match="may be written by others"):
+        assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == ELF + bytes(1000)
+    assert read_entry(folder, file.name) == ELF + bytes(1000)
 
 
 def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +171,7 @@ def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
     code = (
         "from tnplan.executor.device.cuda.runtime.kernel_cache import cached_cubin; "
         "from tnplan.executor.device.cuda.copy.accumulate import ADD_FILE; "
-        f"print(cached_cubin(ADD_FILE, {ADD!r}, 'sm_90').read_bytes()[:4])"
+        f"print(cached_cubin(ADD_FILE, {ADD!r}, 'sm_90')[:4])"
     )
 
     def other() -> subprocess.CompletedProcess[str]:
@@ -143,8 +183,8 @@ def test_many_may_write_one_kernel_at_once(folder: Path) -> None:
         processes = [pool.submit(other) for _ in range(2)]
         threads = [pool.submit(kernel_cache.cached_cubin, ADD_FILE, ADD, "sm_90") for _ in range(4)]
     assert [entry.result().stdout.strip() for entry in processes] == [str(ELF)] * 2
-    (path,) = {entry.result() for entry in threads}
-    assert [entry.name for entry in folder.iterdir()] == [path.name]
+    assert len({entry.result() for entry in threads}) == 1
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_what_is_begun_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,28 +171,6 @@ def test_inputs_are_set(tmp_path: Path) -> None:
         tnplan.load_circuit(tmp_path / "c.qsim", {"t": 1})
 
 
-def test_included_files_lie_beside_the_file(tmp_path: Path) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "deep.inc").write_text("gate deep a { x a; }\n\nh q[9];\n")
-    (tmp_path / "more.inc").write_text('include "inner/deep.inc";\n')
-    place = str(tmp_path / "c.qasm")
-    text = HEAD3 + 'qubit[2] q;\ninclude "more.inc";\n'
-    deep = tmp_path / "inner" / "deep.inc"
-    with pytest.raises(InputError) as caught:
-        parse_qasm(text, place)
-    assert str(caught.value) == f"{deep}: line 3 (h): has index 9 of 2; use 0 to 1"
-    deep.write_text("gate deep a { x a; }\n")
-    assert [gate.name for gate in parse_qasm(text + "deep q;", place).gates] == ["deep", "deep"]
-    deep.write_text("gate deep a { ry(1 / 0) a; }\n")
-    with pytest.raises(InputError, match=r"deep\.inc: line 1 \(ry\): divides by 0"):
-        parse_qasm(text + "deep q;", place)
-    (tmp_path / "more.inc").write_text('include "more.inc";\n')
-    with pytest.raises(InputError, match=r"more\.inc: line 1: includes 'more\.inc' inside 16 others"):
-        parse_qasm(text, place)
-    with pytest.raises(InputError, match=r"c\.qasm: line 3: includes 'none\.inc': .*put the file beside"):
-        parse_qasm(HEAD3 + 'include "none.inc";', place)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from math import ceil
-from pathlib import Path
 
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.protocols.device import FusedShape
@@ -36,7 +35,7 @@ class MissingKernels:
         from tnplan.executor.device.cuda.runtime.kernel_cache import is_kept, may_compile
 
         self._gpu = gpu
-        self._begun: list[Future[Path]] | None = None
+        self._begun: list[Future[bytes]] | None = None
         kernels = {repr(one): one for one in chain_kernels(chains, dtype, capacity_bytes)}
         self._missing = [one for one in kernels.values() if not is_kept(*one, gpu)]
         self.may_compile = may_compile()

@@ -27,7 +27,7 @@ def _intrinsic(typing: Callable[..., Any]) -> Late:
 
 def _sched_yield() -> Any:
     """Give the processor to another thread that waits for it."""
-    from numba.core import types
+    from numba import types
 
     return types.ExternalFunction("sched_yield", types.int32())
 
@@ -35,7 +35,8 @@ def _sched_yield() -> Any:
 def _fetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
     """Ask for the line of memory that holds this element of an array of one axis, without waiting for it."""
     from llvmlite import ir
-    from numba.core import cgutils, types
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])
@@ -51,7 +52,7 @@ def _fetch(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
 
 def _vector(typing_context: Any, address: Any, n: Any, kind: Any) -> tuple[Any, Generate]:
     """The array of one axis of `n` numbers of type `kind` at an address."""
-    from numba.core import types
+    from numba import types
 
     result = types.Array(_number(kind), 1, "C")
 
@@ -63,7 +64,7 @@ def _vector(typing_context: Any, address: Any, n: Any, kind: Any) -> tuple[Any, 
 
 def _columns(typing_context: Any, address: Any, n: Any, width: Any, kind: Any) -> tuple[Any, Generate]:
     """The array of `n` rows and `width` contiguous columns, numbers of type `kind`, at an address."""
-    from numba.core import types
+    from numba import types
 
     result = types.Array(_number(kind), 2, "F")
 
@@ -80,22 +81,27 @@ def _number(kind: Any) -> Any:
 
 def _array_at(context: Any, builder: Any, result: Any, address: Any, shape: Any) -> Any:
     """An array over memory that is not its own, each axis contiguous in those before it."""
-    from numba.core import types
-    from numba.np.arrayobj import populate_array
+    from numba import types
+    from numba.core import cgutils
 
     array = context.make_array(result)(context, builder)
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(result.dtype)))
-    strides = [itemsize]
+    strides, count = [itemsize], shape[0]
     for extent in shape[:-1]:
         strides.append(builder.mul(strides[-1], extent))
-    data = builder.inttoptr(address, array.data.type)
-    populate_array(array, data=data, shape=shape, strides=strides, itemsize=itemsize, meminfo=None)
+    for extent in shape[1:]:
+        count = builder.mul(count, extent)
+    array.data, array.itemsize = builder.inttoptr(address, array.data.type), itemsize
+    array.shape, array.strides = (cgutils.pack_array(builder, numbers) for numbers in (shape, strides))
+    array.nitems = count
+    for owner in ("meminfo", "parent"):
+        setattr(array, owner, cgutils.get_null_value(getattr(array, owner).type))
     return array._getvalue()
 
 
 def _heard(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
     """This element of an int64 array of one axis; what its writer wrote before it can be read after it."""
-    from numba.core import types
+    from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])
@@ -106,7 +112,7 @@ def _heard(typing_context: Any, array: Any, place: Any) -> tuple[Any, Generate]:
 
 def _say(typing_context: Any, array: Any, place: Any, value: Any) -> tuple[Any, Generate]:
     """Write this element of an int64 array of one axis, after all that was written before it."""
-    from numba.core import types
+    from numba import types
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         at = builder.gep(_data(context, builder, array, arguments[0]), [arguments[1]])

@@ -101,7 +101,7 @@ def vector_step(body: Callable[[Vectors, Sequence[Any]], None]) -> Late:
     """A step whose code `body` writes."""
 
     def typing(typing_context: Any, given: Any) -> tuple[Any, Callable[..., Any]]:
-        from numba.core import types
+        from numba import types
 
         kind = given.types[0].dtype
 

@@ -9,7 +9,7 @@ from tnplan.planner.common.compiled.kernel import Late
 
 def _count_bits() -> Any:
     """How many bits of a 64-bit word are set."""
-    from numba.core import types
+    from numba import types
     from numba.extending import intrinsic
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.util import find_spec
@@ -18,19 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.planner.common.cache_entries import locked_entry, read_entry, write_entry
 from tnplan.planner.common.cache_folder import cache_folder
-from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import write_file
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes may compile the same
-    fcntl = None  # type: ignore[assignment]
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""
-MAGIC = b"tnplan.object 3\n"
-"""What files begin with; a line of JSON and the object code follow."""
+FORMAT = "tnplan.object 4"
+"""That of an entry: a line of JSON, then the object code."""
 
 
 @dataclass(frozen=True)
@@ -56,56 +50,29 @@ class CompiledObject:
 def find_object(kernel: Any, types: tuple[Any, ...]) -> CompiledObject | None:
     """The object of a kernel for these types, if it is in the cache; what cannot be read is not there."""
     folder = objects_folder()
-    if folder is None:
+    content = None if folder is None else read_entry(folder, _name(kernel, types))
+    if content is None:
         return None
     try:
-        text = (folder / f"{_name(kernel, types)}.o").read_bytes()
-        head, code = text.removeprefix(MAGIC).split(b"\n", 1)
+        head, code = content.split(b"\n", 1)
         entry = json.loads(head)
-        if not text.startswith(MAGIC) or hashlib.sha256(code).hexdigest() != entry.pop("sha256"):
-            return None
         return CompiledObject(code, **{**entry, "symbols": tuple(entry["symbols"])})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
 def keep_object(kernel: Any, types: tuple[Any, ...], made: CompiledObject) -> None:
     """Write an object to the cache; where that cannot be done it is not kept."""
     folder = objects_folder()
-    if folder is None:
-        return
-    entry = {name: value for name, value in asdict(made).items() if name != "code"}
-    head = json.dumps({**entry, "sha256": hashlib.sha256(made.code).hexdigest()}).encode()
-    try:
-        write_file(
-            folder / f"{_name(kernel, types)}.o",
-            lambda stream: stream.write(MAGIC + head + b"\n" + made.code),
-        )
-    except (InputError, WriteError, OSError):
-        return
+    if folder is not None:
+        entry = {name: value for name, value in asdict(made).items() if name != "code"}
+        write_entry(folder, _name(kernel, types), json.dumps(entry).encode() + b"\n" + made.code)
 
 
-@contextmanager
-def alone(kernel: Any, types: tuple[Any, ...]) -> Iterator[None]:
+def alone(kernel: Any, types: tuple[Any, ...]) -> AbstractContextManager[None]:
     """While a kernel is compiled: another process that is about to do the same waits."""
     folder = objects_folder()
-    if folder is None or fcntl is None:
-        yield
-        return
-    place = folder / f"{_name(kernel, types)}.lock"
-    try:
-        stream = place.open("wb")
-    except OSError:
-        yield
-        return
-    with stream:
-        with suppress(OSError):  # a folder of a network that has no locks
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                place.unlink()
+    return nullcontext() if folder is None else locked_entry(folder, f"{_name(kernel, types)}.lock")
 
 
 def objects_folder() -> Path | None:
@@ -168,8 +135,8 @@ def _features() -> str:
 
 @cache
 def _name(kernel: Any, types: tuple[Any, ...]) -> str:
-    """The key, made once: a kernel is looked for again while another process compiles it."""
-    return object_key(kernel, types)
+    """The name of an entry, made once: a kernel is looked for again while another process compiles it."""
+    return f"{object_key(kernel, types)}.o"
 
 
 def object_key(kernel: Any, types: tuple[Any, ...]) -> str:
@@ -189,7 +156,7 @@ def _type_text(entry: Any) -> str:
 @cache
 def _environment() -> str:
     versions = [np.__version__, *map(_version, ("numba", "llvmlite"))]
-    return "\0".join((MAGIC.decode(), *versions, sys.version, repr(_machine_options())))
+    return "\0".join((FORMAT, *versions, sys.version, repr(_machine_options())))
 
 
 def _version(package: str) -> str:
@@ -213,9 +180,9 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
         for entry in (value.func, *value.args, *chain.from_iterable(sorted(value.keywords.items()))):
             yield from _used(entry, seen)
         return
-    function = getattr(value, "function", None) or getattr(value, "make", None)
-    if isinstance(value, type(_used)):
-        function = value
+    function = value if isinstance(value, type(_used)) else None
+    for name in ("function", "make", "py_func"):  # of kernels, of what is `Late`, of numba's functions
+        function = function or getattr(value, name, None)
     if function is None:
         yield _constant(value)
         return
@@ -224,7 +191,8 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
         return
     seen[id(value)] = len(seen)
     if function is not value:
-        yield repr(sorted(getattr(value, "options", {}).items(), key=str)).encode()
+        options = getattr(value, "options", None) or getattr(value, "targetoptions", {})
+        yield repr(sorted(options.items(), key=str)).encode()
     for code in _codes(function.__code__):
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
         yield repr([entry for entry in code.co_consts if not isinstance(entry, CodeType)]).encode()

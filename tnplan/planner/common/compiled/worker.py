@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tnplan.planner.common.compiled.ahead import Samples, end_with_parent, is_compiled
 
@@ -40,7 +40,8 @@ def _without(name: str) -> Iterator[None]:
 def _prepare_numba() -> None:
     """Import numba as a process needs it that lives for seconds and multiplies no matrices."""
     gc.disable()
-    with _without("scipy"):  # numba takes a quarter of a second to find the matrix products in it
+    # Numba takes a quarter of a second to find the matrix products in it, unless it has another such module.
+    with suppress(ImportError), _without("scipy"):
         import numba.np.arraymath  # noqa: F401
 
 

@@ -56,7 +56,7 @@ class ParametricCircuit:
             from tnplan.planner.networks.circuits.qasm.read import input_names
             from tnplan.planner.networks.circuits.qasm.source import parse_source
 
-            self._qasm = parse_source(text, self.place)
+            self._qasm = parse_source(text, self.place, folder=self.file.parent)
             self.names = input_names(self._qasm)
         else:
             self._source = parse_qsim(text, self.place)

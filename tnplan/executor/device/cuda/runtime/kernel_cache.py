@@ -18,7 +18,7 @@ from functools import cache, lru_cache, wraps
 from pathlib import Path
 from random import Random
 from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import NamedTemporaryFile, mkdtemp
 from threading import RLock, Thread, current_thread, main_thread
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,9 +26,10 @@ import cupy
 from cupy_backends.cuda.libs import nvrtc
 
 from tnplan.executor.device.protocols.precision import DOUBLE
+from tnplan.planner.common.cache_entries import has_entry, read_entry, write_entry
 from tnplan.planner.common.cache_folder import cache_folder as kept_in
+from tnplan.planner.common.cache_folder import own_folder
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_file
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
 """Environment variable: where it is set and not 0, a kernel that is not in the cache is refused."""
@@ -47,8 +48,10 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
 Key = tuple[Path, Defines, str]
-_in_progress: dict[Key, Future[Path]] = {}
-_waiting: deque[tuple[Key, Future[Path]]] = deque()
+_not_kept: dict[Key, bytes] = {}
+"""Kernels of this process that no folder could take."""
+_in_progress: dict[Key, Future[bytes]] = {}
+_waiting: deque[tuple[Key, Future[bytes]]] = deque()
 """Those of them with which no thread has begun."""
 _compiling: set[Thread] = set()
 _beginning = RLock()
@@ -132,7 +135,7 @@ def compile_ahead(several: Iterable[tuple[Path, Mapping[str, str | int]]]) -> No
 
 def compile_soon(
     several: Iterable[tuple[Path, Mapping[str, str | int]]], device: int | None = None
-) -> list[Future[Path]]:
+) -> list[Future[bytes]]:
     """Begin with kernels, in threads, and return at once; who needs one that is not ready waits for it.
 
     They are for a device, or for the current one. As many are compiled at once as this process has cores, in
@@ -141,12 +144,13 @@ def compile_soon(
     arch = current_arch(device)
     distinct = sorted({(file, _sorted(defines)) for file, defines in several})
     Random(os.getpid()).shuffle(distinct)
-    return [_begun(file, defines, arch) for file, defines in distinct]
+    begun = (_begun(file, defines, arch) for file, defines in distinct)
+    return [one for one in begun if one is not None]
 
 
 def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
     """Whether the cache has the kernel of a file with these definitions, for a device or the current one."""
-    return _kept_as(file, _sorted(defines), current_arch(device)).exists()
+    return _is_kept((file, _sorted(defines), current_arch(device)))
 
 
 def may_compile() -> bool:
@@ -170,8 +174,11 @@ def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @cache
 def _module(device: int, file: Path, defines: Defines, arch_specific: bool = False) -> Any:
+    """A kernel's code, loaded from a file of this process alone, since CuPy takes the name of a file."""
     arch = current_arch(device) + "a" * arch_specific
-    return cupy.RawModule(path=str(cached_cubin(file, defines, arch)))
+    with NamedTemporaryFile(dir=_private_folder(), suffix=".cubin", delete=False) as stream:
+        stream.write(cached_cubin(file, defines, arch))
+    return cupy.RawModule(path=stream.name)
 
 
 def _sorted(defines: Mapping[str, str | int]) -> Defines:
@@ -183,8 +190,8 @@ def current_arch(device: int | None = None) -> str:
     return f"sm_{cupy.cuda.Device(device).compute_capability}"
 
 
-def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
-    """The compiled kernel's file in the cache, compiled now where it is not there."""
+def cached_cubin(file: Path, defines: Defines, arch: str) -> bytes:
+    """The compiled kernel of the cache, compiled now where it is not there."""
     begun = _in_progress.get((file, defines, arch))
     if begun is not None:
         with suppress(CancelledError):
@@ -192,14 +199,11 @@ def cached_cubin(file: Path, defines: Defines, arch: str) -> Path:
     return _made(file, defines, arch)
 
 
-def _begun(file: Path, defines: Defines, arch: str) -> Future[Path]:
-    """What gives the file: it is kept, or a thread makes it, which may have begun before."""
+def _begun(file: Path, defines: Defines, arch: str) -> Future[bytes] | None:
+    """What gives the kernel that a thread makes, which may have begun before; None where it is kept."""
     key = file, defines, arch
-    path = _kept_as(*key)
-    if path.exists():
-        done: Future[Path] = Future()
-        done.set_result(path)
-        return done
+    if _is_kept(key):
+        return None
     with _beginning:
         begun = _in_progress.get(key)
         if begun is None:
@@ -230,39 +234,42 @@ def _compile_waiting() -> None:
             begun.set_exception(error)
 
 
-def _kept_as(file: Path, defines: Defines, arch: str) -> Path:
-    return cache_folder() / f"{cache_key(file, defines, arch)}.cubin"
+def _is_kept(key: Key) -> bool:
+    folder = cache_folder()
+    return key in _not_kept or (folder is not None and has_entry(folder, _name(*key)))
 
 
-def _made(file: Path, defines: Defines, arch: str) -> Path:
-    path = _kept_as(file, defines, arch)
-    if path.exists():
-        return path
+def _name(file: Path, defines: Defines, arch: str) -> str:
+    return f"{cache_key(file, defines, arch)}.cubin"
+
+
+def _made(file: Path, defines: Defines, arch: str) -> bytes:
+    key, folder = (file, defines, arch), cache_folder()
+    cubin = _not_kept.get(key)
+    if cubin is None and folder is not None:
+        cubin = read_entry(folder, _name(*key))
+    if cubin is not None:
+        return cubin
     if not may_compile():
         raise InputError(
-            NEVER_COMPILE, f"is set, and kernel {file.name} for {arch} is not in {path.parent}",
+            NEVER_COMPILE, f"is set, and kernel {file.name} for {arch} is not in {folder or 'any cache'}",
             "run the schedule once without it, or copy the cache of a machine that has run it",
         )  # fmt: skip
     cubin = compile_cubin(file, dict(defines), arch)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            str(path.parent), f"cannot be made for compiled kernels ({error.strerror})",
-            f"name a writable folder in {CACHE_FOLDER}",
-        ) from None  # fmt: skip
-    write_file(path, lambda stream: stream.write(cubin))
-    return path
+    if folder is None or not write_entry(folder, _name(*key), cubin):
+        _not_kept[key] = cubin
+    return cubin
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept; where nothing is, a folder that is deleted when this process ends."""
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept; None where no folder can be used."""
     given = os.environ.get(CACHE_FOLDER)
-    return Path(given) if given else kept_in("kernels") or _passing_folder()
+    return (own_folder(Path(given)) if given else None) or kept_in("kernels")
 
 
 @cache
-def _passing_folder() -> Path:
+def _private_folder() -> Path:
+    """A folder that is deleted when this process ends."""
     folder = Path(mkdtemp(prefix="tnplan-kernels-"))
     atexit.register(rmtree, folder, ignore_errors=True)
     return folder

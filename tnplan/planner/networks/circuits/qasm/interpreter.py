@@ -14,6 +14,7 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.qasm.declarations import Declarations
 from tnplan.planner.networks.circuits.qasm.expressions import Evaluator, Undetermined, known
+from tnplan.planner.networks.circuits.qasm.include import included_file
 from tnplan.planner.networks.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.planner.networks.circuits.qasm.recorder import Match, Recorder, Slot
 from tnplan.planner.networks.circuits.qasm.scopes import Bits, Scopes, Subroutine
@@ -78,6 +79,7 @@ class Interpreter:
         self.quantum = QuantumStatements(self.declarations, self.call, self._run_body, largest_gate)
         self.gates = self.quantum.gates
         self._file, self._included = "", 0
+        self._folder: Path | None = None
         self._repeats = 0
         none = lambda node: None  # noqa: E731
         declare, quantum = self.declarations, self.quantum
@@ -115,6 +117,8 @@ class Interpreter:
 
     def run(self, source: Source) -> None:
         """Run a file, up to its end or an `end`."""
+        if not self._included:
+            self._folder = source.folder
         with self._in_file(source.place, source.version):
             try:
                 for statement in source.statements:
@@ -244,13 +248,13 @@ class Interpreter:
         if node.filename in STANDARD_FILES:
             self.gates.include()
             return
-        path = Path(self._file).parent / node.filename
         if self._included >= DEEPEST_INCLUDE:
             raise Mistake(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
+        path = included_file(node.filename, self._file, self._folder)
         try:
             text = read_text(path, "an OpenQASM file")
         except InputError as error:
-            raise Mistake(f"includes {node.filename!r}: {error}", "put the file beside this one") from None
+            raise Mistake(f"includes {node.filename!r}: {error}", "give a file that can be read") from None
         self._included += 1
         self.run(parse_source(text, str(path), self.evaluator.version))
         self._included -= 1

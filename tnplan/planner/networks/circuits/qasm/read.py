@@ -19,7 +19,7 @@ NO_PARAMETERS: Mapping[str, Any] = {}
 def parse_qasm_program(
     text: str, place: str, parameters: Mapping[str, Any] = NO_PARAMETERS
 ) -> CircuitProgram:
-    """Parse an OpenQASM program; `place` names it in errors, and included files are looked for beside it."""
+    """Parse an OpenQASM program that is no file; `place` names it in errors."""
     return program_of(parse_source(text, place), parameters)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from tnplan.planner.common.errors import InputError
@@ -79,17 +80,24 @@ class PlainMeasurement:
 
 @dataclass(frozen=True)
 class Source:
-    """The statements of a file in their order, and the version of its language, 2 or 3."""
+    """The statements of a file in their order, and the version of its language, 2 or 3.
+
+    Files that it includes lie below `folder`; None where there is no file.
+    """
 
     place: str
     version: int
     statements: tuple[Any, ...]
+    folder: Path | None = None
 
 
-def parse_source(text: str, place: str, version: int | None = None) -> Source:
+def parse_source(
+    text: str, place: str, version: int | None = None, folder: Path | None = None
+) -> Source:  # fmt: skip
     """The statements of a text; `place` names it in errors.
 
-    `version` is that of the file that includes this one, and None where none does.
+    `version` is that of the file that includes this one, and None where none does. `folder` is that of the
+    file that has the text.
     """
     bare = _without_comments(text)
     if version is None:
@@ -106,7 +114,7 @@ def parse_source(text: str, place: str, version: int | None = None) -> Source:
     placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
     placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
     placed.sort(key=lambda pair: pair[0])
-    return Source(place, version, tuple(item for _, item in placed))
+    return Source(place, version, tuple(item for _, item in placed), folder)
 
 
 def language_version(bare: str, place: str) -> int:
