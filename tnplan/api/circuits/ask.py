@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -45,6 +46,7 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
 
     asked, method = told_by_first(prepare)
     kept = checkpoint_of(asked, method, options)
+    options = replace(options, checkpoint=kept is not None)
     outcome = ENGINES[method](asked, options, kept)
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,

@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.pauli.checkpoint`:
 1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from time import perf_counter
 from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
-from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.errors import norms
@@ -34,6 +34,7 @@ from tnplan.executor.pauli.sampling.repetitions import (
     repetition,
 )
 from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checkpoint import CheckpointFile
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of
 
@@ -117,12 +118,14 @@ def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTas
 
 
 def sample(
-    rank: Rank, sampled: SampledValue, use: Resources, checkpoint: Checkpoint | None, say: Say
+    rank: Rank, sampled: SampledValue, use: Resources, checkpoint: SampleCheckpoint | None, say: Say
 ) -> tuple[Estimate, dict[str, Any]]:
     """All repetitions: the estimate, and the figures of how they went."""
     begin, task = perf_counter(), sampling_task(sampled, use)
     plan, most = sampled.plan, sampled.most_terms
-    done = rank.world.broadcast_object(checkpoint.read() if rank.is_first and checkpoint else [], 0)
+    done = rank.world.broadcast_object(
+        checkpoint.repetitions(True) if rank.is_first and checkpoint else [], 0
+    )
     done = done[: plan.repetitions]
     one = partial(repetition, task, plan, most)
     done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint, say)
@@ -154,7 +157,7 @@ def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: Sam
 
 def _in_batches(
     rank: Rank, use: Resources, one: Callable[[int], Repetition], done: list[Repetition], n: int,
-    checkpoint: Checkpoint | None, say: Say,
+    checkpoint: SampleCheckpoint | None, say: Say,
 ) -> list[Repetition]:  # fmt: skip
     """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled.
 
@@ -174,21 +177,19 @@ def _in_batches(
     return done
 
 
-class Checkpoint(JsonCheckpoint):
+class SampleCheckpoint(CheckpointFile):
     """The repetitions that are done, in a file beside the result."""
 
-    FORMAT, VERSION = "tnplan.pauli.checkpoint", 1
-    IS_OF = "circuit, observable or options"
+    FORMAT, VERSION = "tnplan.pauli.checkpoint", 2
+    OTHERS = "circuit, observable or options"
 
-    def read(self) -> list[Repetition]:
+    def repetitions(self, resume: bool) -> list[Repetition]:
         """Those of an interrupted job; none where there is no file. Refuses the file of another job."""
-        document = self.document()
-        if document is None:
-            return []
-        try:
-            return [Repetition(float(v), int(r), int(n)) for v, r, n in document["repetitions"]]
-        except (KeyError, TypeError, ValueError):
-            raise self.damaged() from None
+        return self.restored(
+            resume, lambda document, _: [
+                Repetition(float(v), int(r), int(n)) for v, r, n in document["repetitions"]
+            ],
+        ) or []  # fmt: skip
 
     def write(self, done: list[Repetition]) -> None:
         """Replace the file."""
