@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from tnplan.planner.common.array_file import PIECE_BYTES, ArrayHeader, read_next_array
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.planner.common.errors import DOCS, PAGES, InputError
 from tnplan.planner.common.files import open_input, write_file
 
 LAST_LINE = re.compile(rb"tnplan-checkpoint (\d{16}) ([0-9a-f]{64})\n")
@@ -90,8 +91,8 @@ class CheckpointFile:
                 if stream.tell() != values_bytes:
                     raise ValueError
                 return make(header["document"], values)
-            except InputError:
-                raise
+            except InputError as error:
+                raise self.refusal(error.problem) from None
             except OTHER:
                 raise self.refusal("is damaged (its parts do not fit each other)") from None
 
@@ -126,16 +127,17 @@ class CheckpointFile:
             for name, value in self._identity.items():
                 if theirs.get(name) != value:
                     problem = f"is {theirs.get(name)!r}, this {self.JOB} has {value!r}"
-                    raise InputError(f"{self.path}: {name}", problem, f"{remedy}{self.RESTART}")
+                    raise self.refusal(problem, remedy, name)
         if header["place"] != self._place:
             is_, wanted = (
                 ", ".join(f"{k} {v}" for k, v in place.items()) for place in (header["place"], self._place)
             )
             raise self.refusal(f"was written as {is_}, and stands for {wanted}")
 
-    def refusal(self, problem: str, else_: str = "") -> InputError:
-        """What the file is, and what to do unless `else_` to start again."""
-        return InputError(str(self.path), problem, f"{else_}{self.RESTART}")
+    def refusal(self, problem: str, else_: str = "", name: str = "") -> InputError:
+        """What the file is, or what of this name in it, and what to do unless `else_` to start again."""
+        place = f"{self.path}: {name}" if name else str(self.path)
+        return InputError(place, problem, f"{else_}{self.RESTART}", DOCS + PAGES["checkpoints"])
 
     def replace(self, document: dict[str, Any], *arrays: Array) -> None:
         """Write another document and other arrays."""
@@ -183,3 +185,27 @@ class _Hashing:
         """Write more."""
         self.digest.update(piece)
         return self._stream.write(piece)
+
+
+def identity_of_values(*values: Any) -> str:
+    """The SHA-256 of plain values, arrays and dataclasses of them."""
+    digest = hashlib.sha256()
+    for value in values:
+        _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif is_dataclass(value):
+        digest.update(type(value).__name__.encode())
+        for item in fields(value):
+            _add(digest, getattr(value, item.name))
+    elif isinstance(value, list | tuple):
+        digest.update(f"({len(value)}".encode())
+        for one in value:
+            _add(digest, one)
+    else:
+        digest.update(f"{value!r};".encode())

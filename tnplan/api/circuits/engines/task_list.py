@@ -9,9 +9,8 @@ Changelog of `tnplan.answer.checkpoint`:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -23,7 +22,7 @@ from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Rank
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
+from tnplan.planner.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
 
@@ -77,30 +76,6 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
     return TaskCheckpoint(job.checkpoint_file, identity)
-
-
-def identity_of_values(*values: Any) -> str:
-    """The SHA-256 of plain values, arrays and dataclasses of them."""
-    digest = hashlib.sha256()
-    for value in values:
-        _add(digest, value)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        digest.update(f"{value.dtype.str}{value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value):
-        digest.update(type(value).__name__.encode())
-        for item in fields(value):
-            _add(digest, getattr(value, item.name))
-    elif isinstance(value, list | tuple):
-        digest.update(f"({len(value)}".encode())
-        for one in value:
-            _add(digest, one)
-    else:
-        digest.update(f"{value!r};".encode())
 
 
 def shared_tasks(

@@ -18,7 +18,7 @@ from tnplan.api.jobs.job import Needs, Rank
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.errors import norms
-from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sampling.echo import echo_parts
@@ -34,9 +34,8 @@ from tnplan.executor.pauli.sampling.repetitions import (
     repetition,
 )
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.checkpoint import CheckpointFile
+from tnplan.planner.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of
 
 Say = Callable[[int, int], None]
 """Hears how many repetitions are done of how many."""
@@ -201,28 +200,6 @@ def identity(problem: PauliProblem, asked: PauliRequest) -> str:
     assert asked.monte_carlo is not None
     plan = asdict(asked.monte_carlo)
     del plan["repetitions"]
-    return identity_of(
-        {
-            "steps": [_step_text(step) for step in problem.steps], "terms": problem.terms.lines(),
-            "state": _state_text(problem.state), "precision": asked.precision,
-            "truncation": asdict(asked.truncation), **plan,
-        }
-    )  # fmt: skip
-
-
-def _step_text(step: PauliStep) -> str:
-    if isinstance(step, Rotation):
-        return f"{step.x} {step.z} {step.angle!r}"
-    return _fields_text(step)
-
-
-def _state_text(state: str | State | None) -> str:
-    if state is None or isinstance(state, str):
-        return str(state)
-    if isinstance(state, OverlapWith):
-        return repr(state.other.lines())
-    return _fields_text(state)
-
-
-def _fields_text(of: object) -> str:
-    return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(of).items()})
+    return identity_of_values(
+        problem.steps, problem.terms, problem.state, asked.precision, asdict(asked.truncation), plan
+    )

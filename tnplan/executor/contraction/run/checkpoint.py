@@ -110,6 +110,8 @@ class RunCheckpoint:
                 str(folder), "holds the checkpoint of an interrupted run",
                 f"continue it with --resume, or {RESTART}",
             )  # fmt: skip
+        if not self._manifest.path.exists():
+            raise InputError(str(folder), "has lost its manifest", RESTART)
         division = self._manifest.division()
         if not any(one.division == division.number for one in self._files()):
             raise InputError(str(folder), "has lost the partial sums of its division of slices", RESTART)
