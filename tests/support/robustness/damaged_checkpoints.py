@@ -6,13 +6,13 @@ so many damaged checkpoints of each kind were refused, and how many gave the rig
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tests.support.bad_input import snapshot
+from tests.support.robustness.checkpoint_files import sealed
 from tests.support.robustness.interrupted_jobs import HAS_ADDON, KINDS, REFUSED, Ended, Workshop
 
 REFUSALS, SAME, ACCEPTED, UNCLEAR = "refused", "the same result", "accepted", "unclear"
@@ -148,10 +149,9 @@ def _moved(content: bytes, random: Random) -> bytes:
 
 
 def _foreign(content: bytes, random: Random) -> bytes:
-    text = b'{"format": "tnplan.checkpoint", "version": 4, "identity": "0", "tasks": {}, "repetitions": []}\n'
-    head = b"tnplan-checkpoint %016d " % len(text)
-    sealed = text + head + sha256(text + head).hexdigest().encode() + b"\n"
-    return random.choice((b"", b"{}", text, sealed, content[::-1], np.float64(1).tobytes()))
+    header = {"format": "tnplan.other", "version": 1, "identity": "0", "place": {}, "document": {}}
+    text = json.dumps({"format": "tnplan.checkpoint", "version": 4}).encode()
+    return random.choice((b"", b"{}", text, sealed(b"", header), content[::-1], np.float64(1).tobytes()))
 
 
 CHANGES: tuple[Callable[[bytes, Random], bytes], ...] = (

@@ -120,7 +120,7 @@ def _interrupted_jobs(folder: Path) -> None:
     with _stops():
         diagonalize(*given, device="cpu", threads=1, output=folder / "s.npz", progress=stop)
     for line, owner, count in (
-        (ANSWER, task_list.TaskCheckpoint, 1), (SAMPLED, sampling.Checkpoint, 2),
+        (ANSWER, task_list.TaskCheckpoint, 1), (SAMPLED, sampling.SampleCheckpoint, 2),
         (GROWTH, GrowthCheckpoint, 2), (QUBITS, solver_checkpoint.SolveCheckpoint, 1),
         (SEARCH, SearchCheckpoint, 1),
     ):  # fmt: skip

@@ -53,7 +53,7 @@ class CheckpointFile:
     VERSION = 1
     JOB = "job"
     OTHERS = "options"
-    """What jobs of this kind may differ in, in the refusal of another one's file."""
+    """What jobs of this kind may differ in."""
     ARRAYS: tuple[str, ...] = ()
     RESTART = "delete the file to start again"
     DURABLE = False
@@ -123,7 +123,7 @@ class CheckpointFile:
         theirs, remedy = header["identity"], f"resume with the {self.OTHERS} of that {self.JOB}, or "
         if theirs != self._identity:
             if not (isinstance(theirs, dict) and isinstance(self._identity, dict)):
-                raise self.refusal(f"belongs to a {self.JOB} of other {self.OTHERS}", remedy)
+                raise self.refusal(f"belongs to another {self.JOB}", remedy)
             for name, value in self._identity.items():
                 if theirs.get(name) != value:
                     problem = f"is {theirs.get(name)!r}, this {self.JOB} has {value!r}"
@@ -168,10 +168,15 @@ class CheckpointFile:
             np.save(stream, array, allow_pickle=False)
 
     def _read_values(self, stream: BinaryIO, size_bytes: int) -> dict[str, Array]:
-        return {name: read_next_array(stream, str(self.path), self._check_array) for name in self.ARRAYS}
+        def check(header: ArrayHeader) -> None:
+            if header.size_bytes > size_bytes:
+                raise ValueError
+            self._check_array(header)
+
+        return {name: read_next_array(stream, str(self.path), check) for name in self.ARRAYS}
 
     def _check_array(self, header: ArrayHeader) -> object:
-        """Raises InputError for an array that is not wanted."""
+        """Raises InputError for an array that is not wanted, before its values are read."""
 
 
 class _Hashing:

@@ -11,6 +11,7 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit
+from tests.support.robustness.checkpoint_files import changed, document_of
 from tnplan.api.circuits.engines import task_list
 from tnplan.planner.common.errors import InputError
 
@@ -58,24 +59,24 @@ def test_a_resumed_question_goes_on_where_it_was(
     with pytest.raises(_InterruptedError):
         asked(output, method)
     restore()
-    document = json.loads(kept.read_text())
+    document = document_of(kept)
     assert len(document["tasks"]) == 3
     assert not output.exists()
 
     with pytest.raises(InputError, match="is the checkpoint of an interrupted job; continue it with"):
         asked(output, method)
-    with pytest.raises(InputError, match="belongs to another circuit, question or method"):
+    with pytest.raises(InputError, match="belongs to another job; resume with the circuit, "):
         asked(output, method, seed=4, resume=True)
-    with pytest.raises(InputError, match="belongs to another circuit"):
+    with pytest.raises(InputError, match="belongs to another job"):
         asked(output, method, precision="fp32", resume=True)
 
     marked = {**document, "tasks": {task: [7.0, *row[1:]] for task, row in document["tasks"].items()}}
-    kept.write_text(json.dumps(marked))  # a value that no propagation gives: it is taken as it is
+    changed(kept, document=marked)  # a value that no propagation gives: it is taken as it is
     found = asked(output, method, resume=True).value
     assert not kept.exists()
     assert json.loads(output.read_text())["value"] == found.tolist()
-    changed = [k for k in range(len(WORDS)) if abs(found[k] - expected[k]) > 1e-9]
-    assert len(changed) == 3
+    marked_values = [k for k in range(len(WORDS)) if abs(found[k] - expected[k]) > 1e-9]
+    assert len(marked_values) == 3
     assert asked(output, method, resume=True).value == pytest.approx(expected, abs=1e-12)
 
 
@@ -85,15 +86,17 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(_InterruptedError):
         asked(output, "contraction")
     restore()
-    good = json.loads(kept.read_text())
-    for bad, line in (
-        ({**good, "tasks": [1, 2]}, "is a damaged checkpoint; delete the file"),
-        ({**good, "tasks": {"a": [1.0]}}, "is a damaged checkpoint"),
-        ({**good, "tasks": {"0": "x"}}, "is a damaged checkpoint"),
-        ({**good, "format": "tnplan.answer"}, "format"),
-        ({**good, "version": 99}, "version"),
-    ):
-        kept.write_text(json.dumps(bad))
+    damaged = r"is damaged \(its parts do not fit each other\); delete the file"
+    good = kept.read_bytes()
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"document": {"tasks": [1, 2]}}, damaged), ({"document": {"tasks": {"a": [1.0]}}}, damaged),
+        ({"document": {"tasks": {"0": "x"}}}, damaged),
+        ({"format": "tnplan.answer"}, "is tnplan.answer 2, not tnplan.answer.checkpoint 2"),
+        ({"version": 99}, "is tnplan.answer.checkpoint 99, not"),
+    )  # fmt: skip
+    for change, line in changes:
+        kept.write_bytes(good)
+        changed(kept, **change)
         with pytest.raises(InputError, match=line):
             asked(output, "contraction", resume=True)
 

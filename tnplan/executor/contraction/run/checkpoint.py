@@ -179,7 +179,9 @@ class RunCheckpoint:
                 refusal = refusal or error
                 continue
             if refusal is not None:
-                self.notes.append(f"{refusal.place} {refusal.problem}: group {number} goes on from {count}")
+                self.notes.append(
+                    f"{refusal.place} {refusal.problem}: group {number} goes on from slice {count}"
+                )
             return count, partial
         if refusal is not None:
             raise refusal
