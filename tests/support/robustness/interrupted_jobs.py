@@ -37,11 +37,15 @@ HAS_ADDON = importlib.util.find_spec("qiskit_addon_sqd") is not None
 
 @dataclass(frozen=True)
 class Ended:
-    """How a resumed job ended: its status, its lines of errors, and what it gave."""
+    """How a resumed job ended: its status, its lines of errors or notes, and what it gave.
+
+    `resumed` is how many slices a contraction did not compute again.
+    """
 
     status: int
     error: str
     values: tuple[np.ndarray, ...] = ()
+    resumed: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,18 +206,20 @@ class Workshop:
         """The first job, resumed from the checkpoint that is there."""
         variant, output = self.kind.variants[0], self.folder / self.kind.output
         if not variant.line:
+            said: list[str] = []
             try:
-                self._execute(variant, resume=True)
+                resumed = self._execute(variant, said, resume=True)
             except InputError as error:
                 return Ended(REFUSED, str(error))
-            return Ended(0, "", self.kind.values(output))
+            notes = [text for text in said if not text.startswith("slice ")]
+            return Ended(0, "\n".join(notes), self.kind.values(output), resumed)
         status, error = ended_in(self.folder, f"{variant.line} --resume")
         return Ended(status, error, self.kind.values(output) if output.exists() else ())
 
     def _interrupt(self, variant: Variant, stage: int) -> None:
         if not variant.line:
             with suppress(KeyboardInterrupt):
-                self._execute(variant, stage=stage)
+                self._execute(variant, [], stage=stage)
             return
         line = variant.line
         if line.startswith("search"):
@@ -222,20 +228,23 @@ class Workshop:
         with _broken_after(stage):
             assert done_in(self.folder, line) == INTERRUPTED, line
 
-    def _execute(self, variant: Variant, stage: int = 0, resume: bool = False) -> None:
+    def _execute(self, variant: Variant, said: list[str], stage: int = 0, resume: bool = False) -> int:
         options = dict(variant.options)
         case, factor = self._cases[options.pop("schedule", "plain")], options.pop("values", 1)
 
-        def stop(at: Progress) -> None:
+        def heard(at: Progress) -> None:
+            said.append(at.text)
             if stage and at.done == stage:
                 raise KeyboardInterrupt
 
         with patch.object(run_checkpoint, "INTERVAL", 0):
-            execute(
-                case.schedule, [array * factor for array in case.arrays], resume=resume, progress=stop,
+            result = execute(
+                case.schedule, [array * factor for array in case.arrays], resume=resume, progress=heard,
                 ranks=2 * options.pop("groups", 1), output=self.folder / self.kind.output, device="cpu",
                 threads=1, **options,
             )  # fmt: skip
+        resumed: int = result.report["slices"]["resumed"]
+        return resumed
 
 
 @contextmanager
