@@ -13,6 +13,8 @@ import tnplan
 from tests.support.circuits import random_circuit
 from tests.support.robustness.checkpoint_files import changed, document_of
 from tnplan.api.circuits.engines import task_list
+from tnplan.api.jobs import job as job_driver
+from tnplan.api.jobs.job_options import JobOptions
 from tnplan.planner.common.errors import InputError
 
 N = 6
@@ -110,3 +112,35 @@ def test_what_keeps_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
         circuit.expectation("Z0", resume=True)
     circuit.expectation(["Z0", "Z1"], output=tmp_path / "o.json", checkpoint=False, device="cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["o.json"]
+
+
+SAMPLED = tnplan.MonteCarlo(2, 1)
+FEW = tnplan.Truncation(max_terms=4)
+
+
+@pytest.mark.parametrize(
+    ("call", "can_resume"),
+    [
+        (lambda circuit, **job: circuit.expectation(["Z0", "Z1"], **job), True),
+        (lambda circuit, **job: circuit.sample(10, **job), False),
+        (lambda circuit, **job: tnplan.simulate(circuit, **job), False),
+        (lambda circuit, **job: tnplan.propagate(circuit, "Z0", **job), False),
+        (
+            lambda circuit, **job: tnplan.propagate(
+                circuit, "Z0", truncation=FEW, monte_carlo=SAMPLED, **job
+            ), True,
+        ),
+    ],
+)  # fmt: skip
+def test_a_lost_rank_offers_to_resume_what_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any, can_resume: bool
+) -> None:
+    kept, taken = job_driver._kept, []
+
+    def seen(options: JobOptions, is_first: bool) -> Any:
+        taken.append(options.checkpoint_file is not None)
+        return kept(options, is_first)
+
+    monkeypatch.setattr(job_driver, "_kept", seen)
+    call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
+    assert taken == [can_resume]
