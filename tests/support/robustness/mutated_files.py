@@ -91,7 +91,7 @@ FORMATS = {
         "s.npz.ckpt", f"sbd h.fcidump --alpha a.txt {CPU} --resume -o s.npz", (BYTES, VALUES, VALUES)
     ),
     "state": Format(
-        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
+        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (SIGNED, BYTES)
     ),
     "search": Format("p.json.ckpt", SEARCH, (BYTES, DOCUMENT, DOCUMENT)),
     "answer": Format("e.json.ckpt", f"{ANSWER} --resume", (BYTES, DOCUMENT, DOCUMENT)),
