@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tests.support.circuits import random_circuit
 from tests.support.robustness.checkpoint_files import changed, document_of
 from tnplan.api.circuits.engines import task_list
 from tnplan.api.jobs import job as job_driver
-from tnplan.api.jobs.job_options import JobOptions
+from tnplan.executor.device.comm import heartbeat
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.planner.common.errors import InputError
 
 N = 6
@@ -135,12 +138,16 @@ FEW = tnplan.Truncation(max_terms=4)
 def test_a_lost_rank_offers_to_resume_what_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any, can_resume: bool
 ) -> None:
-    kept, taken = job_driver._kept, []
+    taken = []
 
-    def seen(options: JobOptions, is_first: bool) -> Any:
-        taken.append(options.checkpoint_file is not None)
-        return kept(options, is_first)
+    def watched(world: Any, timeout_s: float, can_resume: bool) -> Any:
+        taken.append(can_resume)
+        return nullcontext()
 
-    monkeypatch.setattr(job_driver, "_kept", seen)
-    call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
+    def as_under_mpirun(ranks: Communicator) -> None:
+        monkeypatch.setattr(job_driver, "world_communicator", lambda: ranks)
+        call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
+
+    monkeypatch.setattr(heartbeat, "watched", watched)
+    run_ranks(1, as_under_mpirun)
     assert taken == [can_resume]
