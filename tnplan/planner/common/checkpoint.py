@@ -30,8 +30,8 @@ LAST_LINE = re.compile(rb"tnplan-checkpoint (\d{16}) ([0-9a-f]{64})\n")
 HASH_BYTES = 65
 """What the hash itself and the end of its line take."""
 LAST_LINE_BYTES = len("tnplan-checkpoint ") + 17 + HASH_BYTES
-OTHER = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-"""What reading a document of other parts may raise."""
+MISFITS = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+"""What `make` may raise where the parts of a file do not fit each other."""
 
 Restored = TypeVar("Restored")
 
@@ -93,7 +93,7 @@ class CheckpointFile:
                 return make(header["document"], values)
             except InputError as error:
                 raise self.refusal(error.problem) from None
-            except OTHER:
+            except MISFITS:
                 raise self.refusal("is damaged (its parts do not fit each other)") from None
 
     def _checked(self, stream: BinaryIO) -> tuple[dict[str, Any], int]:
@@ -122,12 +122,12 @@ class CheckpointFile:
             raise self.refusal("is {} {}, not {} {}".format(*stated, *expected))
         theirs, remedy = header["identity"], f"resume with the {self.OTHERS} of that {self.JOB}, or "
         if theirs != self._identity:
-            if not (isinstance(theirs, dict) and isinstance(self._identity, dict)):
-                raise self.refusal(f"belongs to another {self.JOB}", remedy)
-            for name, value in self._identity.items():
+            named = isinstance(theirs, dict) and isinstance(self._identity, dict)
+            for name, value in self._identity.items() if named else ():
                 if theirs.get(name) != value:
                     problem = f"is {theirs.get(name)!r}, this {self.JOB} has {value!r}"
                     raise self.refusal(problem, remedy, name)
+            raise self.refusal(f"belongs to another {self.JOB}", remedy)
         if header["place"] != self._place:
             is_, wanted = (
                 ", ".join(f"{k} {v}" for k, v in place.items()) for place in (header["place"], self._place)
