@@ -206,7 +206,7 @@ def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         solve(h, h.integrals, 2, criteria=TIGHT, checkpoint=path, progress=kill)
     with pytest.raises(InputError, match="checkpoint of an interrupted solve; continue it with --resume"):
         solve(h, h.integrals, 2, criteria=TIGHT, checkpoint=path)
-    with pytest.raises(InputError, match="belongs to a solve of other integrals"):
+    with pytest.raises(InputError, match="belongs to another solve; resume with the integrals"):
         solve(h, h.integrals, 1, criteria=TIGHT, checkpoint=path, resume=True)
     resumed = solve(
         h, h.integrals, 2, criteria=TIGHT, checkpoint=path, resume=True,
@@ -214,12 +214,11 @@ def test_a_killed_solve_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )  # fmt: skip
     assert found[0] <= killed[-1] + 1e-12
     np.testing.assert_allclose(resumed.energies, whole.energies, atol=1e-10)
+    SolveCheckpoint(path, "x").write([(np.ones(h.shape), 1)])
+    with pytest.raises(InputError, match="is damaged"):
+        SolveCheckpoint(path, "x").open(True, (3, 3))
     path.write_bytes(b"PK no zip")
-    with pytest.raises(InputError, match="is no checkpoint of a solve"):
-        SolveCheckpoint(path, "x").open(True, h.shape)
-    with path.open("wb") as stream:
-        np.save(stream, np.ones(3))
-    with pytest.raises(InputError, match="is no checkpoint of a solve"):
+    with pytest.raises(InputError, match="is damaged, or of another version of tnplan"):
         SolveCheckpoint(path, "x").open(True, h.shape)
 
 

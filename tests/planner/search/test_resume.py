@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support.robustness.checkpoint_files import changed, document_of
 from tests.support.search import cost_of, search_path
 from tests.support.slow import slow_after
 from tnplan.cli import search as search_command
@@ -77,24 +77,24 @@ def test_a_checkpoint_belongs_to_one_search(tmp_path: Path) -> None:
     file = tmp_path / "p.ckpt"
     effort = Effort(time_s=8, max_trials=1, max_rounds=1)
     search(file, effort)
-    with pytest.raises(InputError, match=r"p\.ckpt: holds the checkpoint of an interrupted search"):
+    with pytest.raises(InputError, match=r"p\.ckpt: is the checkpoint of an interrupted search"):
         search(file, effort)
-    with pytest.raises(InputError, match=r"search\.seed: is 1, this search has 2"):
+    with pytest.raises(InputError, match=r"p\.ckpt: seed: is 1, this search has 2"):
         search(file, effort, resume=True, seed=2)
-    with pytest.raises(InputError, match=r"search\.limit: is 64, this search has 81"):
+    with pytest.raises(InputError, match=r"p\.ckpt: limit: is 64, this search has 81"):
         search(file, effort, resume=True, max_tensor_elements=81)
-    with pytest.raises(InputError, match=r"search\.network: is"):
+    with pytest.raises(InputError, match=r"p\.ckpt: network: is"):
         search_path(
             LATTICE, "complex64", methods=("joint",), effort=effort, checkpoint=file, resume=True, seed=1,
             max_tensor_elements=2**6,
         )  # fmt: skip
-    document = json.loads(file.read_text())
+    document = document_of(file)
     del document["pools"]["limited"]
-    file.write_text(json.dumps(document))
+    changed(file, document=document)
     with pytest.raises(InputError, match="is damaged"):
         search(file, effort, resume=True)
     file.write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="is damaged, or of another version of tnplan; delete it"):
         search(file, effort, resume=True)
     with pytest.raises(InputError, match="--checkpoint: is for the method joint"):
         search_path(NETWORK, "complex64", effort=effort, checkpoint=file)
@@ -124,7 +124,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     running = subprocess.Popen([*command, "--time", "600"], cwd=tmp_path, start_new_session=True)
     file = tmp_path / "p.json.ckpt"
     deadline = time.monotonic() + 120
-    while not (file.exists() and json.loads(file.read_text())["pools"]["limited"]["number"] > 2):
+    while not (file.exists() and document_of(file)["pools"]["limited"]["number"] > 2):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -133,7 +133,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, workers: str) -> None:
     while _alive(running.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _alive(running.pid)
-    kept = json.loads(file.read_text())
+    kept = document_of(file)
     refused = subprocess.run([*command, "--time", "1"], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "continue it with --resume" in refused.stderr

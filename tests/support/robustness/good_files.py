@@ -120,7 +120,7 @@ def _interrupted_jobs(folder: Path) -> None:
     with _stops():
         diagonalize(*given, device="cpu", threads=1, output=folder / "s.npz", progress=stop)
     for line, owner, count in (
-        (ANSWER, task_list.TaskCheckpoint, 1), (SAMPLED, sampling.Checkpoint, 2),
+        (ANSWER, task_list.TaskCheckpoint, 1), (SAMPLED, sampling.SampleCheckpoint, 2),
         (GROWTH, GrowthCheckpoint, 2), (QUBITS, solver_checkpoint.SolveCheckpoint, 1),
         (SEARCH, SearchCheckpoint, 1),
     ):  # fmt: skip
@@ -158,10 +158,15 @@ def _broken_after(owner: type, count: int) -> Iterator[None]:
 
 def done_in(folder: Path, line: str) -> int:
     """The status of a command that runs in a folder; what it prints is not shown."""
-    before = Path.cwd()
+    return ended_in(folder, line)[0]
+
+
+def ended_in(folder: Path, line: str) -> tuple[int, str]:
+    """The status of a command that runs in a folder, and its lines of errors."""
+    before, error = Path.cwd(), io.StringIO()
     os.chdir(folder)
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            return run(shlex.split(line))
+        with redirect_stdout(io.StringIO()), redirect_stderr(error):
+            return run(shlex.split(line)), error.getvalue()
     finally:
         os.chdir(before)

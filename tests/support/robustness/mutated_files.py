@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.bad_input import snapshot
-from tests.support.robustness import mutations
+from tests.support.robustness import checkpoint_files, mutations
 from tests.support.robustness.good_files import ANSWER, CPU, GROWTH, QUBITS, SAMPLED, SEARCH, good_files
 from tests.support.robustness.mutations import Mutation
 from tnplan.cli.main import run
@@ -65,7 +65,7 @@ def mutated_stream(content: bytes, random: Random) -> bytes:
 BYTES, TEXT = mutations.mutated_bytes, mutations.mutated_words
 JSON, SIGNED = mutations.mutated_json, partial(mutations.mutated_json, sign=signed)
 ARRAY, ARCHIVE = mutations.mutated_array, mutations.mutated_archive
-DOCUMENT = mutations.mutated_document
+DOCUMENT, VALUES = checkpoint_files.mutated_document, checkpoint_files.mutated_values
 SBD = f"sbd h.fcidump {CPU} -o out.npz"
 RESUME = "execute one.json --device cpu --threads 1 --resume -o kept.npy"
 FORMATS = {
@@ -85,19 +85,19 @@ FORMATS = {
     "qasm": Format(
         "c.qasm", "statevector c.qasm --shots 2 --device cpu --threads 1 -o out.json", (BYTES, TEXT, TEXT)
     ),
-    "checkpoint": Format("kept.npy.ckpt/rank0.0.1.npy", RESUME, (BYTES, ARRAY)),
-    "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES, JSON)),
+    "checkpoint": Format("kept.npy.ckpt/rank0.0.1.npy", RESUME, (BYTES, VALUES)),
+    "manifest": Format("kept.npy.ckpt/manifest.json", RESUME, (BYTES,)),
     "solve": Format(
-        "s.npz.ckpt", f"sbd h.fcidump --alpha a.txt {CPU} --resume -o s.npz", (BYTES, ARCHIVE, ARCHIVE)
+        "s.npz.ckpt", f"sbd h.fcidump --alpha a.txt {CPU} --resume -o s.npz", (BYTES, VALUES, VALUES)
     ),
     "state": Format(
-        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (JSON, BYTES)
+        "v.json", "statevector c.qasm --start v.json --device cpu --threads 1 -o out.json", (SIGNED, BYTES)
     ),
-    "search": Format("p.json.ckpt", SEARCH, (BYTES, JSON, JSON)),
-    "answer": Format("e.json.ckpt", f"{ANSWER} --resume", (BYTES, JSON, JSON)),
-    "repetitions": Format("m.json.ckpt", f"{SAMPLED} --resume", (BYTES, JSON, JSON)),
-    "growth": Format("g.npz.ckpt", f"{GROWTH} --resume", (BYTES, ARCHIVE, DOCUMENT)),
-    "qubits": Format("k.npz.ckpt", f"{QUBITS} --resume", (BYTES, ARCHIVE)),
+    "search": Format("p.json.ckpt", SEARCH, (BYTES, DOCUMENT, DOCUMENT)),
+    "answer": Format("e.json.ckpt", f"{ANSWER} --resume", (BYTES, DOCUMENT, DOCUMENT)),
+    "repetitions": Format("m.json.ckpt", f"{SAMPLED} --resume", (BYTES, DOCUMENT, DOCUMENT)),
+    "growth": Format("g.npz.ckpt", f"{GROWTH} --resume", (BYTES, VALUES, DOCUMENT)),
+    "qubits": Format("k.npz.ckpt", f"{QUBITS} --resume", (BYTES, VALUES)),
     "counts": Format("counts.json", f"{SBD} --alpha counts.json", (BYTES, JSON, JSON)),
     "weights": Format("weights.npz", f"{SBD} --alpha weights.npz", (BYTES, ARCHIVE)),
     "determinants": Format("d.txt", f"{SBD} --determinants d.txt", (BYTES, TEXT)),

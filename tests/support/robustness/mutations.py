@@ -167,17 +167,6 @@ def mutated_archive(content: bytes, random: Random) -> bytes:
     return bytes(data)
 
 
-def mutated_document(content: bytes, random: Random) -> bytes:
-    """An .npz whose member `document`, which is JSON, says something else than before."""
-    with np.load(io.BytesIO(content)) as archive:
-        members = {name: archive[name] for name in archive}
-    changed = mutated_json(str(members["document"]).encode(), random)
-    members["document"] = np.array(changed.decode())
-    made = io.BytesIO()
-    np.savez(made, **members)
-    return made.getvalue()
-
-
 def npy(array: Any) -> bytes:
     """The bytes of an .npy."""
     stream = io.BytesIO()

@@ -18,7 +18,9 @@ import tnplan
 import tnplan.sqd
 from tests.support.engines.sbd import fcidump_text, random_integrals, reference_matrix
 from tests.support.mpirun import mpirun, needs_mpi
+from tests.support.robustness.checkpoint_files import changed
 from tests.support.stop import ask_to_stop
+from tnplan.api.jobs.sqd.checkpoint import LoopCheckpoint
 from tnplan.cli.main import run as command
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.basis.integrals import dense_two
@@ -200,22 +202,19 @@ def test_a_checkpoint_of_another_run_is_refused(files: Path) -> None:
             )
 
     resumed("checkpoint of an interrupted run.*--resume", resume=False)
-    resumed("other integrals, samples or options", seed=8)
-    resumed("other integrals, samples or options", num_batches=3)
+    resumed("another run; resume with the integrals, samples or options", seed=8)
+    resumed("another run; resume with the integrals, samples or options", num_batches=3)
     path.write_bytes(kept[: len(kept) // 2])
-    resumed("is no checkpoint of a run, or damaged")
-    path.write_bytes(kept)
-    with np.load(path) as archive:
-        content = dict(archive)
-    newer = str(content["document"]).replace('"version": 1', '"version": 2')
-    for name, value, message in (
-        ("best_amplitudes", np.zeros((1, 1)), "damaged"),
-        ("occupancies", np.full((2, N), np.nan), "damaged"),
-        ("document", np.array("{}"), "damaged"),
-        ("document", np.array(newer), "is tnplan.sqd.checkpoint 2, not tnplan.sqd.checkpoint 1"),
-    ):
-        with path.open("wb") as stream:
-            np.savez(stream, **{**content, name: value})
+    resumed("is damaged")
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"arrays": {LoopCheckpoint.ARRAYS.index("best_amplitudes"): np.zeros((1, 1))}}, "is damaged"),
+        ({"arrays": {LoopCheckpoint.ARRAYS.index("occupancies"): np.full((2, N), np.nan)}}, "is damaged"),
+        ({"document": {}}, "is damaged"),
+        ({"version": 3}, "is tnplan.sqd.checkpoint 3, not tnplan.sqd.checkpoint 2"),
+    )
+    for change, message in changes:
+        path.write_bytes(kept)
+        changed(path, **change)
         resumed(message)
 
 

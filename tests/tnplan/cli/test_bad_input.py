@@ -22,6 +22,7 @@ from tests.support.bad_input import (
     text,
 )
 from tests.support.networks import shown
+from tests.support.robustness.checkpoint_files import sealed
 
 Row = tuple[str, str, Spoil | None]
 
@@ -290,7 +291,9 @@ USAGE: list[tuple[str, str]] = [
 ]
 # fmt: on
 
-CHECKPOINT = '{"format": "tnplan.checkpoint", "version": 4, "schedule": "another"}'
+IDENTITY = {"schedule": "another"}
+CHECKPOINT = sealed(b"", {"format": "tnplan.checkpoint", "version": 5, "identity": IDENTITY, "place": {}})
+OLD = b'{"format": "tnplan.checkpoint", "version": 4, "schedule": "another"}'
 
 
 def rows() -> list[Row]:
@@ -314,7 +317,7 @@ def rows() -> list[Row]:
     kept = "r.npy.ckpt"
     table += [
         (f"{RUN} --resume", f"{kept}/manifest.json: schedule: is 'another'", checkpoint(CHECKPOINT)),
-        (f"{RUN} --resume", f"{kept}/manifest.json: line 1 column 2: not JSON", checkpoint("{")),
+        (f"{RUN} --resume", f"{kept}/manifest.json: is damaged, or of another version", checkpoint(OLD)),
         (RUN, f"{kept}: holds the checkpoint of an interrupted run", checkpoint(CHECKPOINT)),
         (RUN, f"{kept}: is to be a folder", text(kept, "x")),
         (RUN, f"{kept}/manifest.json: is a folder", folders(f"{kept}/manifest.json")),
@@ -324,13 +327,13 @@ def rows() -> list[Row]:
     return table
 
 
-def checkpoint(manifest: str) -> Spoil:
+def checkpoint(manifest: bytes) -> Spoil:
     """A folder with a partial sum and this manifest."""
 
     def spoil(folder: Path) -> None:
         (folder / "r.npy.ckpt").mkdir()
         (folder / "r.npy.ckpt" / "rank0.0.1.npy").write_text("")
-        (folder / "r.npy.ckpt" / "manifest.json").write_text(manifest)
+        (folder / "r.npy.ckpt" / "manifest.json").write_bytes(manifest)
 
     return spoil
 

@@ -13,6 +13,7 @@ import pytest
 
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.robustness.checkpoint_files import document_of
 from tnplan.api.jobs.pauli.sampling import SampledValue, sampling_needs
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import parse
@@ -94,12 +95,12 @@ def test_interrupted_repetitions_go_on(
     monkeypatch.setattr(sampling, "repetition", interrupted)
     assert run(arguments) == 130
     kept = tmp_path / "r.json.ckpt"
-    assert len(json.loads(kept.read_text())["repetitions"]) == 4
+    assert len(document_of(kept)["repetitions"]) == 4
     capsys.readouterr()
     assert run(arguments) == 2
     assert "is the checkpoint of an interrupted job; continue it with --resume" in capsys.readouterr().err
     assert run([*arguments, "--resume", "--seed", "5"]) == 2
-    assert "belongs to another circuit, observable or options" in capsys.readouterr().err
+    assert "belongs to another job; resume with the circuit, observable or options" in capsys.readouterr().err
     done.clear()
     assert run([*arguments, "--resume"]) == 0
     assert done == [4, 5]

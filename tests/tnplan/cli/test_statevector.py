@@ -13,6 +13,7 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import qft
+from tests.support.robustness.mutated_files import signed
 from tnplan.api.jobs.statevector import simulation
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
@@ -87,7 +88,7 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
     done = tnplan.simulate(second, precision="fp64", start=saved)
     np.testing.assert_allclose(done.simulator.array(), state_vector(whole).reshape(-1), atol=1e-12)
     document = json.loads(saved.read_text())
-    assert (document["format"], document["version"]) == ("tnplan.state", 1)
+    assert (document["format"], document["version"]) == ("tnplan.state", 2)
     for change, message in (
         ({"where": [0] * 6}, r"where: is \[0, 0"), ({"dtype": "object"}, "dtype: is 'object'"),
         ({"where": [0, 1, 2, 3, 4, 5.0]}, r"where: is \[0, 1"), ({"where": []}, r"where: is \[\]"),
@@ -95,18 +96,42 @@ def test_a_saved_state_goes_on(tmp_path: Path) -> None:
         ({"where": [0, 1]}, "holds complex128 of shape"),
         ({"parts": ["none.npy"]}, "none.npy: cannot be read"),
         ({"parts": []}, r"parts: is \[\]"),
-        ({"version": 9}, "version: is 9"),
+        ({"version": 9}, "version: is 9"), ({"version": 1}, "version: is 1; this tnplan reads version 2"),
+        ({"checksums": []}, r"checksums: is \[\]"),
+        ({"checksums": ["0" * 64]}, r"half\.0\.npy: is not as it was saved \(its checksum is another\)"),
     ):  # fmt: skip
         broken = tmp_path / "broken.json"
-        broken.write_text(json.dumps(document | change))
+        broken.write_text(json.dumps(signed(document | change)))
         with pytest.raises(InputError, match=message):
             tnplan.simulate(second, precision="fp64", start=broken)
     with pytest.raises(InputError, match="is a state of 6 qubits in complex128"):
         tnplan.simulate(second, precision="fp32", start=saved)
     for wrong, text in ((math.nan, "nan"), (2.0, "256")):
-        np.save(tmp_path / "half.0.npy", np.full(64, wrong, np.complex128))
         with pytest.raises(InputError, match=f"has probabilities whose sum is {text}"):
-            tnplan.simulate(second, precision="fp64", start=saved, ranks=2)
+            tnplan.simulate(second, precision="fp64", start=np.full(64, wrong, np.complex128), ranks=2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_saved_state_that_was_changed_is_refused(tmp_path: Path, ranks: int) -> None:
+    nothing, saved, other = GateSequence(6, ()), tmp_path / "s.json", tmp_path / "o.json"
+    tnplan.simulate(random_circuit(6, 40, 1), save=saved, ranks=2)
+    tnplan.simulate(random_circuit(6, 40, 2), save=other, ranks=2)
+    names = [tmp_path / f"s.{rank}.npy" for rank in (0, 1)]
+    first, second, foreign = (path.read_bytes() for path in (*names, tmp_path / "o.0.npy"))
+    flipped = first[:200] + bytes([first[200] ^ 1]) + first[201:]
+    for contents in ((flipped, second), (second, first), (foreign, second), (first, first)):
+        for path, content in zip(names, contents, strict=True):
+            path.write_bytes(content)
+        with pytest.raises(InputError, match=r"s\.[01]\.npy: is not as it was saved"):
+            tnplan.simulate(nothing, start=saved, ranks=ranks)
+    for path, content in zip(names, (first, second), strict=True):
+        path.write_bytes(content)
+    assert tnplan.simulate(nothing, start=saved, ranks=ranks).simulator.n_qubits == 6
+    document = json.loads(saved.read_text())
+    document["where"].reverse()
+    saved.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="was changed after it was written; give a state as it was saved"):
+        tnplan.simulate(nothing, start=saved, ranks=ranks)
 
 
 def test_a_state_has_files_of_its_own(tmp_path: Path) -> None:

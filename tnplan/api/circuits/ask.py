@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -54,6 +55,7 @@ def _answer(
     """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
     asked, method = told_by_first(prepare)
     kept = checkpoint_of(asked, method, options)
+    options = replace(options, checkpoint=kept is not None)
     outcome = ENGINES[method](asked, options, kept)
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,

@@ -26,7 +26,7 @@ from tnplan.api.circuits.read_question import (
 )
 from tnplan.planner.common.checks import is_number
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.table import html_table
+from tnplan.planner.common.shown_text import html_table
 from tnplan.planner.common.units import plural
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.planner.networks.circuits.circuit import GateSequence

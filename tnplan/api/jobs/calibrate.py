@@ -89,7 +89,7 @@ def calibrate(
     >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
     """
     options = JobOptions.given(
-        device, ranks, 1, None, output, progress=progress,
+        device, ranks, 1, None, output, False, progress=progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     size_bytes = None

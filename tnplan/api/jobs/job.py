@@ -183,7 +183,8 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
         job.check_ranks(request, world.size)
         return request
 
-    with ending_together(world), watched(world, options.timeout_s), ExitStack() as held:
+    can_resume = options.checkpoint_file is not None
+    with ending_together(world), watched(world, options.timeout_s, can_resume), ExitStack() as held:
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
         agree(world, lambda: held.enter_context(_kept(options, world.rank == 0)))

@@ -100,7 +100,7 @@ def simulate(
     {'10': 3}
     """
     options = JobOptions.given(
-        device, ranks, threads, memory, output, progress=progress,
+        device, ranks, threads, memory, output, False, progress=progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     expect_gpu(device)

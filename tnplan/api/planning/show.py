@@ -14,7 +14,7 @@ from tnplan.api.planning.load import load_schedule
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_suffix, check_writable, write_text
-from tnplan.planner.common.table import html_table
+from tnplan.planner.common.shown_text import html_table
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting import json_documents, tables
 from tnplan.reporting.chain import Link, largest, use_chain

@@ -2,11 +2,13 @@
 
 Changelog of `tnplan.state`:
 1 (2026-11-21): first version.
+2 (2026-11-29): `checksums` of the parts, and `identity` of the index. Version 1 is refused.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,20 @@ from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.planner.common.array_file import ArrayHeader, map_array
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import check_writable, file_path, read_json, write_file, write_text
+from tnplan.planner.common.files import (
+    check_writable,
+    file_path,
+    identity_of,
+    read_json,
+    write_file,
+    write_json,
+)
 
 FORMAT = "tnplan.state"
-VERSION = 1
+VERSION = 2
 DTYPES = ("complex64", "complex128")
 """What amplitudes may be."""
+REMEDY = "give a state as it was saved"
 
 
 def state_file(path: str | Path, rank: int) -> Path:
@@ -50,28 +60,49 @@ def remove_index(path: str | Path) -> None:
         raise InputError(str(path), f"cannot be replaced ({error.strerror})", "choose another name") from None
 
 
-def save_part(path: str | Path, rank: int, amplitudes: Array) -> None:
-    """Write the amplitudes of one rank."""
+def save_part(path: str | Path, rank: int, amplitudes: Array) -> str:
+    """Write the amplitudes of one rank; their checksum."""
     write_file(state_file(path, rank), lambda stream: np.save(stream, amplitudes, allow_pickle=False))
+    return _checksum(amplitudes)
 
 
-def save_index(path: str | Path, ranks: int, dtype: str, where: tuple[int, ...]) -> None:
+def save_index(path: str | Path, checksums: Sequence[str], dtype: str, where: tuple[int, ...]) -> None:
     """Write what the parts of all ranks mean, which are there; qubit q is bit where[q] of the index."""
     document = {
         "format": FORMAT, "version": VERSION, "n_qubits": len(where), "dtype": dtype, "where": list(where),
-        "parts": [state_file(path, rank).name for rank in range(ranks)],
+        "parts": [state_file(path, rank).name for rank in range(len(checksums))],
+        "checksums": list(checksums),
     }  # fmt: skip
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    write_json(path, {**document, "identity": identity_of(document)})
+
+
+def _checksum(amplitudes: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(amplitudes).data).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class SavedState:
-    """A state on disk: where its qubits are, and its amplitudes in equal parts, mapped, with their files."""
+    """A state on disk: where its qubits are, and its amplitudes in equal parts, mapped, with their files.
+
+    `checksums` are those that the parts should have.
+    """
 
     where: tuple[int, ...]
     dtype: str
     files: tuple[Path, ...]
     parts: tuple[Array, ...]
+    checksums: tuple[str, ...] = ()
+
+    def check(self, rank: int, ranks: int) -> None:
+        """Raise InputError where a part, of those that this one of so many ranks looks at, is another one.
+
+        A state in memory has no checksums.
+        """
+        for number in range(rank, len(self.checksums), ranks):
+            if _checksum(self.parts[number]) != self.checksums[number]:
+                raise InputError(
+                    str(self.files[number]), "is not as it was saved (its checksum is another)", REMEDY
+                )
 
     def read(self, first: int, count: int) -> Array:
         """The amplitudes first .. first+count-1."""
@@ -102,9 +133,23 @@ def load_state(path: str | Path) -> SavedState:
         raise InputError(f"{path}: parts", "names a file in another folder", "put all files into one folder")
     if (1 << len(where)) % len(names):
         raise InputError(f"{path}: parts", f"names {len(names)} files", "name 2^k, each with equal parts")
+    checksums = document.get("checksums")
+    if not isinstance(checksums, list) or len(checksums) != len(names):
+        raise InputError(f"{path}: checksums", f"is {str(checksums)[:40]}", "give one for each part")
+    if document.pop("identity", None) != _identity(document):
+        raise InputError(str(path), "was changed after it was written", REMEDY)
     size = (1 << len(where)) // len(names)
     files = tuple(Path(path).parent / name for name in names)
-    return SavedState(tuple(where), dtype, files, tuple(_part(file, size, dtype) for file in files))
+    parts = tuple(_part(file, size, dtype) for file in files)
+    return SavedState(tuple(where), dtype, files, parts, tuple(checksums))
+
+
+def _identity(document: dict[str, Any]) -> str:
+    """That of an index without it; empty where no index could hold such values."""
+    try:
+        return identity_of(document)
+    except ValueError:
+        return ""
 
 
 def state_of(amplitudes: Any, dtype: str) -> SavedState:

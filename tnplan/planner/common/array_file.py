@@ -95,6 +95,14 @@ def _is_shape(shape: Any) -> bool:
 
 def _read_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
     """The values behind a header, and nothing behind them."""
+    values = _next_values(stream, header, place)
+    if stream.read(1):
+        raise InputError(place, "cannot be read (more follows its values)", "write it again")
+    return values
+
+
+def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
+    """The values behind a header."""
     try:
         flat = np.empty(prod(header.shape), header.dtype)
     except (MemoryError, ValueError):
@@ -108,8 +116,6 @@ def _read_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
             raise InputError(place, "cannot be read (it ends too early)", "give the whole file")
         view[at : at + len(piece)] = piece
         at += len(piece)
-    if stream.read(1):
-        raise InputError(place, "cannot be read (more follows its values)", "write it again")
     if flat.dtype.kind == "U" and not _is_text(flat):
         raise InputError(place, "cannot be read (its text is no Unicode)", "write it again")
     return flat.reshape(header.shape, order="F" if header.is_fortran else "C")
@@ -126,6 +132,13 @@ def read_array(path: str | Path, check: Check = lambda header: None) -> Array:
     with open_input(path) as stream:
         header = _checked_header(stream, Path(path), check)
         return _read_values(stream, header, str(path))
+
+
+def read_next_array(stream: BinaryIO, place: str, check: Check = lambda header: None) -> Array:
+    """The array that `numpy.save` wrote where the stream is, once its header passed the check."""
+    header = read_header(stream, place)
+    check(header)
+    return _next_values(stream, header, place)
 
 
 def map_array(path: str | Path, check: Check = lambda header: None) -> Array:

@@ -1,8 +1,13 @@
-"""Text of anybody as a terminal may show it: names cannot move its cursor, and long ones are shortened."""
+"""Text of anybody as a terminal may show it, and small tables, as HTML for notebooks and as text.
+
+Names cannot move a terminal's cursor, and long ones are shortened.
+"""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable, Sequence
+from html import escape
 
 LONGEST = 200
 ASCII = {
@@ -44,3 +49,24 @@ def _in_place(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(IN_PLACE, _in_place)
+
+
+def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
+    """A table as HTML: a caption, a row of names where there is a header, and a row of cells each."""
+    lines = [f"<table><caption>{escape(title)}</caption>"]
+    if header:
+        lines.append(_row(header, "th"))
+    lines += [_row(row, "td") for row in rows]
+    return "\n".join([*lines, "</table>"])
+
+
+def text_table(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
+    """A table in columns of equal width, two spaces apart: a line of names, and one for each row."""
+    lines = [[str(cell) for cell in cells] for cells in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return "\n".join(padded)
+
+
+def _row(cells: Sequence[object], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"

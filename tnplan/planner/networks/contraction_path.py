@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.table import html_table
+from tnplan.planner.common.shown_text import html_table
 from tnplan.planner.common.units import count_text
 from tnplan.planner.networks.network import Network
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from tnplan.planner.common.table import html_table
+from tnplan.planner.common.shown_text import html_table
 from tnplan.planner.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT

@@ -3,6 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
+6 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 5 is refused.
 5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
 4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
@@ -12,72 +13,47 @@ Changelog of `tnplan.search`:
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from math import inf, isfinite
-from pathlib import Path
 from typing import Any
 
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checkpoint import CheckpointFile
 from tnplan.planner.common.convert import converted
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of, plain, read_json, write_text
+from tnplan.planner.common.files import identity_of, plain
 from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import Pools
 
-FORMAT = "tnplan.search"
-VERSION = 5
-FRESH = "delete it to start again"
 
+class SearchCheckpoint(CheckpointFile):
+    """The file of one search, whose identity is `described`."""
 
-@dataclass(frozen=True)
-class SearchCheckpoint:
-    """The file of one search."""
-
-    path: Path
-    search: dict[str, Any]
-    """What a search must have in common with the interrupted one."""
+    FORMAT, VERSION = "tnplan.search", 6
+    JOB, OTHERS = "search", "network and the options"
+    RESTART = "delete it to start again"
 
     def check(self, resume: bool) -> None:
         """Refuse a file of another search, or of this one where it is not to be resumed."""
-        if not self.path.exists():
-            return
-        if not resume:
-            raise InputError(
-                str(self.path), "holds the checkpoint of an interrupted search",
-                f"continue it with --resume, or {FRESH}",
-            )  # fmt: skip
-        found = read_json(self.path, FORMAT, VERSION, FRESH).get("search")
-        for name, value in self.search.items():
-            stated = found.get(name) if isinstance(found, dict) else None
-            if stated != value:
-                raise InputError(
-                    f"{self.path}: search.{name}", f"is {stated!r}, this search has {value!r}",
-                    f"resume with the network and the options of that search, or {FRESH}",
-                )  # fmt: skip
+        self.restored(resume, lambda *_: None)
 
     def restore(self, task: Task) -> tuple[Pools, float] | None:
         """The pools of trees of a task, and the seconds used, where there is a file."""
-        if not self.path.exists():
-            return None
         import msgspec
 
-        document = read_json(self.path, FORMAT, VERSION, FRESH)
-        try:
-            pools, used_s = converted((document["pools"], document["used_s"]), tuple[Pools, float])
-        except (KeyError, msgspec.ValidationError):
-            pools, used_s = None, 0.0
-        if pools is None or not _fits(pools, task) or not 0 <= used_s < inf:
-            raise InputError(str(self.path), "is damaged", FRESH)
-        return pools, used_s
+        def made(document: dict[str, Any], _: dict[str, Array]) -> tuple[Pools, float]:
+            try:
+                pools, used_s = converted((document["pools"], document["used_s"]), tuple[Pools, float])
+            except msgspec.ValidationError:
+                raise ValueError from None
+            if not _fits(pools, task) or not 0 <= used_s < inf:
+                raise ValueError
+            return pools, used_s
+
+        return self.restored(True, made)
 
     def write(self, pools: Pools, used_s: float) -> None:
         """Keep the pools."""
-        document = {
-            "format": FORMAT, "version": VERSION, "search": self.search, "used_s": used_s,
-            "pools": plain(pools),
-        }  # fmt: skip
-        write_text(self.path, json.dumps(document) + "\n")
+        self.replace({"used_s": used_s, "pools": plain(pools)})
 
 
 def _fits(pools: Pools, task: Task) -> bool:

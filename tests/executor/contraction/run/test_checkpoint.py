@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from itertools import product
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,17 @@ import pytest
 from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, make_case
 from tests.support.contraction.resume import InterruptedRunError
+from tests.support.robustness.checkpoint_files import changed, parted
 from tnplan.api.jobs.execute import execute
 from tnplan.api.progress import Progress
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.planner.common.errors import InputError
+
+DAMAGE = {
+    "old": "is damaged, or of another version of tnplan", "flip": "is damaged", "count": "was written as",
+    "size": "is damaged", "empty": "is damaged",
+}  # fmt: skip
+"""Ways to spoil a partial sum, and what is said of it."""
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +77,9 @@ def test_one_generation_is_left_and_the_newest_common_one_is_used(case: Case, tm
     }
     assert all(len(found) <= 2 for found in counts.values())
     assert max(counts[0] & counts[1]) == 5
+    shutil.rmtree(folder)
     # Rank 1 was killed before it wrote the generation that rank 0 has.
-    (folder / "rank0.0.5.npy").rename(folder / "rank0.0.6.npy")
-    (folder / "rank0.0.4.npy").write_bytes((folder / "rank0.0.6.npy").read_bytes())
-    (folder / "rank1.0.4.npy").write_bytes((folder / "rank1.0.5.npy").read_bytes())
+    (leave(case, output, 4, 6) / "rank1.0.6.npy").unlink()
     resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert resumed.report["slices"]["resumed"] == 4
 
@@ -134,8 +139,10 @@ def test_a_manifest_of_another_version_is_refused(case: Case, tmp_path: Path) ->
     output = tmp_path / "result.npy"
     interrupt(case, output, 2, 2)
     manifest = tmp_path / "result.npy.ckpt" / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
-    with pytest.raises(InputError, match="version"):
+    changed(manifest, version=99)
+    with pytest.raises(
+        InputError, match=r"is tnplan\.checkpoint 99, not tnplan\.checkpoint 5; delete the folder"
+    ):
         execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
 
 
@@ -187,74 +194,125 @@ def test_a_folder_without_partial_sums_is_no_checkpoint(case: Case, tmp_path: Pa
 def test_partial_sums_without_a_manifest_are_refused(case: Case, tmp_path: Path) -> None:
     interrupt(case, tmp_path / "result.npy", 2, 2)
     (tmp_path / "result.npy.ckpt" / "manifest.json").unlink()
-    for resume, problem in ((False, "--resume, or delete"), (True, r"manifest\.json: cannot be read")):
+    for resume, problem in ((False, "--resume, or delete"), (True, "has lost its manifest; delete")):
         with pytest.raises(InputError, match=problem):
             execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=resume)
 
 
 def damaged(path: Path, how: str) -> None:
     """Spoil a partial sum."""
-    array, content = np.load(path), path.read_bytes()
-    if how == "zip":
-        path.write_bytes(b"PK\x03\x04" + b"0" * 50)
-    elif how == "npz":
-        with path.open("wb") as stream:
-            np.savez(stream, a=array)
-    elif how == "header":
-        path.write_bytes(content.replace(b"'descr':", b"'descr\n:"))
+    content = path.read_bytes()
+    if how == "old":
+        np.save(path, np.load(path))
+    elif how == "flip":
+        path.write_bytes(content[:200] + bytes([content[200] ^ 4]) + content[201:])
+    elif how == "count":
+        header = parted(content)[1]
+        changed(path, place={**header["place"], "slices": header["place"]["slices"] - 1})
     elif how == "size":
         path.write_bytes(content.replace(b"'shape': (", b"'shape': (999999999999999,"))
     else:
         path.write_bytes(b"")
 
 
-def leave(case: Case, output: Path, ranks: int, *counts: int) -> Path:
-    """Interrupt a run after 3 slices, and give every rank its partial sum under these counts, no others."""
-    interrupt(case, output, 3, ranks)
-    folder = output.with_name("result.npy.ckpt")
-    contents = [(folder / f"rank{rank}.0.3.npy").read_bytes() for rank in (0, 1)]
-    for path in folder.glob("rank*.*"):
-        path.unlink()
-    for rank, count in product(range(ranks), counts):
-        (folder / f"rank{rank}.0.{count}.npy").write_bytes(contents[rank % 2])
+def leave(case: Case, output: Path, *counts: int) -> Path:
+    """Interrupt runs after so many slices, and leave the partial sums of all of them, no others."""
+    folder, kept = output.with_name("result.npy.ckpt"), {}
+    for count in counts:
+        interrupt(case, output, count, 2)
+        kept |= {path.name: path.read_bytes() for path in folder.glob(f"rank*.0.{count}.npy")}
+        manifest = (folder / "manifest.json").read_bytes()
+        shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(manifest)
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
     return folder
 
 
-@pytest.mark.parametrize("how", ["zip", "npz", "header", "size", "empty"])
-def test_an_older_generation_serves_where_a_rank_cannot_read_the_newest(
+@pytest.mark.parametrize("how", DAMAGE)
+def test_an_older_generation_serves_where_a_rank_cannot_use_the_newest_and_this_is_said(
     case: Case, tmp_path: Path, how: str
 ) -> None:
-    output = tmp_path / "result.npy"
-    folder = leave(case, output, 2, 3, 4)
+    output, said = tmp_path / "result.npy", []
+    folder = leave(case, output, 3, 4)
     damaged(folder / "rank1.0.4.npy", how)
-    resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True, threads=1)
+    resumed = execute(
+        case.schedule, case.arrays, ranks=2, output=output, resume=True, threads=1,
+        progress=lambda at: said.append(at.text),
+    )  # fmt: skip
     assert resumed.report["slices"]["resumed"] == 3
+    notes = [text for text in said if "rank1.0.4.npy" in text]
+    assert len(notes) == 1
+    assert notes[0].endswith(": group 0 goes on from slice 3")
     assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2, threads=1).array)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("ranks", "counts"), [(2, (3, 4)), (4, (3, 4)), (4, (5,))])
-@pytest.mark.parametrize("how", ["zip", "npz", "header", "size", "empty"])
+@pytest.mark.parametrize("counts", [(3, 4), (5,)])
+@pytest.mark.parametrize("how", DAMAGE)
 def test_a_refusal_of_a_damaged_checkpoint_deletes_nothing(
-    case: Case, tmp_path: Path, how: str, ranks: int, counts: tuple[int, ...]
+    case: Case, tmp_path: Path, how: str, counts: tuple[int, ...]
 ) -> None:
     output = tmp_path / "result.npy"
-    folder = leave(case, output, ranks, *counts)
+    folder = leave(case, output, *counts)
     for count in counts:
-        damaged(folder / f"rank{ranks - 1}.0.{count}.npy", how)
+        damaged(folder / f"rank1.0.{count}.npy", how)
     before = snapshot(folder)
-    with pytest.raises(InputError, match=rf"rank{ranks - 1}\.0\.{max(counts)}\.npy: cannot be read"):
-        execute(case.schedule, case.arrays, ranks=ranks, output=output, resume=True)
+    with pytest.raises(
+        InputError, match=rf"rank1\.0\.{max(counts)}\.npy: {DAMAGE[how]}.*; delete the folder"
+    ):
+        execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert snapshot(folder) == before
 
 
-def test_a_generation_of_more_slices_than_the_group_has_is_not_used(case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [4, 17])
+def test_a_partial_sum_by_the_name_of_another_is_refused(case: Case, tmp_path: Path, count: int) -> None:
     output = tmp_path / "result.npy"
-    folder = leave(case, output, 2, 17)
+    folder = leave(case, output, 3)
+    for path in folder.glob("rank*.*"):
+        path.rename(folder / path.name.replace(".3.", f".{count}."))
     before = snapshot(folder)
-    with pytest.raises(InputError, match=r"rank0\.0\.17\.npy: is of 17 slices, the group has 16; delete"):
+    wanted = "was written as rank 0, slices 3, and stands for rank 0, slices 4; delete the folder"
+    wanted = wanted if count == 4 else "is of 17 slices, the group has 16; delete the folder"
+    with pytest.raises(InputError, match=rf"rank0\.0\.{count}\.npy: {wanted}"):
         execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert snapshot(folder) == before
     for path in folder.glob("rank*.*"):
-        (folder / path.name.replace(".17.", ".3.")).write_bytes(path.read_bytes())
+        path.rename(folder / path.name.replace(f".{count}.", ".3."))
     resumed = execute(case.schedule, case.arrays, ranks=2, output=output, resume=True)
     assert resumed.report["slices"]["resumed"] == 3
+
+
+def test_partial_sums_of_another_number_of_groups_are_refused(case: Case, tmp_path: Path) -> None:
+    """They have as many elements, and are of other slices."""
+    interrupt(case, tmp_path / "other.npy", 3, 4)
+    folder = leave(case, tmp_path / "result.npy", 3)
+    for rank in (0, 1):
+        name = f"rank{rank}.0.3.npy"
+        (folder / name).write_bytes((tmp_path / "other.npy.ckpt" / name).read_bytes())
+    with pytest.raises(
+        InputError, match=r"rank0\.0\.3\.npy: belongs to another run; resume with the tensors"
+    ):
+        execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=True)
+
+
+def test_a_lost_partial_sum_costs_its_slices_and_this_is_said(case: Case, tmp_path: Path) -> None:
+    output, said = tmp_path / "result.npy", []
+    (leave(case, output, 3) / "rank1.0.3.npy").unlink()
+    resumed = execute(
+        case.schedule, case.arrays, ranks=2, output=output, resume=True, threads=1,
+        progress=lambda at: said.append(at.text),
+    )  # fmt: skip
+    assert resumed.report["slices"]["resumed"] == 0
+    assert "no partial sum of group 0 is there for all its ranks: it begins anew" in said
+    assert np.array_equal(resumed.array, execute(case.schedule, case.arrays, ranks=2, threads=1).array)  # type: ignore[arg-type]
+
+
+def test_partial_sums_of_other_divisions_alone_are_refused(case: Case, tmp_path: Path) -> None:
+    folder = leave(case, tmp_path / "result.npy", 3)
+    for path in folder.glob("rank*.*"):
+        path.rename(folder / path.name.replace(".0.3.", ".1.3."))
+    before = snapshot(folder)
+    with pytest.raises(InputError, match="has lost the partial sums of its division of slices; delete"):
+        execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=True)
+    assert snapshot(folder) == before

@@ -18,7 +18,7 @@ TOKEN = b"t" * 16
 class Ranks:
     """Heartbeats of ranks on hosts h0, h0, h1, h1, and what they ended with."""
 
-    def __init__(self, size: int, every_s: float = EVERY_S) -> None:
+    def __init__(self, size: int, every_s: float = EVERY_S, can_resume: bool = False) -> None:
         sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(size)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
@@ -28,7 +28,7 @@ class Ranks:
         ]
         self.said: dict[int, tuple[str, bool]] = {}
         self.beats = [
-            Heartbeat(rank, peers, one, TIMEOUT_S, self._end(rank), every_s)
+            Heartbeat(rank, peers, one, TIMEOUT_S, self._end(rank), every_s, can_resume)
             for rank, one in enumerate(sockets)
         ]
         self.sockets = sockets
@@ -93,6 +93,19 @@ def test_who_says_good_bye_is_not_missed(four: Ranks) -> None:
     four.beats[2].stop()
     time.sleep(2 * TIMEOUT_S)
     assert four.said == {}
+
+
+@pytest.mark.parametrize("can_resume", [False, True])
+def test_a_lost_rank_offers_to_resume_where_there_are_checkpoints_alone(can_resume: bool) -> None:
+    made = Ranks(4, can_resume=can_resume)
+    made.wait_until_heard()
+    made.silence(3)
+    made.wait(3)
+    remedies = ("start it again", "--resume goes on from its checkpoint, if any")
+    assert len(made.said) == 3
+    assert all(text.endswith(f"the job is ended; {remedies[can_resume]}") for text, _ in made.said.values())
+    for beat in made.beats:
+        beat.stop()
 
 
 def test_what_others_send_changes_nothing(four: Ranks) -> None:

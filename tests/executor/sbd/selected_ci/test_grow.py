@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tracemalloc
 from functools import cache
@@ -19,6 +18,7 @@ from tests.oracles.spin_orbitals import matrix_of_spins
 from tests.support.engines.sbd import interleaved, reference_matrix
 from tests.support.engines.sbd_growth import chain, every_determinant, labelled_text, strings_of
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tests.support.robustness.checkpoint_files import arrays_of, changed, document_of, parted
 from tests.support.stop import ask_to_stop
 from tnplan.api.progress import Progress
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
@@ -244,39 +244,41 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "r.npz"
     interrupted(target, 2)
     kept = (tmp_path / "r.npz.ckpt").read_bytes()
-    with pytest.raises(InputError, match="interrupted job; continue it with --resume"):
+    with pytest.raises(InputError, match="interrupted growth; continue it with --resume"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, **TIGHT)
-    with pytest.raises(InputError, match="other integrals, determinants or options"):
+    with pytest.raises(InputError, match="belongs to another growth; resume with the integrals"):
         tnplan.diagonalize(CHAIN, grow=WHOLE, output=target, resume=True, **TIGHT)
-    with pytest.raises(InputError, match="is no checkpoint of a solve"):
+    with pytest.raises(InputError, match=r"is tnplan\.sbd.growth 2, not tnplan\.sbd\.checkpoint 2"):
         tnplan.diagonalize(CHAIN, [0b111, 0b1011], output=target, resume=True, **TIGHT)
     (tmp_path / "r.npz.ckpt").write_bytes(kept[:-200])
-    with pytest.raises(InputError, match="is no checkpoint of --grow, or damaged"):
+    with pytest.raises(InputError, match="is damaged"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, resume=True, **TIGHT)
 
 
-def broken_electrons(content: dict[str, Any]) -> None:
-    content["keys"][0, 0] = 0b1111
+def broken_electrons(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    keys[0, 0] = 0b1111
+    changed(path, {0: keys})
 
 
-def broken_repeat(content: dict[str, Any]) -> None:
-    content["keys"][0] = content["keys"][1]
+def broken_repeat(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    keys[0] = keys[1]
+    changed(path, {0: keys})
 
 
-def broken_length(content: dict[str, Any]) -> None:
-    content["states"] = content["states"] * 2
+def broken_length(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    changed(path, {1: states * 2})
 
 
-def broken_shape(content: dict[str, Any]) -> None:
-    content["states"] = content["states"][:, :-1]
+def broken_shape(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    changed(path, {1: states[:, :-1]})
 
 
-def broken_energies(content: dict[str, Any]) -> None:
-    content["document"] = json.dumps({**json.loads(str(content["document"])), "energies": []})
+def broken_energies(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    changed(path, document={**document_of(path), "energies": []})
 
 
-def broken_document(content: dict[str, Any]) -> None:
-    content["document"] = "[]"
+def broken_document(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
+    changed(path, document=[])
 
 
 BROKEN = (
@@ -288,12 +290,8 @@ BROKEN = (
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Any) -> None:
     target, path = tmp_path / "r.npz", tmp_path / "r.npz.ckpt"
     interrupted(target, 2)
-    with np.load(path) as stored:
-        content = {name: stored[name] for name in stored.files}
-    damage(content)
-    with path.open("wb") as stream:
-        np.savez(stream, **content)
-    with pytest.raises(InputError, match="is no checkpoint of --grow, or damaged; delete the file"):
+    damage(path, *arrays_of(parted(path.read_bytes())[0]))
+    with pytest.raises(InputError, match="is damaged \\(its parts do not fit each other\\); delete the file"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, resume=True, **TIGHT)
 
 

@@ -14,6 +14,7 @@ from tests.support import dense_answers as dense
 from tests.support.bad_input import refused
 from tests.support.circuits import unitary
 from tests.support.input_states import MIXED, PURE, random_state
+from tests.support.robustness.checkpoint_files import document_of
 from tnplan.api.circuits.engines import task_list
 from tnplan.cli.main import run
 from tnplan.planner.networks.circuits.circuit import GateSequence
@@ -123,9 +124,9 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyboardInterrupt):
         asked.expectation(sums, **job)
     monkeypatch.setattr(task_list.TaskCheckpoint, "write", write)
-    assert len(json.loads((tmp_path / "values.json.ckpt").read_text())["tasks"]) == 2
+    assert len(document_of(tmp_path / "values.json.ckpt")["tasks"]) == 2
     for change in ({"monte_carlo": tnplan.MonteCarlo(8, 1)}, {"monte_carlo": None}, {"state": "0001"}):
-        with pytest.raises(tnplan.InputError, match="belongs to another circuit, question or method"):
+        with pytest.raises(tnplan.InputError, match="belongs to another job; resume with the circuit, "):
             asked.expectation(sums, **{**job, **change}, method="pauli", resume=True)
     found = asked.expectation(sums, **job, resume=True)
     np.testing.assert_array_equal(found.value, expected.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ import pytest
 
 import tnplan
 from tests.support.circuits import random_circuit
+from tests.support.robustness.checkpoint_files import changed, document_of
 from tnplan.api.circuits.engines import task_list
+from tnplan.api.jobs import job as job_driver
+from tnplan.executor.device.comm import heartbeat
+from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.planner.common.errors import InputError
 
 N = 6
@@ -58,24 +64,24 @@ def test_a_resumed_question_goes_on_where_it_was(
     with pytest.raises(_InterruptedError):
         asked(output, method)
     restore()
-    document = json.loads(kept.read_text())
+    document = document_of(kept)
     assert len(document["tasks"]) == 3
     assert not output.exists()
 
     with pytest.raises(InputError, match="is the checkpoint of an interrupted job; continue it with"):
         asked(output, method)
-    with pytest.raises(InputError, match="belongs to another circuit, question or method"):
+    with pytest.raises(InputError, match="belongs to another job; resume with the circuit, "):
         asked(output, method, seed=4, resume=True)
-    with pytest.raises(InputError, match="belongs to another circuit"):
+    with pytest.raises(InputError, match="belongs to another job"):
         asked(output, method, precision="fp32", resume=True)
 
     marked = {**document, "tasks": {task: [7.0, *row[1:]] for task, row in document["tasks"].items()}}
-    kept.write_text(json.dumps(marked))  # a value that no propagation gives: it is taken as it is
+    changed(kept, document=marked)  # a value that no propagation gives: it is taken as it is
     found = asked(output, method, resume=True).value
     assert not kept.exists()
     assert json.loads(output.read_text())["value"] == found.tolist()
-    changed = [k for k in range(len(WORDS)) if abs(found[k] - expected[k]) > 1e-9]
-    assert len(changed) == 3
+    marked_values = [k for k in range(len(WORDS)) if abs(found[k] - expected[k]) > 1e-9]
+    assert len(marked_values) == 3
     assert asked(output, method, resume=True).value == pytest.approx(expected, abs=1e-12)
 
 
@@ -85,15 +91,17 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(_InterruptedError):
         asked(output, "contraction")
     restore()
-    good = json.loads(kept.read_text())
-    for bad, line in (
-        ({**good, "tasks": [1, 2]}, "is a damaged checkpoint; delete the file"),
-        ({**good, "tasks": {"a": [1.0]}}, "is a damaged checkpoint"),
-        ({**good, "tasks": {"0": "x"}}, "is a damaged checkpoint"),
-        ({**good, "format": "tnplan.answer"}, "format"),
-        ({**good, "version": 99}, "version"),
-    ):
-        kept.write_text(json.dumps(bad))
+    damaged = r"is damaged \(its parts do not fit each other\); delete the file"
+    good = kept.read_bytes()
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"document": {"tasks": [1, 2]}}, damaged), ({"document": {"tasks": {"a": [1.0]}}}, damaged),
+        ({"document": {"tasks": {"0": "x"}}}, damaged),
+        ({"format": "tnplan.answer"}, "is tnplan.answer 2, not tnplan.answer.checkpoint 2"),
+        ({"version": 99}, "is tnplan.answer.checkpoint 99, not"),
+    )  # fmt: skip
+    for change, line in changes:
+        kept.write_bytes(good)
+        changed(kept, **change)
         with pytest.raises(InputError, match=line):
             asked(output, "contraction", resume=True)
 
@@ -107,3 +115,39 @@ def test_what_keeps_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
         circuit.expectation("Z0", resume=True)
     circuit.expectation(["Z0", "Z1"], output=tmp_path / "o.json", checkpoint=False, device="cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["o.json"]
+
+
+SAMPLED = tnplan.MonteCarlo(2, 1)
+FEW = tnplan.Truncation(max_terms=4)
+
+
+@pytest.mark.parametrize(
+    ("call", "can_resume"),
+    [
+        (lambda circuit, **job: circuit.expectation(["Z0", "Z1"], **job), True),
+        (lambda circuit, **job: circuit.sample(10, **job), False),
+        (lambda circuit, **job: tnplan.simulate(circuit, **job), False),
+        (lambda circuit, **job: tnplan.propagate(circuit, "Z0", **job), False),
+        (
+            lambda circuit, **job: tnplan.propagate(
+                circuit, "Z0", truncation=FEW, monte_carlo=SAMPLED, **job
+            ), True,
+        ),
+    ],
+)  # fmt: skip
+def test_a_lost_rank_offers_to_resume_what_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Any, can_resume: bool
+) -> None:
+    taken = []
+
+    def watched(world: Any, timeout_s: float, can_resume: bool) -> Any:
+        taken.append(can_resume)
+        return nullcontext()
+
+    def as_under_mpirun(ranks: Communicator) -> None:
+        monkeypatch.setattr(job_driver, "world_communicator", lambda: ranks)
+        call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
+
+    monkeypatch.setattr(heartbeat, "watched", watched)
+    run_ranks(1, as_under_mpirun)
+    assert taken == [can_resume]

@@ -48,7 +48,8 @@ def shared_expectations(
             )  # fmt: skip
         return cones.expectations([row.view(np.complex128) for row in rows])
 
-    return _run(options, work, lambda: {} if kept is None else kept.read([2 * n for n in cones.n_words]))
+    widths = [2 * n for n in cones.n_words]
+    return _run(options, work, lambda: {} if kept is None else kept.rows(widths, options.job.resume))
 
 
 def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:

@@ -62,16 +62,16 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
 
     job = Job(
-        prepare=lambda: _with_done(planned_sums(asked), kept), work=work,
+        prepare=lambda: _with_done(planned_sums(asked), kept, options.job.resume), work=work,
         needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
     return run_job(job, options.job)
 
 
-def _with_done(planned: PauliWork, kept: TaskCheckpoint | None) -> tuple[PauliWork, Rows]:
+def _with_done(planned: PauliWork, kept: TaskCheckpoint | None, resume: bool) -> tuple[PauliWork, Rows]:
     """The work with the rows that an interrupted job has left of it."""
-    return planned, {} if kept is None else kept.read([ROW] * len(planned.sums))
+    return planned, {} if kept is None else kept.rows([ROW] * len(planned.sums), resume)
 
 
 ROW = 5

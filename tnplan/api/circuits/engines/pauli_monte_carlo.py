@@ -36,7 +36,8 @@ def estimates_by_pauli(
 
     def prepare() -> Given:
         sampled = sampled_values(asked, planned_sums(asked), options)
-        done = {} if kept is None else kept.read([2 + plan.repetitions] * len(sampled))
+        widths = [2 + plan.repetitions] * len(sampled)
+        done = {} if kept is None else kept.rows(widths, options.job.resume)
         return sampled, done
 
     def needs(given: Given, n_ranks: int, threads: int) -> Needs:

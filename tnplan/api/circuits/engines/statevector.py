@@ -101,7 +101,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         question = asked.question
         done: Rows = {}
         if kept is not None and isinstance(question, ExpectationValues):
-            done = kept.read([2] * len(question.sums))
+            done = kept.rows([2] * len(question.sums), options.job.resume)
         compile_soon([COVERS])
         return seed, done
 

@@ -4,13 +4,13 @@ What is done is kept in a checkpoint beside the output, so that an interrupted j
 
 Changelog of `tnplan.answer.checkpoint`:
 1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -20,9 +20,9 @@ import numpy as np
 from tnplan.api.circuits.options import QuestionOptions
 from tnplan.api.circuits.questions import AskedCircuit, ExpectationValues
 from tnplan.api.jobs.job import Rank
-from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import check_writable
 
@@ -33,28 +33,26 @@ Rows = dict[int, Array]
 """The numbers of each task that is done, float64."""
 
 
-class TaskCheckpoint(JsonCheckpoint):
+class TaskCheckpoint(CheckpointFile):
     """The tasks that are done, in a file beside the output. Rank 0 alone reads and writes it."""
 
-    FORMAT, VERSION = "tnplan.answer.checkpoint", 1
-    IS_OF = "circuit, question or method"
+    FORMAT, VERSION = "tnplan.answer.checkpoint", 2
+    OTHERS = "circuit, question or method"
 
-    def read(self, widths: Sequence[int]) -> Rows:
+    def rows(self, widths: Sequence[int], resume: bool) -> Rows:
         """Those of an interrupted job; none where there is no file. Refuses the file of another job.
 
         `widths` says how many numbers each task gives.
         """
         check_writable(self.path)
-        document = self.document()
-        if document is None:
-            return {}
-        try:
+
+        def made(document: dict[str, Any], _: dict[str, Array]) -> Rows:
             rows = {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
             if any(row.shape != (widths[task],) or not np.isfinite(row).all() for task, row in rows.items()):
                 raise ValueError
-        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
-            raise self.damaged() from None
-        return rows
+            return rows
+
+        return self.restored(resume, made) or {}
 
     def write(self, done: Mapping[int, Array]) -> None:
         """Replace the file."""
@@ -77,31 +75,7 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
     truncation = None if options.truncation is None else asdict(options.truncation)
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
-    return TaskCheckpoint(job.checkpoint_file, identity, job.resume)
-
-
-def identity_of_values(*values: Any) -> str:
-    """The SHA-256 of plain values, arrays and dataclasses of them."""
-    digest = hashlib.sha256()
-    for value in values:
-        _add(digest, value)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        digest.update(f"{value.dtype.str}{value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
-    elif is_dataclass(value):
-        digest.update(type(value).__name__.encode())
-        for item in fields(value):
-            _add(digest, getattr(value, item.name))
-    elif isinstance(value, list | tuple):
-        digest.update(f"({len(value)}".encode())
-        for one in value:
-            _add(digest, one)
-    else:
-        digest.update(f"{value!r};".encode())
+    return TaskCheckpoint(job.checkpoint_file, identity)
 
 
 def shared_tasks(

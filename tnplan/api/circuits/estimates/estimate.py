@@ -18,7 +18,7 @@ from tnplan.api.circuits.questions import AskedCircuit, Sample
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.planner.common.checks import check_count
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.table import html_table, text_table
+from tnplan.planner.common.shown_text import html_table, text_table
 from tnplan.planner.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.profile import Profile
 

@@ -21,7 +21,7 @@ from tnplan.api.jobs.pauli.report import (
     write_record,
 )
 from tnplan.api.jobs.pauli.result import Expectation
-from tnplan.api.jobs.pauli.sampling import Checkpoint, identity, sample, sampled_value, sampling_needs
+from tnplan.api.jobs.pauli.sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
 from tnplan.executor.pauli.algebra.expectation import bits_bloch, overlap, product_state
 from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.algebra.states import ProductState
@@ -43,6 +43,8 @@ def run_propagation(
     circuit: Any, observable: Any, asked: PauliRequest, options: JobOptions
 ) -> Expectation:  # fmt: skip
     """Propagate on the ranks of this process, or on those of mpirun."""
+    if asked.monte_carlo is None and not options.resume:
+        options = replace(options, checkpoint=False)
     job = Job(
         prepare=lambda: _prepare(circuit, observable, asked, options),
         work=lambda rank, problem: _work(rank, problem, asked, options),
@@ -62,7 +64,7 @@ def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOpt
     problem = read_problem(circuit, observable, asked, options.output)
     kept = _checkpoint(problem, asked, options)
     if kept is not None:
-        kept.read()
+        kept.repetitions(options.resume)
     return problem
 
 
@@ -80,12 +82,10 @@ def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: in
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
 
 
-def _checkpoint(problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Checkpoint | None:
+def _checkpoint(problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> SampleCheckpoint | None:
     """The checkpoint of repetitions, where one is kept."""
     path = options.checkpoint_file
-    if asked.monte_carlo is None or path is None:
-        return None
-    return Checkpoint(path, identity(problem, asked), options.resume)
+    return None if path is None else SampleCheckpoint(path, identity(problem, asked))
 
 
 def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Expectation:
@@ -106,7 +106,7 @@ def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOp
 
 
 def _sample(
-    rank: Rank, problem: PauliProblem, asked: PauliRequest, kept: Checkpoint | None
+    rank: Rank, problem: PauliProblem, asked: PauliRequest, kept: SampleCheckpoint | None
 ) -> Expectation:  # fmt: skip
     """The repetitions of all ranks."""
     ranks = rank.world if rank.world.size > 1 else None

@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.pauli.checkpoint`:
 1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from time import perf_counter
 from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
-from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
 from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.errors import norms
-from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
+from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sampling.echo import echo_parts
@@ -34,8 +34,8 @@ from tnplan.executor.pauli.sampling.repetitions import (
     repetition,
 )
 from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.planner.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of
 
 Say = Callable[[int, int], None]
 """Hears how many repetitions are done of how many."""
@@ -117,12 +117,14 @@ def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTas
 
 
 def sample(
-    rank: Rank, sampled: SampledValue, use: Resources, checkpoint: Checkpoint | None, say: Say
+    rank: Rank, sampled: SampledValue, use: Resources, checkpoint: SampleCheckpoint | None, say: Say
 ) -> tuple[Estimate, dict[str, Any]]:
     """All repetitions: the estimate, and the figures of how they went."""
     begin, task = perf_counter(), sampling_task(sampled, use)
     plan, most = sampled.plan, sampled.most_terms
-    done = rank.world.broadcast_object(checkpoint.read() if rank.is_first and checkpoint else [], 0)
+    done = rank.world.broadcast_object(
+        checkpoint.repetitions(True) if rank.is_first and checkpoint else [], 0
+    )
     done = done[: plan.repetitions]
     one = partial(repetition, task, plan, most)
     done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint, say)
@@ -154,7 +156,7 @@ def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: Sam
 
 def _in_batches(
     rank: Rank, use: Resources, one: Callable[[int], Repetition], done: list[Repetition], n: int,
-    checkpoint: Checkpoint | None, say: Say,
+    checkpoint: SampleCheckpoint | None, say: Say,
 ) -> list[Repetition]:  # fmt: skip
     """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled.
 
@@ -174,21 +176,19 @@ def _in_batches(
     return done
 
 
-class Checkpoint(JsonCheckpoint):
+class SampleCheckpoint(CheckpointFile):
     """The repetitions that are done, in a file beside the result."""
 
-    FORMAT, VERSION = "tnplan.pauli.checkpoint", 1
-    IS_OF = "circuit, observable or options"
+    FORMAT, VERSION = "tnplan.pauli.checkpoint", 2
+    OTHERS = "circuit, observable or options"
 
-    def read(self) -> list[Repetition]:
+    def repetitions(self, resume: bool) -> list[Repetition]:
         """Those of an interrupted job; none where there is no file. Refuses the file of another job."""
-        document = self.document()
-        if document is None:
-            return []
-        try:
-            return [Repetition(float(v), int(r), int(n)) for v, r, n in document["repetitions"]]
-        except (KeyError, TypeError, ValueError):
-            raise self.damaged() from None
+        return self.restored(
+            resume, lambda document, _: [
+                Repetition(float(v), int(r), int(n)) for v, r, n in document["repetitions"]
+            ],
+        ) or []  # fmt: skip
 
     def write(self, done: list[Repetition]) -> None:
         """Replace the file."""
@@ -200,28 +200,6 @@ def identity(problem: PauliProblem, asked: PauliRequest) -> str:
     assert asked.monte_carlo is not None
     plan = asdict(asked.monte_carlo)
     del plan["repetitions"]
-    return identity_of(
-        {
-            "steps": [_step_text(step) for step in problem.steps], "terms": problem.terms.lines(),
-            "state": _state_text(problem.state), "precision": asked.precision,
-            "truncation": asdict(asked.truncation), **plan,
-        }
-    )  # fmt: skip
-
-
-def _step_text(step: PauliStep) -> str:
-    if isinstance(step, Rotation):
-        return f"{step.x} {step.z} {step.angle!r}"
-    return _fields_text(step)
-
-
-def _state_text(state: str | State | None) -> str:
-    if state is None or isinstance(state, str):
-        return str(state)
-    if isinstance(state, OverlapWith):
-        return repr(state.other.lines())
-    return _fields_text(state)
-
-
-def _fields_text(of: object) -> str:
-    return repr({name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(of).items()})
+    return identity_of_values(
+        problem.steps, problem.terms, problem.state, asked.precision, asdict(asked.truncation), plan
+    )

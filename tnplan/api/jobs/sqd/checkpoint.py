@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.sqd.checkpoint`:
 1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from tnplan.api.jobs.sqd.recovery import Loop, SubspaceState
-from tnplan.executor.sbd.solver.checkpoint import ArchiveCheckpoint
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checkpoint import CheckpointFile
 
 
-class LoopCheckpoint(ArchiveCheckpoint):
+class LoopCheckpoint(CheckpointFile):
     """The checkpoint of one run."""
 
-    FORMAT = "tnplan.sqd.checkpoint"
+    FORMAT, VERSION = "tnplan.sqd.checkpoint", 2
     ARRAYS = (
         "occupancies", "carryover_alpha", "carryover_beta", "best_alpha", "best_beta", "best_amplitudes",
         "best_occupancies",
     )  # fmt: skip
-    JOB, KIND, OTHERS = "run", "a run", "integrals, samples or options"
+    JOB, OTHERS = "run", "integrals, samples or options"
 
     def write(self, loop: Loop) -> None:
         """Replace the file; the loop has been through an iteration."""

@@ -177,9 +177,11 @@ def _work(
 def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:
     """Write the final state: every rank its amplitudes, rank 0 the index; collective."""
     agree(world, lambda: remove_index(target) if world.rank == 0 else None)
-    agree(world, lambda: save_part(target, world.rank, simulator.state.part()))
+    checksums = world.gather_objects(
+        agree(world, lambda: save_part(target, world.rank, simulator.state.part()))
+    )
     if world.rank == 0:
-        save_index(target, world.size, dtype, simulator.where)
+        save_index(target, checksums, dtype, simulator.where)
 
 
 def _check(problem: SimulationProblem, asked: SimulationRequest) -> None:
@@ -234,6 +236,7 @@ def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicato
                 place, f"is a state of {len(saved.where)} qubits in {saved.dtype}",
                 f"give one of {simulator.n_qubits} in {dtype}",
             )  # fmt: skip
+        saved.check(ranks.rank, ranks.size)
         return saved
 
     saved = agree(ranks, read)

@@ -14,7 +14,6 @@ a checkpoint.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -22,27 +21,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.cpu.codec import allocate, decode, encode
-from tnplan.compress.format.errors import CodecError
-from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.run.checkpoint_manifest import (
     RESTART,
     Division,
+    Manifest,
     RunIdentity,
     first_division,
-    read_manifest,
-    write_manifest,
 )
+from tnplan.executor.contraction.run.partial_sum import PartialSum
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import asked
-from tnplan.planner.common.array_file import read_array
 from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import check_writable, open_input, write_file
+from tnplan.planner.common.files import check_writable
 
 FORMS = ("npy", "tnz")
 INTERVAL = 20
@@ -76,6 +71,7 @@ class RunCheckpoint:
         self._compressed = kept.compressed
         self._run = kept.run
         self._elements = kept.elements
+        self._manifest = Manifest(kept.folder / "manifest.json", kept.run)
         self._world = world
         self._group = group
         self._group_number, self._n_groups = world.rank // group.size, world.size // group.size
@@ -84,6 +80,8 @@ class RunCheckpoint:
         self._cost_s = 0.0
         self._count: int | None = None
         self.total_s = 0.0
+        self.notes: list[str] = []
+        """What is said of partial sums of this group that are not used."""
 
     def open(self, resume: bool) -> Division:
         """The division of the slices that the run computes: that of the checkpoint, or a new one.
@@ -104,7 +102,7 @@ class RunCheckpoint:
         if folder.is_symlink():
             raise InputError(str(folder), "is a link", "delete the link, or choose another --output")
         if folder.is_dir():
-            check_writable(self._manifest)
+            check_writable(self._manifest.path)
         elif folder.exists():
             raise InputError(str(folder), "is to be a folder", "move that file, or choose another --output")
         if not any(folder.glob("rank*.*")):
@@ -114,7 +112,12 @@ class RunCheckpoint:
                 str(folder), "holds the checkpoint of an interrupted run",
                 f"continue it with --resume, or {RESTART}",
             )  # fmt: skip
-        return read_manifest(self._manifest, self._run)
+        if not self._manifest.path.exists():
+            raise InputError(str(folder), "has lost its manifest", RESTART)
+        division = self._manifest.division()
+        if not any(one.division == division.number for one in self._files()):
+            raise InputError(str(folder), "has lost the partial sums of its division of slices", RESTART)
+        return division
 
     def _divide(self) -> None:
         """Keep the sum of all groups for group 0, and divide the slices that are left among this run's."""
@@ -127,7 +130,7 @@ class RunCheckpoint:
             agree(self._world, self._write_manifest)
         except AgreedError:
             if total is not None:
-                self._path(0).unlink(missing_ok=True)
+                self._sum(0, self._world.rank).remove()
             self._world.barrier()  # no rank ends the job before all have deleted what they wrote
             raise
 
@@ -147,13 +150,9 @@ class RunCheckpoint:
                 done[number] = count
         return done, total
 
-    @property
-    def _manifest(self) -> Path:
-        return self._folder / "manifest.json"
-
     def _write_manifest(self) -> None:
         if self._world.rank == 0:
-            write_manifest(self._manifest, self._run, self._division)
+            self._manifest.write(self._division)
 
     def restore(self) -> tuple[int, NDArray[Any] | None]:
         """The newest generation that all ranks of the group have whole: its count, and the partial sum.
@@ -173,16 +172,25 @@ class RunCheckpoint:
         """The newest generation of a group of the division, read by the ranks of this rank's group."""
         rank = number * self._group.size + self._group.rank
         counts = {one.n_slices for one in self._files() if one[:2] == (rank, self._division.number)}
+        gathered = self._group.gather_objects(counts)
         refusal: InputError | None = None
-        for count in sorted(set.intersection(*self._group.gather_objects(counts)), reverse=True):
+        for count in sorted(set.intersection(*gathered), reverse=True):
             try:
-                return count, self._read(number, count)
+                partial = self._read(number, count)
             except InputError as error:
                 refusal = refusal or error
+                continue
+            if refusal is not None:
+                self.notes.append(
+                    f"{refusal.place} {refusal.problem}: group {number} goes on from slice {count}"
+                )
+            return count, partial
         if refusal is not None:
             raise refusal
         if number == 0 and self._division.number > 0:
             raise InputError(str(self._folder), "has lost the sum of the slices that were done", RESTART)
+        if any(gathered):
+            self.notes.append(f"no partial sum of group {number} is there for all its ranks: it begins anew")
         return 0, None
 
     def _read(self, number: int, count: int) -> NDArray[Any]:
@@ -190,17 +198,11 @@ class RunCheckpoint:
         return agree(self._group, lambda: self._read_own(number, count))
 
     def _read_own(self, number: int, count: int) -> NDArray[Any]:
-        path = self._path(count, number * self._group.size + self._group.rank)
+        kept = self._sum(count, number * self._group.size + self._group.rank)
         n_slices = self._division.slices_of(number).count
         if count > n_slices:
-            raise InputError(str(path), f"is of {count} slices, the group has {n_slices}", RESTART)
-
-        def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-            if shape != (self._elements,) or dtype != np.dtype(self._run.dtype):
-                problem = f"holds {shape} of {dtype}, this run has ({self._elements},) of {self._run.dtype}"
-                raise InputError(str(path), problem, RESTART)
-
-        return _load(path, check)
+            raise kept.refusal(f"is of {count} slices, the group has {n_slices}")
+        return kept.load(self._elements, self._run.dtype)
 
     def _files(self) -> dict[Generation, list[Path]]:
         """The partial sums in the folder by their names; one may be there in both forms."""
@@ -215,12 +217,15 @@ class RunCheckpoint:
             for path in paths if is_old(one) else ():
                 path.unlink(missing_ok=True)
 
-    def _path(self, count: int, rank: int | None = None) -> Path:
-        """Where a generation of the division is, in either form; by default of this rank."""
-        rank = self._world.rank if rank is None else rank
-        stem = self._folder / f"rank{rank}.{self._division.number}.{count}"
-        paths = [Path(f"{stem}.{form}") for form in FORMS]
-        return next((path for path in paths if path.exists()), paths[self._compressed])
+    def _sum(self, count: int, rank: int) -> PartialSum:
+        """A generation of the division, in the form that is there, else in that of this run."""
+        forms = {form: self._in_form(count, rank, form) for form in FORMS}
+        there = (kept for kept in forms.values() if kept.path.exists())
+        return next(there, forms[FORMS[self._compressed]])
+
+    def _in_form(self, count: int, rank: int, form: str) -> PartialSum:
+        path = self._folder / f"rank{rank}.{self._division.number}.{count}.{form}"
+        return PartialSum(path, self._division.identity(self._run), rank, count)
 
     def due(self) -> tuple[bool, str]:
         """Whether this slice is to be kept, and the signal for which the run is to stop then, if any.
@@ -246,7 +251,7 @@ class RunCheckpoint:
             raise WriteError(error.line) from None
         self._group.barrier()
         if self._count is not None:
-            self._path(self._count).unlink(missing_ok=True)
+            self._sum(self._count, self._world.rank).remove()
         self._count = count
         self._last = perf_counter()
         self._cost_s = self._last - start
@@ -262,7 +267,7 @@ class RunCheckpoint:
                     str(self._folder), f"cannot be made ({error.strerror})", "make room for it"
                 ) from None
             try:
-                write_manifest(self._manifest, self._run, self._division)
+                self._manifest.write(self._division)
             except BaseException:
                 with suppress(OSError):
                     self._folder.rmdir()
@@ -271,18 +276,7 @@ class RunCheckpoint:
 
     def _save(self, count: int, partial: NDArray[Any]) -> None:
         """Write a partial sum through to the disk: its predecessor is deleted next."""
-
-        def write(stream: BinaryIO) -> None:
-            if not self._compressed:
-                np.save(stream, partial, allow_pickle=False)
-            else:
-                for piece in encode(partial, 0.0)[1]:
-                    stream.write(piece)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-        name = f"rank{self._world.rank}.{self._division.number}.{count}.{FORMS[self._compressed]}"
-        write_file(self._folder / name, write)
+        self._in_form(count, self._world.rank, FORMS[self._compressed]).save(partial)
 
     def remove(self) -> None:
         """Delete the folder, if any, once the result is written; collective over the world."""
@@ -290,19 +284,3 @@ class RunCheckpoint:
         if self._world.rank == 0 and self._folder.exists():
             shutil.rmtree(self._folder)
         self._world.barrier()
-
-
-def _load(path: Path, check: Callable[[tuple[int, ...], np.dtype[Any]], None]) -> NDArray[Any]:
-    """The partial sum in a file of either form, whose shape and dtype pass the check before it is read."""
-    if path.suffix == ".npy":
-        return read_array(path, lambda header: check(header.shape, header.dtype))
-
-    def checked(header: Header) -> NDArray[Any]:
-        check(header.shape, np.dtype(header.dtype))
-        return allocate(header)
-
-    with open_input(path) as stream:
-        try:
-            return decode(stream, checked, path.stat().st_size)[1]
-        except CodecError as error:
-            raise InputError(str(path), f"cannot be read ({error})", RESTART) from None

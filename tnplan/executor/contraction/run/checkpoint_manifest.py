@@ -4,24 +4,22 @@ Changelog of `tnplan.checkpoint`:
 1 (2026-11-21): first version.
 2 (2026-11-23): a group computes a run of consecutive slices. Version 1 is refused.
 3 (2026-11-25): what is left of an even division of the slices goes to other groups. Version 2 is refused.
+5 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 4 is refused.
 4 (2026-11-26): `groups` and `left` for `n_groups`; `identity`; names with the division. Version 3 is refused.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of, read_json, write_file
+from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checkpoint import CheckpointFile
+from tnplan.planner.common.files import identity_of
 
-FORMAT = "tnplan.checkpoint"
-VERSION = 4
 RESTART = "delete the folder to start again"
 
 
@@ -35,10 +33,10 @@ class RunIdentity:
     values: str
 
     def document(self) -> dict[str, Any]:
-        """Its part of the manifest."""
+        """As JSON."""
         return {
-            "format": FORMAT, "version": VERSION, "schedule": self.schedule, "slices": list(self.slices),
-            "dtype": self.dtype, "values": self.values,
+            "schedule": self.schedule, "slices": list(self.slices), "dtype": self.dtype,
+            "values": self.values,
         }  # fmt: skip
 
 
@@ -62,6 +60,14 @@ class Division:
         """What one of the groups computes."""
         return self.left.of_group(group, self.groups[-1])
 
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"groups": list(self.groups), "left": [[one.start, one.stop] for one in self.left.ranges]}
+
+    def identity(self, run: RunIdentity) -> str:
+        """What tells a group's slices, in this division of a run, from those in others."""
+        return identity_of({**run.document(), **self.document()})
+
     def next(self, done: Mapping[int, int], n_groups: int) -> Division:
         """The division, over other groups, of what is left where some have `done` so many of their slices."""
         ranges: list[range] = []
@@ -79,39 +85,26 @@ def first_division(run: RunIdentity, n_groups: int) -> Division:
     return Division((n_groups,), SliceRanges.of(range(*run.slices)))
 
 
-def read_manifest(path: Path, run: RunIdentity) -> Division:
-    """The division in a manifest; InputError where it is of another run, or was changed."""
-    found = read_json(path, FORMAT, VERSION, RESTART)
-    for name, value in run.document().items():
-        if found.get(name) != value:
-            raise InputError(
-                f"{path}: {name}", f"is {found.get(name)!r}, this run has {value!r}",
-                "resume with the schedule, tensors, --slices and --compress of that run, "
-                "or delete the folder",
-            )  # fmt: skip
-    identity = found.pop("identity", None)
-    if identity is None or identity != _identity(found):
-        raise InputError(str(path), "was changed after it was written", RESTART)
-    return Division(tuple(found["groups"]), SliceRanges.of(*(range(*ends) for ends in found["left"])))
+class Manifest(CheckpointFile):
+    """The file that says which run a checkpoint is of, and what the division of its slices is."""
 
+    FORMAT, VERSION, JOB = "tnplan.checkpoint", 5, "run"
+    OTHERS = "schedule, tensors, --slices and --compress"
+    RESTART, DURABLE = RESTART, True
 
-def write_manifest(path: Path, run: RunIdentity, division: Division) -> None:
-    """Replace the manifest, whole and through to the disk: what an older one names is deleted next."""
-    left = [[one.start, one.stop] for one in division.left.ranges]
-    document = {**run.document(), "groups": list(division.groups), "left": left}
-    text = json.dumps({**document, "identity": _identity(document)}, indent=1) + "\n"
+    def __init__(self, path: Path, run: RunIdentity) -> None:
+        super().__init__(path, run.document())
 
-    def write(stream: BinaryIO) -> None:
-        stream.write(text.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
+    def division(self) -> Division:
+        """The division; InputError where the file is of another run, or damaged."""
 
-    write_file(path, write)
+        def made(document: dict[str, Any], _: dict[str, Array]) -> Division:
+            return Division(
+                tuple(document["groups"]), SliceRanges.of(*(range(*ends) for ends in document["left"]))
+            )
 
+        return self.content(made)
 
-def _identity(document: dict[str, Any]) -> str | None:
-    """That of a manifest without it; None where no manifest could hold such values."""
-    try:
-        return identity_of(document)
-    except ValueError:
-        return None
+    def write(self, division: Division) -> None:
+        """Replace the file."""
+        self.replace(division.document())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -102,6 +103,8 @@ def run_rank(
     done, partial = 0, None
     if checkpoint is not None:
         done, partial = checkpoint.restore()
+        for note in sorted({*chain(*world.gather_objects(checkpoint.notes))}):
+            say(0, 0, note)
     outcome.resumed_slices = done
     bound = perf_counter()
     outcome.bind_s = bound - start

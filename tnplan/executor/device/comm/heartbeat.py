@@ -74,10 +74,11 @@ class Heartbeat:
 
     def __init__(
         self, rank: int, peers: list[Peer], sender: socket.socket, timeout_s: float,
-        end: Callable[[str, bool], None], every_s: float = EVERY_S,
+        end: Callable[[str, bool], None], every_s: float = EVERY_S, can_resume: bool = False,
     ) -> None:  # fmt: skip
         self._rank, self._peers, self._socket = rank, peers, sender
         self._timeout_s, self._every_s, self.end = timeout_s, every_s, end
+        self.can_resume = can_resume
         self._token = peers[0].token
         self._watched = range(1, len(peers)) if rank == 0 else range(1)
         self._where: dict[int, Address] = {}
@@ -187,9 +188,10 @@ class Heartbeat:
 
     def _lost(self, rank: int) -> None:
         """End the job since a rank is silent."""
+        remedy = "--resume goes on from its checkpoint, if any" if self.can_resume else "start it again"
         text = (
             f"rank {rank} on {self._peers[rank].host} did not answer for {self._timeout_s:g} s: "
-            "the job is ended; checkpoints are as they were, continue with --resume"
+            f"the job is ended; {remedy}"
         )
         self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
         for _ in range(REPEATS if self._rank == 0 else 0):
@@ -237,16 +239,23 @@ def begin_command() -> None:
 
 
 @contextmanager
-def watched(world: World, timeout_s: float) -> Iterator[None]:
+def watched(world: World, timeout_s: float, can_resume: bool = False) -> Iterator[None]:
     """Watch the ranks of a job while they work; collective. A timeout of 0 watches none.
 
-    A job within another one is watched with that. That of a command is watched to the end of the process.
+    `can_resume` says whether the job keeps a checkpoint. A job within another one is watched with that. That
+    of a command is watched to the end of the process.
     """
-    if _beats or timeout_s == 0:
+    if timeout_s == 0:
         yield
         return
+    if _beats:
+        outer = _beats[-1]
+        before, outer.can_resume = outer.can_resume, can_resume
+        yield
+        outer.can_resume = before
+        return
     with ending_after(timeout_s, "the start of the ranks", partial(end_before_beats, world)):
-        _beats.append(_met(world, timeout_s))
+        _beats.append(_met(world, timeout_s, can_resume))
     refusal = None
     try:
         yield
@@ -260,12 +269,13 @@ def watched(world: World, timeout_s: float) -> Iterator[None]:
         raise refusal
 
 
-def _met(world: World, timeout_s: float) -> Heartbeat:
+def _met(world: World, timeout_s: float, can_resume: bool) -> Heartbeat:
     """The heartbeat of this rank, once all ranks hear those that they watch; collective."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.bind(("", 0))
     mine = Peer(gethostname(), sender.getsockname()[1], addresses(), secrets.token_bytes(TOKEN_BYTES))
-    beat = Heartbeat(world.rank, world.gather_objects(mine), sender, timeout_s, partial(end_job, world))
+    peers, end = world.gather_objects(mine), partial(end_job, world)
+    beat = Heartbeat(world.rank, peers, sender, timeout_s, end, can_resume=can_resume)
     beat.start()
     beat.wait_until_heard(MEET_S)
     world.barrier()

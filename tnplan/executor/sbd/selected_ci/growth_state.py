@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.sbd.growth`:
 1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, unpacked_keys
-from tnplan.executor.sbd.solver.checkpoint import ArchiveCheckpoint
 from tnplan.planner.common.arrays import Array
+from tnplan.planner.common.checkpoint import CheckpointFile
 
 LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's state may be."""
@@ -43,11 +44,11 @@ class GrowthState:
         return np.asarray(np.max(np.abs(self.states), axis=0))
 
 
-class GrowthCheckpoint(ArchiveCheckpoint):
+class GrowthCheckpoint(CheckpointFile):
     """The checkpoint of one growth."""
 
-    FORMAT, ARRAYS = "tnplan.sbd.growth", ("keys", "states")
-    JOB, KIND, OTHERS = "job", "--grow", "integrals, determinants or options"
+    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 2, ("keys", "states")
+    JOB, OTHERS = "growth", "integrals, determinants or options"
 
     def write(self, state: GrowthState) -> None:
         """Replace the file."""

@@ -90,6 +90,8 @@ class ProductHamiltonian(OneRank):
     dtype = "float64"
     sector: Array | None = None
     """Which products of the local rows states may have, bool; None: all."""
+    irrep: tuple[Array, Array, int] | None = None
+    """What `restrict` was given."""
 
     def __init__(
         self, integrals: Integrals, alpha: StringSet, beta: StringSet | None = None, *,
@@ -138,6 +140,7 @@ class ProductHamiltonian(OneRank):
 
     def restrict(self, alpha: Array, beta: Array, product: int) -> None:
         """From now on states have products of strings alone whose labels alpha[i] ^ beta[j] are `product`."""
+        self.irrep = alpha, beta, product
         self.sector = alpha[slice(*self.rows), None] ^ beta[None, :] == product
 
     def as_type(self, dtype: str) -> ProductHamiltonian:

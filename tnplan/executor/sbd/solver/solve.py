@@ -95,6 +95,7 @@ def identity_of_solve(hamiltonian: Hamiltonian, terms: Integrals | PauliTerms, o
     digest = hashlib.sha256(f"{terms.identity} {options}".encode())
     if isinstance(hamiltonian, ProductHamiltonian):
         parts = [hamiltonian.alpha.strings.words, hamiltonian.beta.strings.words]
+        parts += [np.asarray(part) for part in hamiltonian.irrep or ()]
     elif isinstance(hamiltonian, QubitHamiltonian):
         parts = [hamiltonian.strings.words]
     else:

@@ -1,0 +1,41 @@
+"""Damaged, exchanged and mixed checkpoints of every kind: refused in one line, or the result is the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.effort import repeats
+from tests.support.robustness.damaged_checkpoints import REFUSALS, SAME, trials
+from tests.support.robustness.interrupted_jobs import HAS_ADDON, KINDS
+
+QUICK, SLOW = 8, repeats(20, 60)
+SEEDS = (7, 1107)
+
+kinds = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.skipif(
+            kind == "sqd" and not HAS_ADDON, reason="needs qiskit-addon-sqd"
+        )) for kind in KINDS
+    ],
+)  # fmt: skip
+
+
+def faults(kind: str, seed: int, count: int) -> list[object]:
+    """Trials whose damaged checkpoint was used to another result, or refused in another way."""
+    found = list(trials(kind, seed, count))
+    assert any(trial.outcome == REFUSALS for trial in found)
+    return [trial for trial in found if trial.outcome not in (REFUSALS, SAME)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@kinds
+def test_a_few_damaged_checkpoints_are_refused(kind: str) -> None:
+    assert faults(kind, SEEDS[0], QUICK) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@kinds
+def test_damaged_checkpoints_are_refused(kind: str) -> None:
+    assert faults(kind, SEEDS[1], SLOW) == []
