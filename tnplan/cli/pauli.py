@@ -127,20 +127,19 @@ def _show_value(report: dict[str, Any]) -> None:
 
 
 def _show_estimate(report: dict[str, Any]) -> None:
-    """The mean of repetitions with its interval."""
+    """The mean of repetitions, with its interval if it has one."""
+    from tnplan.executor.pauli.sampling.estimate import Estimate
+
     estimate = report["estimate"]
     if estimate["kind"] == "exact":
         say(f"expectation value {report['expectation']!r}, exact: no term was resampled")
     else:
+        interval = ""
+        if estimate["low"] is not None:
+            interval = f", 95 % interval {estimate['low']:.6g} to {estimate['high']:.6g}"
         say(
             f"expectation value {report['expectation']:.6g}, standard error "
-            f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
-            f"{estimate['high']:.6g} ({'; '.join(filter(None, (estimate['kind'], estimate['doubt'])))})"
-        )
-    fewer = report.get("with_fewer_terms")
-    if fewer:
-        say(
-            f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
+            f"{estimate['standard_error']:.2g}{interval} ({Estimate(**estimate).text})"
         )
     say(
         f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
