@@ -54,7 +54,7 @@ def estimates(
 def test_what_is_called_unbiased_has_the_dense_value_as_its_mean(question: str, by: str) -> None:
     """The small errors of many repetitions tell it from what is called biased, which is far off somewhere."""
     pulls = []
-    for case, one in islice(estimates(question, by, 30_000, 40, most_qubits=5, share=0.4), 4):
+    for case, one in islice(estimates(question, by, 30_000, 24, most_qubits=5, share=0.4), 3):
         assert (one.kind, by == "square") in ((UNBIASED, False), (BIASED, True))
         assert one.low is None or one.kind == UNBIASED
         pulls.append(abs(one.value - case.exact) / max(one.standard_error, ROUNDING))
@@ -78,7 +78,7 @@ def test_an_interval_holds_the_dense_value_as_often_as_it_says(question: str) ->
 ])  # fmt: skip
 def test_only_what_holds_its_intervals_has_them(by: str, kind: str, why: str) -> None:
     question = "echo" if by == "square" else "bits"
-    for _, one in islice(estimates(question, by, 40_000), 4):
+    for _, one in islice(estimates(question, by, 40_000, most_qubits=4), 2):
         assert (one.low, one.high, one.half_width) == (None, None, None)
         assert one.text.startswith(f"{kind}, no interval: ")
         assert why in one.text

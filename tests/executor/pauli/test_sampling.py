@@ -279,9 +279,10 @@ def test_intervals_are_students() -> None:
     known = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 10: 2.22813885, 31: 2.03951345}
     for freedom, quantile in known.items():
         assert student_quantile(freedom) == pytest.approx(quantile, abs=1e-8)
-    estimate = estimate_of([1.0, 3.0], "unbiased")
-    assert (estimate.value, estimate.standard_error) == (2, 1)
-    assert estimate.half_width == pytest.approx(12.70620474, abs=1e-7)
+    estimate = estimate_of([1.0, 2.0, 3.0])
+    assert (estimate.value, estimate.standard_error) == (2, pytest.approx(3**-0.5))
+    assert estimate.half_width == pytest.approx(4.30265273 * 3**-0.5, abs=1e-7)
+    assert estimate_of([1.0, 3.0]).text == "unbiased, no interval: 2 repetitions are fewer than 3"
 
 
 @pytest.mark.parametrize(
@@ -290,14 +291,16 @@ def test_intervals_are_students() -> None:
         ([0.4, 0.6, 0.5, 0.55, 0.45, 0.5], None),
         ([0.5, 0.5], 2),
         ([0.5, 0.5 + 1e-16, 0.5, 0.3], 3),
+        ([1e-17, 0.0, -2e-17, 1e-18], 4),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.5], 2),
         ([0.0, 0.0, 0.3, 0.0, 0.2, 0.0], 4),
         ([0.0] * 20 + [0.1, -0.1] * 6, None),
         ([0.2] * 40 + [0.1, -0.1, 0.4] * 3, 40),
-        ([-0.5, 0.1, 0.1, 0.3], None),
+        ([0.2, 0.2, *(0.1 * k for k in range(3, 14))], None),
     ],
 )
 def test_values_that_are_mostly_the_same_have_no_interval(values: list[float], same: int | None) -> None:
-    found = estimate_of(values)
+    found = estimate_of(values, farthest=10.0)
     assert (found.low is None, found.high is None, found.half_width is None) == (same is not None,) * 3
     doubt = f"{same} of {len(values)} repetitions gave the same value"
     assert found.text == ("unbiased" if same is None else f"unbiased, no interval: {doubt}")

@@ -48,8 +48,6 @@ def sampled_case(
     if question == "product":
         vectors = random.normal(size=(n, 3))
         state = ProductState(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    if question == "overlap":
-        state = OverlapWith(random_observable(n, random))
     if question == "echo":
         state, there = OverlapWith(observable), gates[:60]
         turned = random.choice(n, int(random.integers(1, 4)), replace=False)
@@ -57,9 +55,12 @@ def sampled_case(
         gates = [*there, *middle, *(adjoint_gate(one) for one in reversed(there))]
     circuit = GateSequence(n, tuple(gates))
     steps, least = circuit_steps(circuit), observable.n_terms
-    largest = propagate(steps, observable).largest
+    done = propagate(steps, observable)
+    largest = done.largest
     if largest < 4 * least:
         return None
+    if question == "overlap":
+        state = OverlapWith(some_words(done.result, random))
     most = int(np.exp(random.uniform(np.log(least), np.log(largest))))
     most = most if share is None else int(share * largest)
     repetitions = int(np.exp(random.uniform(np.log(2), np.log(33))))
@@ -94,6 +95,12 @@ def random_observable(n: int, random: Random) -> PauliSum:
         " + ".join(f"{random.uniform(0.1, 1):.5f}*{word}" for word in words),
     )  # fmt: skip
     return parse(texts[int(random.integers(4))], n)
+
+
+def some_words(terms: PauliSum, random: Random) -> PauliSum:
+    """A sum of a few of the words of another sum."""
+    chosen = random.permutation(terms.n_terms)[: int(random.integers(1, 33))]
+    return PauliSum(terms.n_qubits, terms.keys[chosen], random.uniform(-1, 1, len(chosen)))
 
 
 def rotation_gate(letters: str, qubits: tuple[int, ...], angle: float) -> Gate:

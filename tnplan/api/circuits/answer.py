@@ -30,7 +30,8 @@ class CircuitAnswer:
         How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
         exact values, None where it is not known.
     error_kind : {"exact", "statistical", "truncation", "biased"}
-        What the error comes from. Of a biased mean the error is the spread alone: the value may be farther off.
+        What the error comes from. Of a biased mean the error is the spread alone: the value may be farther
+        off.
     method : {"contraction", "statevector", "pauli"}
         The engine that answered.
     time_s : float

@@ -48,6 +48,7 @@ def estimates_by_pauli(
             device=rank.device.name, threads=rank.threads, precision=options.precision,
             ranks=rank.world if rank.world.size > 1 else None,
         )  # fmt: skip
+
         def one(number: int) -> Array:
             def say(repetition: int, n: int) -> None:
                 text = f"sum {number + 1} of {len(sampled)}: repetition {repetition} of {n}"

@@ -22,7 +22,14 @@ from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sampling.echo import echo_parts
-from tnplan.executor.pauli.sampling.estimate import BIASED, UNBIASED, Estimate, estimate_of, nothing_met
+from tnplan.executor.pauli.sampling.estimate import (
+    BIASED,
+    EQUAL,
+    UNBIASED,
+    Estimate,
+    estimate_of,
+    nothing_met,
+)
 from tnplan.executor.pauli.sampling.repetitions import (
     EchoTask,
     LinearTask,
@@ -147,7 +154,7 @@ def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: Sam
     """The estimate from the values of repetitions; where nothing was resampled all are the same."""
     if not is_resampled:
         return estimate_of(values[:1], "exact")
-    if not any(values):
+    if max(map(abs, values)) <= EQUAL * sampled.farthest:
         return nothing_met(len(values), sampled.farthest)
     return estimate_of(values, sampled.kind, sampled.farthest, DOUBTS.get(sampled.plan.by, ""))
 

@@ -1,9 +1,8 @@
 """The mean of repetitions, its standard error, and its interval where one is earned. Knows numbers alone.
 
-Student's interval of a mean of n values holds the true mean in 95 % of all cases where values are normal. Where
-values are skewed it holds it less often: by 0.25 skewness^2 / n to leading order (Hall, The Bootstrap and
-Edgeworth Expansion, 1992). The coverage that follows for repetitions is measured (tests/executor/pauli/
-test_coverage.py).
+Student's interval of a mean of n values holds the true mean in 95 % of all cases where values are normal.
+Where they are skewed it holds it less often: by 0.25 skewness^2 / n to leading order (Hall, The Bootstrap and
+Edgeworth Expansion, 1992). What it holds for repetitions is measured: tests/executor/pauli/test_coverage.py.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from statistics import NormalDist
 import numpy as np
 
 CONFIDENCE = 0.95
+FEWEST = 3
+"""Repetitions below which there is no interval."""
 FEWEST_APART = 10
-"""Repetitions that differ from the commonest value, or half of all, below which there is no interval."""
+"""Where fewer repetitions than this differ from the commonest value, no two may be the same."""
 EQUAL = 1e-12
-"""Values that differ by this part of the largest magnitude differ by rounding."""
+"""Values that differ by this part of the largest magnitude, or of what is possible, differ by rounding."""
 UNBIASED, BIASED, NOTHING_MET = "unbiased", "biased", "unknown: every repetition gave 0"
 """Kinds of estimates. The mean of the first alone is the true value, and no other has an interval."""
 
@@ -86,7 +87,7 @@ def estimate_of(
     if n == 1:
         return Estimate(kind, mean, 0.0, mean, mean, tuple(values))
     error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    doubt = doubt or doubt_of(values)
+    doubt = doubt or doubt_of(values, farthest)
     if doubt:
         return Estimate(kind, mean, error, None, None, tuple(values), doubt)
     half = student_quantile(n - 1) * error
@@ -94,18 +95,19 @@ def estimate_of(
     return Estimate(kind, mean, error, mean - half, mean + half, tuple(values), vacuous)
 
 
-def doubt_of(values: Sequence[float]) -> str:
-    """Why values say too little of their spread: most are the same, and what others there are is unknown."""
-    n, same = len(values), commonest(values)
-    if n - same < min(n / 2, FEWEST_APART):
+def doubt_of(values: Sequence[float], farthest: float) -> str:
+    """Why values say too little of their spread: they are few, or few values come again and again."""
+    n, same = len(values), commonest(values, farthest)
+    if n - same < min(n - 1, FEWEST_APART):
         return f"{same} of {n} repetitions gave the same value"
-    return ""
+    return f"{n} repetitions are fewer than {FEWEST}" if n < FEWEST else ""
 
 
-def commonest(values: Sequence[float]) -> int:
+def commonest(values: Sequence[float], farthest: float) -> int:
     """How many values are the same but for rounding, at most."""
     rising = np.sort(values)
-    steps = np.diff(rising) > EQUAL * np.abs(rising).max()
+    size = max(float(np.abs(rising).max()), farthest if math.isfinite(farthest) else 0.0)
+    steps = np.diff(rising) > EQUAL * size
     return int(np.bincount(np.concatenate([[0], np.cumsum(steps)])).max())
 
 
