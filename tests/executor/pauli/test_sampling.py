@@ -288,7 +288,7 @@ def test_intervals_are_students() -> None:
 @pytest.mark.parametrize(
     ("values", "same"),
     [
-        ([0.4, 0.6, 0.5, 0.55, 0.45, 0.5], None),
+        ([0.4, 0.6, 0.5, 0.55, 0.45, 0.52], None),
         ([0.5, 0.5], 2),
         ([0.5, 0.5 + 1e-16, 0.5, 0.3], 3),
         ([1e-17, 0.0, -2e-17, 1e-18], 4),

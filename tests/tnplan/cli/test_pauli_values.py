@@ -17,6 +17,7 @@ from tnplan.api.jobs.pauli.sampling import SampledValue, sampling_needs
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.resources import term_bytes
+from tnplan.executor.pauli.sampling.estimate import estimate_of
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -138,6 +139,19 @@ def test_an_unbiased_echo_prints_its_interval(tmp_path: Path, capsys: pytest.Cap
     first, number = capsys.readouterr().out.splitlines()[0], r"-?\d[\d.e+-]*"
     error = rf"standard error {number}, 95 % interval {number} to {number} \(unbiased"
     assert re.match(rf"expectation value {number}, {error}", first)
+
+
+def test_the_ends_of_a_narrow_interval_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tnplan.api.jobs.pauli import sampling
+
+    monkeypatch.setattr(sampling, "estimate_of_values", lambda *_: estimate_of([1, 1 + 1e-9, 1 + 3e-9]))
+    words = ["--observable", "Z4", "--max-terms", "9", "--repetitions", "3", "--device", "cpu"]
+    assert run(["pauli", str(echo_file(tmp_path)), *words]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    error = "standard error 8.8e-10, 95 % interval 0.9999999975388 to 1.000000005128 (unbiased)"
+    assert first == f"expectation value 1.000000001333, {error}"
 
 
 def test_a_bound_is_never_more_than_what_is_possible(

@@ -16,7 +16,7 @@ from typing import Any
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.api.jobs.outputs.json_checkpoint import JsonCheckpoint
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.observables.pauli_sum import PauliSum, n_words
 from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
@@ -50,6 +50,8 @@ GPU_ABOVE = 100_000
 """Terms of a repetition from which `auto` takes a GPU."""
 DRAWN_BYTES = 80
 """What a term takes while terms are drawn on a GPU, besides its own."""
+SUM_BYTES = 24
+"""What a term of 64 qubits takes in a sum on the host: its word and its coefficient."""
 DOUBTS = {
     "letters": "by letters few words have most of the weight, and the standard error may miss them",
     "square": "words that were resampled apart do not interfere",
@@ -100,6 +102,8 @@ def sampling_needs(sampled: SampledValue, threads: int, device: str) -> Needs:
     """What the repetitions of a rank take, known before they start. Few terms take no GPU of themselves."""
     most, threads = sampled.most_terms, min(threads, sampled.plan.repetitions)
     each_bytes = term_bytes(sampled.terms.n_qubits, 8)
+    if isinstance(sampled.state, OverlapWith):
+        each_bytes += 2 * SUM_BYTES * n_words(sampled.terms.n_qubits)  # an echo keeps two samples
     few = "repetitions of few terms" if device == "auto" and most < GPU_ABOVE else ""
     return Needs(
         2 * most * (each_bytes + DRAWN_BYTES), threads * most * (each_bytes + 2 * 16),
@@ -211,7 +215,7 @@ def identity(problem: PauliProblem, asked: PauliRequest) -> str:
         {
             "steps": [_step_text(step) for step in problem.steps], "terms": problem.terms.lines(),
             "state": _state_text(problem.state), "precision": asked.precision,
-            "truncation": asdict(asked.truncation), **plan,
+            "truncation": asdict(asked.truncation), **plan, "echoes": "of two samples",
         }
     )  # fmt: skip
 
