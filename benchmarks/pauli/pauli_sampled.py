@@ -23,6 +23,7 @@ import pauli_circuits as circuits
 from pauli import environment
 from pauli_angles import CONVERGED, LAYERS
 
+from tnplan.api.jobs.pauli.sampling import DOUBTS
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
@@ -49,7 +50,8 @@ def row(angle: float, layers: int, terms: int, options: argparse.Namespace) -> d
             propagate(steps, start, Truncation(merged_cut=2.0**-options.power), use, keep="none").value.real
         )
     values = [one.value for one in done]
-    found = estimate_of(values, "unbiased", 1.0) if any(values) else nothing_met(len(values), 1.0)
+    doubt = DOUBTS.get(plan.by, "")
+    found = estimate_of(values, farthest=1.0, doubt=doubt) if any(values) else nothing_met(len(values), 1.0)
     print(
         f"{angle:4} {found.value:+.4f}, standard error {found.standard_error:.2g}, "
         f"{layers} layers, {terms} terms by {plan.by}, beside {beside:.6f}, {found.text}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -127,21 +128,19 @@ def _show_value(report: dict[str, Any]) -> None:
 
 
 def _show_estimate(report: dict[str, Any]) -> None:
-    """The mean of repetitions with its interval."""
+    """The mean of repetitions, with its interval if it has one."""
+    from tnplan.executor.pauli.sampling.estimate import Estimate
+
     estimate = report["estimate"]
     if estimate["kind"] == "exact":
         say(f"expectation value {report['expectation']!r}, exact: no term was resampled")
     else:
-        say(
-            f"expectation value {report['expectation']:.6g}, standard error "
-            f"{estimate['standard_error']:.2g}, 95 % interval {estimate['low']:.6g} to "
-            f"{estimate['high']:.6g} ({'; '.join(filter(None, (estimate['kind'], estimate['doubt'])))})"
-        )
-    fewer = report.get("with_fewer_terms")
-    if fewer:
-        say(
-            f"with {fewer['terms']} terms: {fewer['value']:.6g}, standard error {fewer['standard_error']:.2g}"
-        )
+        value, error, interval = estimate["value"], estimate["standard_error"], ""
+        digits = 6 if not error else max(6, min(17, 3 + math.ceil(math.log10(max(abs(value) / error, 1)))))
+        if estimate["low"] is not None:
+            interval = f", 95 % interval {estimate['low']:.{digits}g} to {estimate['high']:.{digits}g}"
+        text = Estimate(**estimate).text
+        say(f"expectation value {value:.{digits}g}, standard error {error:.2g}{interval} ({text})")
     say(
         f"{plural(report['repetitions'], 'repetition', 'repetitions')} of at most "
         f"{plural(report['largest_terms'], 'term', 'terms')} in "

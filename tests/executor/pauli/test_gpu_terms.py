@@ -248,19 +248,22 @@ def test_terms_on_a_gpu_have_the_value_in_a_product_state(gpu: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_an_echo_on_a_gpu_keeps_its_norm_and_its_seed(gpu: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by", ["magnitude", "square"])
+def test_an_echo_on_a_gpu_is_near_its_value_and_keeps_its_seed(gpu: pytest.MonkeyPatch, by: str) -> None:
     from tnplan.executor.pauli.cuda import table
 
     steps, start = echo(20, 4, 0.3), parse("Z10 Z11", 20)
     exact = propagate(steps, start, state=OverlapWith(start)).value
-    task, plan = echo_task(echo_parts(steps), start, "gpu"), MonteCarlo(12, 3, "square")
-    done = [repetition(task, plan, 100, r) for r in range(plan.repetitions)]
+    parts, plan = echo_parts(steps), MonteCarlo(12, 3, by)
+    assert parts is not None
+    task = echo_task(parts, start, "gpu")
+    done = [repetition(task, plan, 50, r) for r in range(plan.repetitions)]
     assert all(one.resampled for one in done)
     estimate = estimate_of([one.value for one in done], "")
     assert estimate.standard_error < 0.05
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
     gpu.setattr(table, "BY_PASSES_BELOW", 0)  # rows then lie in another order
-    again = repetition(task, plan, 100, 0)
+    again = repetition(task, plan, 50, 0)
     assert again.value == pytest.approx(done[0].value, abs=1e-12)
 
 

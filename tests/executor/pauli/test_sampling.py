@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_
 from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.pauli.sampling.echo import echo_parts
+from tnplan.executor.pauli.sampling.echo import EchoParts, echo_parts
 from tnplan.executor.pauli.sampling.estimate import estimate_of, student_quantile
 from tnplan.executor.pauli.sampling.repetitions import (
     LinearTask,
@@ -231,21 +232,32 @@ def echo(n_qubits: int, layers: int, angle: float) -> list[PauliStep]:
     return [*there, *middle, *(adjoint(step) for step in reversed(there))]
 
 
+def parts_of(steps: Sequence[PauliStep]) -> EchoParts:
+    """The parts of what is an echo."""
+    parts = echo_parts(steps)
+    assert parts is not None
+    return parts
+
+
+def test_what_does_not_end_with_the_inverse_of_its_begin_is_no_echo() -> None:
+    assert echo_parts([rotation("X", (0,), 0.3)] * 2) is None
+
+
 def test_an_echo_without_resampling_is_exact() -> None:
     steps, terms = echo(8, 3, 0.4), parse("Z3 Z4 + 0.5*X1", 8)
-    parts = echo_parts(steps)
-    assert (len(parts.middle), len(parts.back)) == (4, (len(steps) - 4) // 2)
-    done = repetition(echo_task(parts, terms), MonteCarlo(by="square"), 1 << 14, 0)
+    assert (len(parts_of(steps).middle), len(parts_of(steps).back)) == (4, (len(steps) - 4) // 2)
     exact = overlap(terms, propagate(steps, terms).result)
-    assert done.resampled == 0
-    assert done.value == pytest.approx(exact, abs=1e-12)
+    for by in ("magnitude", "square"):
+        done = repetition(echo_task(parts_of(steps), terms), MonteCarlo(by=by), 1 << 14, 0)
+        assert done.resampled == 0
+        assert done.value == pytest.approx(exact, abs=1e-12)
 
 
 @settings(max_examples=15)
 @given(st.integers(1, 300), st.integers(0, 5))
 def test_an_echo_of_nothing_keeps_the_norm(most: int, seed: int) -> None:
     there = kicked_ising(10, chain_edges(10), 0.7, 4)
-    task = echo_task(echo_parts([*there, *(adjoint(step) for step in reversed(there))]), parse("Z5", 10))
+    task = echo_task(parts_of([*there, *(adjoint(step) for step in reversed(there))]), parse("Z5", 10))
     done = repetition(task, MonteCarlo(seed=seed, by="square"), most, 0)
     assert done.value == pytest.approx(1, rel=1e-9)
     assert done.largest <= most
@@ -257,7 +269,7 @@ def test_an_echo_whose_words_never_meet_is_unbiased_also_by_squares() -> None:
     steps = [*there, *middle, *(adjoint(step) for step in reversed(there))]
     terms = parse("ZZZZZZZZZZ", 10)
     exact = overlap(terms, propagate(steps, terms).result)
-    task, plan = echo_task(echo_parts(steps), terms), MonteCarlo(32, 5, "square")
+    task, plan = echo_task(parts_of(steps), terms), MonteCarlo(32, 5, "square")
     estimate = estimate_of([repetition(task, plan, 40, r).value for r in range(32)], "")
     assert 0 < estimate.standard_error < 0.05
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
@@ -267,28 +279,40 @@ def test_intervals_are_students() -> None:
     known = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 10: 2.22813885, 31: 2.03951345}
     for freedom, quantile in known.items():
         assert student_quantile(freedom) == pytest.approx(quantile, abs=1e-8)
-    estimate = estimate_of([1.0, 3.0], "unbiased")
-    assert (estimate.value, estimate.standard_error) == (2, 1)
-    assert estimate.half_width == pytest.approx(12.70620474, abs=1e-7)
+    estimate = estimate_of([1.0, 2.0, 3.0])
+    assert (estimate.value, estimate.standard_error) == (2, pytest.approx(3**-0.5))
+    assert estimate.half_width == pytest.approx(4.30265273 * 3**-0.5, abs=1e-7)
+    assert estimate_of([1.0, 3.0]).text == "unbiased, no interval: 2 repetitions are fewer than 3"
 
 
 @pytest.mark.parametrize(
-    ("values", "doubt"),
+    ("values", "same"),
     [
-        ([0.4, 0.6, 0.5, 0.55, 0.45, 0.5], ""),
-        ([0.5, 0.5], ""),
-        ([0.0, 0.0, 0.3, 0.0, 0.2, 0.0], "4 of 6 repetitions gave 0"),
-        ([0.0] * 20 + [0.1, -0.1] * 6, ""),
-        ([0.5, 0.5, 0.5, 0.51, 0.5, 0.9], "one repetition makes nearly all"),
-        ([1e4, -2e3, 5e3], "vacuous: no possible value is farther away"),
+        ([0.4, 0.6, 0.5, 0.55, 0.45, 0.52], None),
+        ([0.5, 0.5], 2),
+        ([0.5, 0.5 + 1e-16, 0.5, 0.3], 3),
+        ([1e-17, 0.0, -2e-17, 1e-18], 4),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.5], 2),
+        ([0.0, 0.0, 0.3, 0.0, 0.2, 0.0], 4),
+        ([0.0] * 20 + [0.1, -0.1] * 6, None),
+        ([0.2] * 40 + [0.1, -0.1, 0.4] * 3, 40),
+        ([0.2, 0.2, *(0.1 * k for k in range(3, 14))], None),
     ],
 )
-def test_an_error_that_cannot_be_trusted_is_named(values: list[float], doubt: str) -> None:
-    found = estimate_of(values, "unbiased", 1.0)
-    assert doubt in found.doubt
-    assert bool(found.doubt) == bool(doubt)
-    assert found.text == ("unbiased; " + found.doubt if doubt else "unbiased")
+def test_values_that_are_mostly_the_same_have_no_interval(values: list[float], same: int | None) -> None:
+    found = estimate_of(values, farthest=10.0)
+    assert (found.low is None, found.high is None, found.half_width is None) == (same is not None,) * 3
+    doubt = f"{same} of {len(values)} repetitions gave the same value"
+    assert found.text == ("unbiased" if same is None else f"unbiased, no interval: {doubt}")
     assert found.text in repr(found)
+    assert found.standard_error == pytest.approx(np.std(values, ddof=1) / len(values) ** 0.5)
+
+
+def test_an_interval_that_is_wider_than_what_is_possible_says_so() -> None:
+    found = estimate_of([1e4, -2e3, 5e3], farthest=1.0)
+    assert found.text == "unbiased; vacuous: no possible value is farther away"
+    assert found.half_width is not None
+    assert found.half_width > 1
 
 
 @pytest.mark.parametrize(
@@ -299,7 +323,6 @@ def test_an_error_that_cannot_be_trusted_is_named(values: list[float], doubt: st
         (lambda: check_sampling(parse("Z0", 1), Truncation()), "need a limit of terms"),
         (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "cut none"),
         (lambda: check_sampling(pauli_sum([(1, 0, 1j)], 1), Truncation(max_terms=9)), "real coefficients"),
-        (lambda: echo_parts([rotation("X", (0,), 0.3)] * 2), "last step does not undo its first"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_sampled_is_refused(call: object, message: str) -> None:

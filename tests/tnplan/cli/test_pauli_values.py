@@ -18,6 +18,7 @@ from tnplan.api.jobs.pauli.sampling import SampledValue, sampling_needs
 from tnplan.cli.main import run
 from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.pauli.resources import term_bytes
+from tnplan.executor.pauli.sampling.estimate import estimate_of
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.planner.networks.circuits.circuit import GateSequence
 from tnplan.planner.networks.circuits.gates import gate
@@ -70,7 +71,7 @@ def test_repetitions_that_all_give_nothing_say_so(tmp_path: Path, capsys: pytest
     arguments += ["--max-terms", "4", "--repetitions", "3"]
     assert run(arguments) == 1
     printed = capsys.readouterr()
-    assert "interval -1 to 1 (unknown: every repetition gave 0)" in printed.out
+    assert "standard error 1 (unknown: every repetition gave 0)\n" in printed.out
     assert "error: every repetition gave 0" in printed.err
     assert run([*arguments, "--allow-empty"]) == 0
 
@@ -88,8 +89,7 @@ def test_interrupted_repetitions_go_on(
     def interrupted(task: Any, plan: Any, most: int, number: int) -> Any:
         if number == 4 and done == [0, 1, 2, 3]:
             raise KeyboardInterrupt
-        if most == 300:
-            done.append(number)
+        done.append(number)
         return whole(task, plan, most, number)
 
     monkeypatch.setattr(sampling, "repetition", interrupted)
@@ -110,18 +110,49 @@ def test_interrupted_repetitions_go_on(
     assert json.loads(output.read_text())["estimate"] == resumed
 
 
-def test_an_echo_prints_its_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    circuit = echo_file(tmp_path)
-    arguments = ["pauli", str(circuit), "--observable", "Z4 Z5", "--overlap", "Z4 Z5", "--max-terms", "40"]
-    assert run([*arguments, "--repetitions", "8", "--resample-by", "square"]) == 0
-    first, second, third = capsys.readouterr().out.splitlines()
-    number = r"-?\d[\d.e-]*"
-    assert re.fullmatch(
-        rf"expectation value {number}, standard error {number}, 95 % interval {number} to {number} "
-        r"\(without interference of words resampled apart\)", first,
+def test_an_echo_by_squares_is_said_to_be_biased_and_has_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["Z4 Z5", "--max-terms", "40", "--repetitions", "8", "--resample-by", "square", "--device", "cpu"]
+    echo, number = str(echo_file(tmp_path)), r"-?\d[\d.e-]*"
+    biased = "biased, no interval: words that were resampled apart do not interfere"
+    assert run(["pauli", echo, "--observable", "Z4 Z5", "--overlap", *words]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"expectation value {number}, standard error {number} \({biased}\)", first)
+    assert second.startswith("8 repetitions of at most 40 terms")
+    assert run(["pauli", echo, "--observable", "Z4 Z5", "--json", "--overlap", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [told["estimate"][name] for name in ("kind", "low", "high")] == ["biased", None, None]
+    assert told["error_estimate"]["kind"] == f"standard error, {biased}"
+    assert run(["trace", echo, "--a", "Z4 Z5", "--b", *words]) == 0
+    assert f"value 0: {biased}\nbiased, by pauli" in capsys.readouterr().out
+    done = tnplan.propagate(
+        echo, "Z4 Z5", Truncation(max_terms=40), overlap="Z4 Z5", device="cpu",
+        monte_carlo=tnplan.MonteCarlo(8, 0, "square"),
     )  # fmt: skip
-    assert re.fullmatch(rf"with 5 terms: {number}, standard error {number}", second)
-    assert third.startswith("8 repetitions of at most 40 terms")
+    assert biased in repr(done)
+    assert biased in repr(done.estimate)
+
+
+def test_an_unbiased_echo_prints_its_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["pauli", str(echo_file(tmp_path)), "--observable", "Z4 Z5", "--overlap", "Z4 Z5"]
+    assert run([*arguments, "--max-terms", "300", "--repetitions", "8"]) == 0
+    first, number = capsys.readouterr().out.splitlines()[0], r"-?\d[\d.e+-]*"
+    error = rf"standard error {number}, 95 % interval {number} to {number} \(unbiased"
+    assert re.match(rf"expectation value {number}, {error}", first)
+
+
+def test_the_ends_of_a_narrow_interval_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tnplan.api.jobs.pauli import sampling
+
+    monkeypatch.setattr(sampling, "estimate_of_values", lambda *_: estimate_of([1, 1 + 1e-9, 1 + 3e-9]))
+    words = ["--observable", "Z4", "--max-terms", "9", "--repetitions", "3", "--device", "cpu"]
+    assert run(["pauli", str(echo_file(tmp_path)), *words]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    error = "standard error 8.8e-10, 95 % interval 0.9999999975388 to 1.000000005128 (unbiased)"
+    assert first == f"expectation value 1.000000001333, {error}"
 
 
 def test_a_bound_is_never_more_than_what_is_possible(

@@ -29,8 +29,9 @@ class CircuitAnswer:
     error : float, array or None
         How far values may be from the exact ones, beyond rounding: a bound, or a standard deviation. 0 for
         exact values, None where it is not known.
-    error_kind : {"exact", "statistical", "truncation"}
-        What the error comes from.
+    error_kind : {"exact", "statistical", "truncation", "biased"}
+        What the error comes from. Of a biased mean the error is the spread alone: the value may be farther
+        off.
     method : {"contraction", "statevector", "pauli"}
         The engine that answered.
     time_s : float

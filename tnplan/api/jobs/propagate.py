@@ -48,7 +48,8 @@ def propagate(
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
     Without a truncation the value is exact but for rounding. With one, `report["error_bound"]` bounds its
-    error. With `monte_carlo` it is an estimate with a standard error. Under mpirun the call is collective.
+    error. With `monte_carlo` it is an estimate with a standard error, and an interval where that is earned.
+    Under mpirun the call is collective.
 
     Parameters
     ----------

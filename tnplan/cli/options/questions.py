@@ -43,7 +43,7 @@ REPETITIONS = (
     click.option(
         "--resample-by", "by", type=click.Choice(["magnitude", "letters", "square"]), default="magnitude",
         help="What makes a term likely to stay; letters has less noise in states of 0 and 1, square is for "
-        "an echo with its own observable.",
+        "an echo with its own observable, and biased.",
     ),
 )  # fmt: skip
 """Monte Carlo in place of truncations; `--seed` is that of the repetitions."""
@@ -165,6 +165,7 @@ def answer_question(
     from tnplan.api.circuits.ask import told_by_first, watched_ranks
     from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.device.comm.launcher import launched_rank
+    from tnplan.executor.pauli.sampling.estimate import Estimate
 
     parameters, as_json = options.pop("parameters"), options.pop("as_json")
     options["state"] = state_of(options["state"], options.pop("stabilizers"))
@@ -179,8 +180,8 @@ def answer_question(
         return
     show(answer)
     for number, estimate in enumerate(answer.details.get("estimates", ())):
-        if estimate["doubt"] or estimate["kind"].startswith("unknown"):
-            say(f"value {number}: {estimate['doubt'] or estimate['kind']}")
+        if estimate["low"] is None or estimate["doubt"]:
+            say(f"value {number}: {Estimate(**estimate).text}")
     say(f"{answer.error_kind}, by {answer.method} in {answer.time_s:.3g} s")
     if output is not None:
         say(f"written: {output} (answer)")

@@ -89,7 +89,8 @@ def test_an_echo_is_the_overlap_of_propagate(by: str) -> None:
     assert (found.value, found.error) == (same.value, same.estimate.standard_error)
     assert found.error > 0
     assert found.details["estimates"][0]["kind"] == same.estimate.kind
-    assert ("with_fewer_terms" in found.details) == (by == "square")
+    assert found.error_kind == ("biased" if by == "square" else "statistical")
+    assert ("(biased)" in repr(found)) == (by == "square")
 
 
 def test_ranks_and_a_resumed_job_give_the_same(tmp_path: Path) -> None:

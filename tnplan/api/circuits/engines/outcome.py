@@ -11,6 +11,8 @@ from tnplan.planner.common.arrays import Array
 
 EXACT, STATISTICAL, TRUNCATION = "exact", "statistical", "truncation"
 """Where an error comes from."""
+BIASED = "biased"
+"""The kind of a standard error about a mean that is not the value itself."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.api.circuits.engines.outcome import EXACT, STATISTICAL, Outcome
+from tnplan.api.circuits.engines.outcome import BIASED, EXACT, STATISTICAL, Outcome
 from tnplan.api.circuits.engines.pauli_work import PauliWork, planned_sums
 from tnplan.api.circuits.engines.task_list import Rows, TaskCheckpoint, tasks_together
 from tnplan.api.circuits.options import QuestionOptions
@@ -49,7 +49,6 @@ def estimates_by_pauli(
             device=rank.device.name, threads=rank.threads, precision=options.precision,
             ranks=rank.world if rank.world.size > 1 else None,
         )  # fmt: skip
-        more: dict[str, Any] = {}
 
         def one(number: int) -> Array:
             def say(repetition: int, n: int) -> None:
@@ -57,8 +56,6 @@ def estimates_by_pauli(
                 rank.say(number * n + repetition, len(sampled) * n, text)
 
             estimate, figures = sample(rank, sampled[number], use, None, say)
-            if "with_fewer_terms" in figures:
-                more["with_fewer_terms"] = figures["with_fewer_terms"]
             values = np.broadcast_to(estimate.values, plan.repetitions)
             return np.concatenate([[figures["resampled"], figures["largest_terms"]], values])
 
@@ -71,7 +68,7 @@ def estimates_by_pauli(
         return _outcome(asked, estimates, {
             "device": rank.device.name, "ranks": rank.world.size, "terms": truncation.max_terms,
             "largest_terms": int(max(row[1] for row in rows)), "monte_carlo": asdict(plan),
-            "estimates": [asdict(one) for one in estimates], **more,
+            "estimates": [asdict(one) for one in estimates],
         })  # fmt: skip
 
     return run_job(Job(prepare=prepare, work=work, needs=needs), options.job)
@@ -89,11 +86,12 @@ def sampled_values(
 
 
 def _outcome(asked: AskedCircuit, estimates: Sequence[Estimate], details: dict[str, Any]) -> Outcome:
-    """The means and their standard errors; exact where nothing was resampled."""
+    """The means and their standard errors; exact where nothing was resampled, biased where a mean is not."""
     question = asked.question
     values = np.array([one.value for one in estimates])
     errors = np.array([one.standard_error for one in estimates])
-    kind = EXACT if all(one.kind == "exact" for one in estimates) else STATISTICAL
+    kinds = {one.kind for one in estimates}
+    kind = EXACT if kinds == {"exact"} else BIASED if BIASED in kinds else STATISTICAL
     if isinstance(question, ExpectationValues) and not question.is_single:
         return Outcome(values, 0.0 if kind == EXACT else errors, kind, details)
     value = complex(values[0]) if isinstance(question, Trace) else float(values[0])

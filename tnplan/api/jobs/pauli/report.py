@@ -6,6 +6,8 @@ Changelog of `tnplan.pauli`:
 3 (2026-11-25): `error_bound`; `dropped` has what was left out of the initial state, null past 1e308.
 4 (2026-11-26): `error_bound_is_vacuous`, `error_estimate`, `empty`, `values`, `observables`, `estimate`;
 `error_bound` is never more than what is possible, and null for estimates; `dropped.norm`.
+5 (2026-11-29): `estimate.low` and `estimate.high` are null where there is no interval, `estimate.doubt` says
+why; without `with_fewer_terms`.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from tnplan.executor.pauli.algebra.states import OverlapWith
 from tnplan.executor.pauli.gradient import Gradient
 from tnplan.executor.pauli.propagate import Propagation
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sampling.estimate import Estimate
+from tnplan.executor.pauli.sampling.estimate import NOTHING_MET, Estimate
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.files import write_text
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
-VERSION = 4
+VERSION = 5
 MOST = 1e308
 """The largest number of a report."""
 
@@ -79,7 +81,7 @@ def estimate_report(
         "error_bound": 0.0 if estimate.kind == "exact" else None,
         "error_bound_is_vacuous": False,
         "error_estimate": {"kind": kind, "value": estimate.standard_error},
-        "empty": estimate.kind.startswith("unknown"),
+        "empty": estimate.kind == NOTHING_MET,
         "monte_carlo": asdict(asked.monte_carlo),
         "estimate": asdict(estimate),
         **_resources(use),

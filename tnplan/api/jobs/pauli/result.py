@@ -24,7 +24,7 @@ class Expectation:
     report : dict
         What the JSON file says (docs/explanation/pauli.md).
     estimate : Estimate or None
-        Of repetitions: the mean, its standard error and interval, and every value.
+        Of repetitions: the mean, its standard error, its interval if it has one, and every value.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class Expectation:
 
     def __repr__(self) -> str:
         if self.estimate is not None:
-            error = f"standard error {self.estimate.standard_error:.3g}"
+            error = f"standard error {self.estimate.standard_error:.3g}, {self.estimate.text}"
             return f"Expectation({self.value}, {error}, {self.report['repetitions']} repetitions)"
         bound = self.report["error_bound"]
         error = "error not bounded" if bound is None else f"error at most {bound:.3g}"

@@ -16,13 +16,20 @@ from typing import Any
 
 from tnplan.api.jobs.job import Needs, Rank
 from tnplan.api.jobs.pauli.problem import PauliProblem, PauliRequest
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.executor.observables.pauli_sum import PauliSum, n_words
 from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sampling.echo import echo_parts
-from tnplan.executor.pauli.sampling.estimate import Estimate, estimate_of, nothing_met
+from tnplan.executor.pauli.sampling.estimate import (
+    BIASED,
+    EQUAL,
+    UNBIASED,
+    Estimate,
+    estimate_of,
+    nothing_met,
+)
 from tnplan.executor.pauli.sampling.repetitions import (
     EchoTask,
     LinearTask,
@@ -43,8 +50,13 @@ GPU_ABOVE = 100_000
 """Terms of a repetition from which `auto` takes a GPU."""
 DRAWN_BYTES = 80
 """What a term takes while terms are drawn on a GPU, besides its own."""
-CHECK_SHARE = 8
-"""Repetitions of an echo are done again with so many times fewer terms, to see what the limit does."""
+SUM_BYTES = 24
+"""What a term of 64 qubits takes in a sum on the host: its word and its coefficient."""
+DOUBTS = {
+    "letters": "by letters few words have most of the weight, and the standard error may miss them",
+    "square": "words that were resampled apart do not interfere",
+}
+"""Why there is no interval, by what makes a term likely to stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +82,8 @@ class SampledValue:
 
     @property
     def kind(self) -> str:
-        """What the mean of repetitions is."""
-        return "without interference of words resampled apart" if self.plan.by == "square" else "unbiased"
+        """Whether the mean of repetitions is the true value."""
+        return BIASED if self.plan.by == "square" else UNBIASED
 
     @property
     def farthest(self) -> float:
@@ -90,6 +102,8 @@ def sampling_needs(sampled: SampledValue, threads: int, device: str) -> Needs:
     """What the repetitions of a rank take, known before they start. Few terms take no GPU of themselves."""
     most, threads = sampled.most_terms, min(threads, sampled.plan.repetitions)
     each_bytes = term_bytes(sampled.terms.n_qubits, 8)
+    if isinstance(sampled.state, OverlapWith):
+        each_bytes += 2 * SUM_BYTES * n_words(sampled.terms.n_qubits)  # an echo keeps two samples
     few = "repetitions of few terms" if device == "auto" and most < GPU_ABOVE else ""
     return Needs(
         2 * most * (each_bytes + DRAWN_BYTES), threads * most * (each_bytes + 2 * 16),
@@ -99,21 +113,26 @@ def sampling_needs(sampled: SampledValue, threads: int, device: str) -> Needs:
 
 def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTask:
     """What each repetition does; refuses what is no echo where that is asked."""
-    start, state = use.converted(sampled.terms), sampled.state
-    if sampled.plan.by != "square":
-        is_by_letters = sampled.plan.by == "letters"
-        if is_by_letters and not isinstance(state, str | None):
-            raise InputError(
-                "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
-            )
-        return linear_task(sampled.steps, start, state, use.device, keep_cliffords=is_by_letters)
-    other = state.other if isinstance(state, OverlapWith) else None
-    if other is None or other.lines() != sampled.terms.lines():
+    start, state, by = use.converted(sampled.terms), sampled.state, sampled.plan.by
+    if by == "letters" and not isinstance(state, str | None):
+        raise InputError(
+            "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
+        )
+    is_of_own = isinstance(state, OverlapWith) and state.other.lines() == sampled.terms.lines()
+    if by == "square" and not is_of_own:
         raise InputError(
             "--resample-by square", "is for the overlap of an echo with its own observable",
             "give --overlap the observable, or resample by magnitude",
         )  # fmt: skip
-    return echo_task(echo_parts(sampled.steps), start, use.device)
+    parts = echo_parts(sampled.steps) if is_of_own else None
+    if by == "square" and parts is None:
+        raise InputError(
+            "--resample-by square", "is for echoes, and the circuit's last step does not undo its first",
+            "resample by magnitude, or give U, the perturbation, and U^dagger, its gates in reverse order",
+        )  # fmt: skip
+    if parts is not None and (by == "square" or len(parts.back) > len(parts.middle)):
+        return echo_task(parts, start, use.device)
+    return linear_task(sampled.steps, start, state, use.device, keep_cliffords=by == "letters")
 
 
 def sample(
@@ -134,14 +153,6 @@ def sample(
         "terms": most, "largest_terms": max(each.largest for each in done), "resampled": resampled,
         "repetitions": len(estimate.values),
     }  # fmt: skip
-    if plan.by == "square" and resampled:
-        fewer = max(sampled.terms.n_terms, most // CHECK_SHARE, 1)
-        one = partial(repetition, task, plan, fewer)
-        again = _in_batches(rank, use, one, [], plan.repetitions, None, say)
-        check = estimate_of([each.value for each in again], sampled.kind)
-        work["with_fewer_terms"] = {
-            "terms": fewer, "value": check.value, "standard_error": check.standard_error,
-        }  # fmt: skip
     return estimate, {**work, "time_s": perf_counter() - begin}
 
 
@@ -149,9 +160,9 @@ def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: Sam
     """The estimate from the values of repetitions; where nothing was resampled all are the same."""
     if not is_resampled:
         return estimate_of(values[:1], "exact")
-    if not any(values):
+    if max(map(abs, values)) <= EQUAL * sampled.farthest:
         return nothing_met(len(values), sampled.farthest)
-    return estimate_of(values, sampled.kind, sampled.farthest)
+    return estimate_of(values, sampled.kind, sampled.farthest, DOUBTS.get(sampled.plan.by, ""))
 
 
 def _in_batches(

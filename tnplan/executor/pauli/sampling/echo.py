@@ -1,7 +1,9 @@
 """Echoes: circuits whose last steps undo the first. Knows steps, not terms.
 
 With U the first steps, V the middle, and A = U O U^dagger, tr(O C^dagger O C) / 2^n of C = U^dagger V U is
-tr(A V^dagger A V) / 2^n. It is quadratic in A, so that A may be resampled by squares, which keeps its norm.
+tr(A V^dagger A V) / 2^n. It is quadratic in A. With two sums B and C that are drawn independently, each with
+the mean A, the mean of tr(B V^dagger C V) / 2^n is the echo. With one sum B in both places it is not: the
+mean of b_P b_Q is a_P a_Q only where P and Q were not resampled, or for equal words by squares.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation
-from tnplan.planner.common.errors import InputError
 
 
 class EchoParts(NamedTuple):
@@ -22,17 +23,12 @@ class EchoParts(NamedTuple):
     back: Sequence[PauliStep]
 
 
-def echo_parts(steps: Sequence[PauliStep]) -> EchoParts:
-    """Split an echo; refuses a circuit whose last step does not undo the first."""
+def echo_parts(steps: Sequence[PauliStep]) -> EchoParts | None:
+    """The parts of an echo; None of a circuit whose last step does not undo the first."""
     n, k = len(steps), 0
     while 2 * (k + 1) <= n and undoes(steps[n - 1 - k], steps[k]):
         k += 1
-    if n and not k:
-        raise InputError(
-            "--resample-by square", "is for echoes, and the circuit's last step does not undo its first",
-            "resample by magnitude, or give U, the perturbation, and U^dagger, its gates in reverse order",
-        )  # fmt: skip
-    return EchoParts(steps[k : n - k], steps[n - k :])
+    return None if n and not k else EchoParts(steps[k : n - k], steps[n - k :])
 
 
 def undoes(second: PauliStep, first: PauliStep) -> bool:

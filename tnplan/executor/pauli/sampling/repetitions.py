@@ -41,10 +41,10 @@ class MonteCarlo:
     seed : int
         Repetition r depends on the seed and r alone.
     by : {"magnitude", "letters", "square"}
-        In proportion to what small terms stay. By magnitude every value is unbiased. By letters too: every
-        letter X or Y takes most of a word's weight, which has less noise in states of 0 and 1. By
-        square is for echoes (docs/explanation/pauli.md): the noise is far smaller, and words that are
-        resampled apart do not interfere.
+        In proportion to what small terms stay. By magnitude every value is unbiased, echoes too. By letters
+        too: every letter X or Y takes most of a word's weight, which has less noise in states of 0 and 1. By
+        square is for echoes (docs/explanation/pauli.md): the noise is far smaller, and the value is biased,
+        since words that are resampled apart do not interfere.
 
     Raises
     ------
@@ -103,7 +103,10 @@ class LinearTask(NamedTuple):
 
 
 class EchoTask(NamedTuple):
-    """tr(A V^dagger A V) / 2^n: `back` gives A by squares; the middle V is linear in a sampled A."""
+    """tr(A V^dagger A V) / 2^n: `back` gives A, and the middle V is linear in the second A.
+
+    By magnitudes the two are independent samples, and the value is unbiased. By squares they are the same.
+    """
 
     back: Sequence[PauliStep]
     start: PauliSum
@@ -113,9 +116,12 @@ class EchoTask(NamedTuple):
     def run(self, most: int, resampler: StratifiedResampler) -> Repetition:
         """One repetition with at most so many terms."""
         half, largest = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
-        linear = StratifiedResampler(resampler.random)
-        most = max(most, half.n_terms)
-        turned, grown = _resampled(self.middle, half, most, linear, self.device, local_terms)
+        other, linear = half, StratifiedResampler(resampler.random)
+        if resampler.events and resampler.power == 1:
+            other, again = _resampled(self.back, self.start, most, resampler, self.device, local_terms)
+            largest = max(largest, again)
+        most = max(most, other.n_terms)
+        turned, grown = _resampled(self.middle, other, most, linear, self.device, local_terms)
         value = overlap(half, turned)
         return Repetition(float(value.real), resampler.events + linear.events, max(largest, grown))
 
