@@ -54,12 +54,16 @@ MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 STARTS = 50
 """Starts that are tried at most."""
-ROUNDS = (100, 8), (500, 3)
-"""Determinants to which starts grow, and how many of the best do so in the round."""
+ROUNDS, BROKEN = ((100, 16), (500, 3), (2000, 3)), 2
+"""Determinants to which starts grow, and how many of the best are kept then; spin-broken starts that are kept
+besides, since they gain most from correlation."""
+SAME = 1e-7
+"""Starts whose energies differ by less, in Hartree, turn into each other under a symmetry."""
 TRIAL_TERM = 1e-5
 """Terms up to this, in Hartree, are left out of the corrections of starts."""
-OVERLAP = 1e-3
-"""States of the same symmetry have more."""
+OVERLAP, ALIKE = 1e-2, 0.1
+"""A start whose overlap with a state that was reached is above the first leads there. States whose overlap is
+above the second are alike."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -108,10 +112,10 @@ class Trial:
         """The energy with the correction."""
         return self.state.energies[0] + self.correction
 
-    def leads_to(self, start: Start) -> bool:
-        """Whether another start overlaps with the state that was reached."""
-        reached = Start(member_keys(self.state.basis), self.state.states, 0, 0.0)
-        return reached.overlap(start) > OVERLAP
+    @property
+    def reached(self) -> Start:
+        """The state that was reached."""
+        return Start(member_keys(self.state.basis), self.state.states, 0, 0.0)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -197,16 +201,16 @@ class GrowingList:
         """
         n, trials = self._problem.integrals.n_orbitals, []
         for start in starts[:STARTS]:
-            if not any(trial.leads_to(start) for trial in trials):
+            if not any(trial.reached.overlap(start) > OVERLAP for trial in trials):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
                 self._try(trials[-1], ROUNDS[0][0])
         for size, count in ROUNDS:
-            trials = sorted(trials, key=lambda trial: trial.estimate)[:count]
             for number, trial in enumerate(trials):
                 self._try(trial, size)
                 text = f"start {number + 1} of {len(trials)}: {len(trial.state.basis)} determinants, "
                 self._say(0, len(self._series), f"{text}with second order {trial.estimate:.8f} Ha", {})
-        return sorted(trials, key=lambda trial: trial.estimate)
+            trials = _best(trials, count)
+        return trials
 
     def _try(self, trial: Trial, size: int) -> None:
         """Let a short growth reach so many determinants, and correct its energy."""
@@ -414,3 +418,17 @@ class GrowingList:
             "ended": state.ended or EPSILON, "iterations": state.iterations, "points": state.points,
             "starts": state.starts, "starts": state.starts, "extrapolation": fits,
         }  # fmt: skip
+
+
+def _best(trials: list[Trial], count: int) -> list[Trial]:
+    """The first trials by their estimates, of those that are alike one; and the first spin-broken others."""
+    found: list[Trial] = []
+    for trial in sorted(trials, key=lambda one: one.estimate):
+        if not any(
+            abs(other.state.energies[0] - trial.state.energies[0]) < SAME
+            or other.reached.overlap(trial.reached) > ALIKE
+            for other in found
+        ):
+            found.append(trial)
+    broken = [trial for trial in found[count:] if trial.start.is_broken]
+    return found[:count] + broken[:BROKEN]

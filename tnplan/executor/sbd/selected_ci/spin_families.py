@@ -112,7 +112,7 @@ def _placements(names: Array, n_open: int, n_up: int) -> Array:
     doubly, singly = np.split(names, 2, axis=1)
     bits = np.unpackbits(np.ascontiguousarray(singly, "<u8").view(np.uint8), axis=1, bitorder="little")
     shells = np.nonzero(bits)[1].reshape(len(names), n_open)
-    chosen = np.array([*combinations(range(n_open), n_up)], np.int64).reshape(-1, n_up)
+    chosen = np.array([*combinations(range(n_open), n_up)], np.int64).reshape(comb(n_open, n_up), n_up)
     up = np.zeros((len(names), len(chosen), doubly.shape[1]), np.uint64)
     family, choice = np.ogrid[: len(names), : len(chosen)]
     for column in chosen.T:

@@ -9,7 +9,7 @@ Knows integrals, labels of orbitals and spins; no selection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys
 from tnplan.executor.sbd.selected_ci.excitation_tables import DiagonalTerms
+from tnplan.executor.sbd.selected_ci.mean_field import MeanField
 from tnplan.executor.sbd.selected_ci.spin_families import SpinFamilies
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
@@ -27,6 +28,12 @@ DETERMINANTS = 300
 """So many determinants of least energy are looked for, and diagonalized."""
 FILLINGS, SEED = 20, 1
 """Places from which they are looked for besides the first orbitals: random fillings."""
+OPENED = 10
+"""Pairs of electrons that spin-broken determinants open at most."""
+PLACEMENTS = 10
+"""Random placements of spins from which the lowest is looked for."""
+LOWER = 1e-9
+"""A step has to lower the energy by so many Hartree, so that rounding does not go round in circles."""
 MOST = 1000
 """Determinants that are diagonalized, with all that their spins' families have."""
 SHARE = 0.1
@@ -50,12 +57,14 @@ class Start:
     """Normalized states among a few determinants, by their keys, and the energy of the first of them.
 
     `parity` is that of spin flips, or 0. The energy is without the core's, before the few were chosen.
+    `is_broken`: the start is one determinant of broken spin symmetry, with its flip.
     """
 
     keys: Array
     states: list[Array]
     parity: int
     energy: float
+    is_broken: bool = False
 
     def overlap(self, other: Start) -> float:
         """The magnitude of the overlap of the first states."""
@@ -74,13 +83,16 @@ def start_states(
     that is wanted, from 1; `target` the total spin.
     """
     least_open = 0 if target is None else target.least_open
-    filled = DeterminantSearch(integrals, energies, irrep, least_open).lowest()
+    search = DeterminantSearch(integrals, energies, irrep, least_open)
+    broken, lowest = search.broken(), search.lowest()
+    filled = np.concatenate([broken, lowest])
     if not len(filled):
         raise InputError(
             "--grow", f"finds no determinant of symmetry {irrep} to start from", "give --determinants"
         )
     listed = from_bits(filled[:, 0], filled[:, 1])
-    chosen = _lowest_families(member_keys(listed), -listed.given.astype(float), families)
+    in_order = member_keys(listed)[np.argsort(listed.given)]
+    chosen = _first_families(in_order, families)
     listed = from_keys(families.closed(chosen), integrals.n_orbitals)
     few, keys = ListHamiltonian(integrals, listed, threads=threads), member_keys(listed)
     matrix = few.dense()
@@ -94,17 +106,22 @@ def start_states(
     for block in _blocks(np.abs(matrix) > LINKED):
         values, vectors = np.linalg.eigh(matrix[np.ix_(block, block)])
         for value, vector in zip(values[: max(STATES, n_roots)], vectors.T, strict=False):
-            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector))
+            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, False))
     if n_roots == 1:
-        single = np.argsort(matrix.diagonal().real, kind="stable")[:SINGLE]
-        found += [(float(matrix[at, at].real), int(parities[at]), frame[:, at]) for at in single]
+        names = families.names(keys[np.abs(frame).argmax(0)])
+        is_broken = (names[:, None] == families.names(in_order[: len(broken)])).all(2).any(1)
+        rank = np.argsort(np.where(is_broken, -np.inf, matrix.diagonal().real), kind="stable")
+        for at in rank[: SINGLE + int(is_broken.sum())]:
+            energy = float(matrix[at, at].real)
+            found.append((energy, int(parities[at]), frame[:, at], bool(is_broken[at])))
     found.sort(key=lambda entry: entry[0])
     if n_roots > 1:
-        return [_start(keys, [state for *_, state in found[:n_roots]], 0, found[0][0], families)]
+        return [_start(keys, [entry[2] for entry in found[:n_roots]], 0, found[0][0], families)]
     starts: list[Start] = []
-    for energy, parity, state in found:
+    for energy, parity, state, broken_spin in found:
         if not any(one.parity == parity and abs(one.energy - energy) < EQUAL for one in starts):
-            starts.append(_start(keys, [state], parity, energy, families))
+            start = _start(keys, [state], parity, energy, families)
+            starts.append(replace(start, is_broken=broken_spin))
     return starts
 
 
@@ -144,6 +161,47 @@ class DeterminantSearch:
             if not len(moved):
                 break
         return np.asarray(filled[~self._is_wrong(self._labels(filled))])
+
+    def broken(self) -> Array:
+        """Determinants of broken spin symmetry: bool [determinant, spin, orbital].
+
+        For every number of open shells: those of the mean field whose spins in them are all up, with the
+        placement of spins up and down from which no exchange lowers the energy. None where alpha and beta
+        have orbitals of their own.
+        """
+        integrals, found = self.integrals, []
+        n, n_alpha, n_beta = integrals.n_orbitals, integrals.n_alpha, integrals.n_beta
+        most = min(n_beta, n - n_alpha, OPENED) if integrals.has_common_orbitals else -1
+        field = MeanField(integrals) if most >= 0 else None
+        chance = np.random.default_rng(SEED)
+        for more in range(most + 1):
+            high = field.leading(n_alpha + more, n_beta - more)
+            shells = np.flatnonzero(high[0] & ~high[1])
+            placed = np.repeat(high[None], PLACEMENTS, axis=0)
+            for bits in placed:
+                down = chance.permutation(shells)[:more]
+                bits[0, down], bits[1, down] = False, True
+            placed = self._descended(placed)
+            found.append(placed[np.argmin(self._scores(placed))])
+        determinants = np.unique(np.array(found, bool).reshape(-1, 2, n), axis=0)
+        fits = ~self._is_wrong(self._labels(determinants))
+        fits &= (determinants[:, 0] ^ determinants[:, 1]).sum(1) >= self.least_open
+        return np.asarray(determinants[fits])
+
+    def _descended(self, filled: Array) -> Array:
+        """Where exchanges of two spins lead, as long as they lower the energy."""
+        filled, scores = filled.copy(), self._scores(filled)
+        for at in range(len(filled)):
+            while True:
+                one = filled[at : at + 1]
+                exchanges = self._scores_of_moves(one)[EXCHANGE:]
+                _, _, leave, enter = np.unravel_index(np.argmin(exchanges), exchanges.shape)
+                if not exchanges[0, 0, leave, enter] < scores[at] - LOWER:
+                    break
+                scores[at] = exchanges[0, 0, leave, enter]
+                filled[at, 0, [leave, enter]] = False, True
+                filled[at, 1, [leave, enter]] = True, False
+        return filled
 
     def _labels(self, filled: Array) -> Array:
         """The representation of each determinant, from 0; 0 where none is asked for."""
@@ -217,11 +275,11 @@ class DeterminantSearch:
         return np.where(possible, before[:, None, None] + np.array(scores), np.inf)
 
 
-def _lowest_families(keys: Array, sizes: Array, families: SpinFamilies) -> Array:
-    """The determinants of the families of largest sizes that can be diagonalized."""
-    chosen, _ = families.largest(keys, sizes, MOST)
+def _first_families(keys: Array, families: SpinFamilies) -> Array:
+    """The determinants of the first families, as many as can be diagonalized."""
+    chosen, _ = families.largest(keys, -np.arange(len(keys)), MOST)
     if not chosen.any():
-        least = int(families.counts(families.names(keys)).min())
+        least = int(families.counts(families.names(keys[:1]))[0])
         raise InputError(
             "--spin", f"with --grow needs all {least} placements of the spins in the open shells",
             f"leave it out: a growth starts with {MOST} determinants at most",
