@@ -39,9 +39,10 @@ from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint, Growt
 from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
 from tnplan.executor.sbd.selected_ci.starts import Start, start_states
+from tnplan.executor.sbd.selected_ci.trials import OVERLAP, Trial, best_trials
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of
@@ -54,16 +55,10 @@ MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 STARTS = 50
 """Starts that are tried at most."""
-ROUNDS, BROKEN = ((100, 16), (500, 3), (2000, 3)), 2
-"""Determinants to which starts grow, and how many of the best are kept then; spin-broken starts that are kept
-besides, since they gain most from correlation."""
-SAME = 1e-7
-"""Starts whose energies differ by less, in Hartree, turn into each other under a symmetry."""
+ROUNDS = (100, 16), (500, 3), (2000, 3)
+"""Determinants to which starts grow, and how many of the best are kept then."""
 TRIAL_TERM = 1e-5
 """Terms up to this, in Hartree, are left out of the corrections of starts."""
-OVERLAP, ALIKE = 1e-2, 0.1
-"""A start whose overlap with a state that was reached is above the first leads there. States whose overlap is
-above the second are alike."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
@@ -97,33 +92,6 @@ class GrowthProblem:
         asked_for = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
         asked_for += [] if self.penalty is None else [asdict(self.penalty)]
         return identity_of([self.integrals.identity, *asked_for])
-
-
-@dataclass
-class Trial:
-    """A start, what it has led to, and the second-order correction of the state there."""
-
-    start: Start
-    state: GrowthState
-    correction: float = 0.0
-
-    @property
-    def estimate(self) -> float:
-        """The energy with the correction."""
-        return self.state.energies[0] + self.correction
-
-    @property
-    def reached(self) -> Start:
-        """The state that was reached."""
-        return Start(member_keys(self.state.basis), self.state.states, 0, 0.0)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """What the report says of it."""
-        return {
-            "start_determinants": len(self.start.keys), "determinants": len(self.state.basis),
-            "energy_hartree": self.state.energies[0], "correction_hartree": self.correction,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -187,7 +155,7 @@ class GrowingList:
             begun = GrowthState(from_keys(self._families.closed(member_keys(problem.start)), n))
             self._solve(begun, begun.basis)
             return begun
-        starts = self._ranks.broadcast_object(agree(self._ranks, self._starts), 0)
+        starts = self._decided(agree(self._ranks, self._starts))
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
         begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=[one.report for one in trials])
@@ -195,13 +163,14 @@ class GrowingList:
         return begun
 
     def _tried(self, starts: list[Start]) -> list[Trial]:
-        """Short growths from starts, that of least energy first: all grow a little, the best of them further.
+        """Short growths from starts, the best first: all grow a little, the best of them further.
 
-        A start that overlaps with what another one led to is of its symmetry, and left out.
+        A start that overlaps with what another one led to is left out. Rank 0 decides.
         """
-        n, trials = self._problem.integrals.n_orbitals, []
+        n = self._problem.integrals.n_orbitals
+        trials: list[Trial] = []
         for start in starts[:STARTS]:
-            if not any(trial.reached.overlap(start) > OVERLAP for trial in trials):
+            if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
                 self._try(trials[-1], ROUNDS[0][0])
         for size, count in ROUNDS:
@@ -209,8 +178,12 @@ class GrowingList:
                 self._try(trial, size)
                 text = f"start {number + 1} of {len(trials)}: {len(trial.state.basis)} determinants, "
                 self._say(0, len(self._series), f"{text}with second order {trial.estimate:.8f} Ha", {})
-            trials = _best(trials, count)
+            trials = [trials[at] for at in self._decided(best_trials(trials, count))]
         return trials
+
+    def _decided(self, of_first: Any) -> Any:
+        """What rank 0 has."""
+        return self._ranks.broadcast_object(of_first, 0)
 
     def _try(self, trial: Trial, size: int) -> None:
         """Let a short growth reach so many determinants, and correct its energy."""
@@ -240,7 +213,7 @@ class GrowingList:
             )
         return start_states(
             self._problem.integrals, self._tables.energies, self._families, self._irrep, target,
-            self._problem.n_roots, self._workers.threads,
+            self._problem.n_roots, self._workers.threads, self._workers.memory_bytes,
         )  # fmt: skip
 
     def _advance(self, state: GrowthState) -> None:
@@ -250,9 +223,7 @@ class GrowingList:
         if found is None:
             state.ended = MEMORY
         elif len(found) > self._problem.growth.stable * len(state.basis):
-            state.ended = self._extend(
-                state, found, lambda basis: self._iterate(state, basis, epsilon)
-            )
+            state.ended = self._extend(state, found, lambda basis: self._iterate(state, basis, epsilon))
             if not state.ended:
                 return
         self._cut(state, epsilon)
@@ -416,19 +387,5 @@ class GrowingList:
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
             "ended": state.ended or EPSILON, "iterations": state.iterations, "points": state.points,
-            "starts": state.starts, "starts": state.starts, "extrapolation": fits,
+            "starts": state.starts, "extrapolation": fits,
         }  # fmt: skip
-
-
-def _best(trials: list[Trial], count: int) -> list[Trial]:
-    """The first trials by their estimates, of those that are alike one; and the first spin-broken others."""
-    found: list[Trial] = []
-    for trial in sorted(trials, key=lambda one: one.estimate):
-        if not any(
-            abs(other.state.energies[0] - trial.state.energies[0]) < SAME
-            or other.reached.overlap(trial.reached) > ALIKE
-            for other in found
-        ):
-            found.append(trial)
-    broken = [trial for trial in found[count:] if trial.start.is_broken]
-    return found[:count] + broken[:BROKEN]
