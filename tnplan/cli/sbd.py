@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--beta", type=FILE, help="Beta strings [default: those of alpha].")
 @click.option("--determinants", type=FILE, help="A list of determinants instead, one a line.")
 @click.option(
-    "--grow", is_flag=True, help="Select determinants: from --determinants, or from one of least energy."
+    "--grow",
+    is_flag=True,
+    help="Select determinants: from --determinants, or from the best of several starts.",
 )
 @click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does.")
 @click.option(
@@ -213,5 +215,6 @@ def _show_growth(growth: dict[str, Any]) -> None:
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
             error = fit["uncertainty_hartree"]
-            sure = "by how much is known from three thresholds on" if error is None else f"by {error:.1e}"
-            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, uncertain {sure}")
+            sure = ": an estimate; an uncertainty needs three thresholds"
+            sure = sure if error is None else f", uncertain by {error:.1e}"
+            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha{sure}")

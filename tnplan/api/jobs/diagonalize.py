@@ -69,7 +69,7 @@ PRECISIONS = ("fp64", "mixed")
 class _Request:
     """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with.
 
-    `space` is None where a list is to grow from one determinant.
+    `space` is None where a list is to grow from where it finds best.
     """
 
     integrals: Integrals
@@ -142,8 +142,8 @@ def diagonalize(
     determinants : DeterminantList or path, optional
         A list of determinants instead of products.
     grow : Growth, optional
-        Select determinants by the Hamiltonian's elements, from `determinants` or from one of least energy
-        (selected configuration interaction). The result has the list.
+        Select determinants by the Hamiltonian's elements, from `determinants` or from the best of several
+        starts (selected configuration interaction). The result has the list.
     roots : int
         How many states to find.
     criteria : Criteria, optional
@@ -229,6 +229,8 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
         _check_growth(asked)
         check_count("roots", asked.roots)
         wanted_irrep(known, asked.symmetry)
+        if asked.penalty is not None:
+            check_spin(asked.penalty, known)
         if asked.determinants is not None:
             space = choose_space(known, None, None, asked.determinants, asked.symmetry)
         return _Request(known, space, [])
@@ -320,7 +322,9 @@ def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, cho
     if request.space is not None:
         assert isinstance(request.space.basis, DeterminantList)
         start = request.space.basis
-    problem = GrowthProblem(request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start)
+    problem = GrowthProblem(
+        request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start, asked.penalty
+    )
     solve_bytes = select_bytes = rank.memory_bytes / 2
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes
@@ -361,7 +365,6 @@ def _check_growth(asked: _Solve) -> None:
     """Refuse what does not go with a list that grows."""
     refused = (
         ("--alpha", asked.alpha is not None or asked.beta is not None, "start from --determinants"),
-        ("--spin", asked.penalty is not None, "choose a spin by MS2 of the FCIDUMP"),
         ("--start", len(str(asked.start) if isinstance(asked.start, Path) else asked.start) > 0,
          "start from --determinants"),
         ("--precision", asked.is_mixed, "leave it out, since lists have fp64 alone"),

@@ -23,6 +23,7 @@ from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
+from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     from_keys,
@@ -36,10 +37,13 @@ from tnplan.executor.sbd.selected_ci.extrapolation import extrapolate
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint, GrowthState
 from tnplan.executor.sbd.selected_ci.parts import Workers
-from tnplan.executor.sbd.selected_ci.reference import reference_determinant
+from tnplan.executor.sbd.selected_ci.spin_families import Closure, SpinFamilies
+from tnplan.executor.sbd.selected_ci.starts import Start, start_states
+from tnplan.executor.sbd.selected_ci.trials import OVERLAP, Trial, best_trials
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
+from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
-from tnplan.executor.sbd.solver.solve import check_roots, solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of
 
@@ -49,13 +53,19 @@ LONGER = 1.3
 """How much more memory than now a determinant of a longer list takes, at most."""
 MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
+STARTS = 50
+"""Starts that are tried at most."""
+ROUNDS = (100, 16), (500, 3), (2000, 3)
+"""Determinants to which starts grow, and how many of the best are kept then."""
+TRIAL_TERM = 1e-5
+"""Terms up to this, in Hartree, are left out of the corrections of starts."""
 EPSILON, DETERMINANTS, MEMORY = "epsilon", "determinants", "memory"
 """What ends a growth."""
 
 
 @dataclass(frozen=True)
 class GrowthProblem:
-    """What is asked for. `start` is the list to grow from, None for one determinant of least energy."""
+    """What is asked for. `start` is the list to grow from; None: the growth looks for one itself."""
 
     integrals: Integrals
     growth: Growth
@@ -63,12 +73,24 @@ class GrowthProblem:
     n_roots: int = 1
     symmetry: int | None = None
     start: DeterminantList | None = None
+    penalty: SpinPenalty | None = None
+
+    @property
+    def families(self) -> SpinFamilies:
+        """Which determinants stand in the list together."""
+        integrals, closure = self.integrals, Closure.NOTHING
+        if self.penalty is not None:
+            closure = Closure.PLACEMENTS
+        elif integrals.has_common_orbitals and integrals.n_alpha == integrals.n_beta:
+            closure = Closure.FLIPS
+        return SpinFamilies(closure, integrals.n_alpha)
 
     @property
     def identity(self) -> str:
         """What a checkpoint belongs to."""
         start = None if self.start is None else sha256(member_keys(self.start).tobytes()).hexdigest()
         asked_for = [asdict(self.growth), asdict(self.criteria), self.n_roots, self.symmetry, start]
+        asked_for += [] if self.penalty is None else [asdict(self.penalty)]
         return identity_of([self.integrals.identity, *asked_for])
 
 
@@ -96,7 +118,7 @@ class GrowingList:
             problem, chosen, memory_bytes, workers
         )  # fmt: skip
         self._ranks, self._say, self._series = workers.ranks, say, problem.growth.series
-        self._irrep = wanted_irrep(problem.integrals, problem.symmetry)
+        self._irrep, self._families = wanted_irrep(problem.integrals, problem.symmetry), problem.families
         self._tables = agree(
             self._ranks,
             lambda: excitation_tables(problem.integrals, problem.growth.least_term, workers.memory_bytes / 2),
@@ -115,21 +137,10 @@ class GrowingList:
 
         state: GrowthState | None = self._ranks.broadcast_object(agree(self._ranks, opened), 0)
         if state is None:
-            state = GrowthState(agree(self._ranks, self._start))
-            self._solve(state, state.basis)
+            state = self._begun()
         while state.place < len(self._series):
-            epsilon = self._series[state.place]
             self._keep(state, checkpoint)
-            found = self._select(state, epsilon)
-            if found is None:
-                state.ended = MEMORY
-            elif len(found) > self._problem.growth.stable * len(state.basis):
-                state.ended = self._extend(state, found, epsilon)
-                if not state.ended:
-                    continue
-            self._cut(state, epsilon)
-            self._correct(state, epsilon)
-            state.place = len(self._series) if state.ended else state.place + 1
+            self._advance(state)
         self._keep(state, checkpoint)
         check_roots(self._problem.n_roots, len(state.basis), "determinants that were selected")
         if self._solved is None:
@@ -137,12 +148,87 @@ class GrowingList:
         assert self._solved is not None
         return Grown(*self._solved, self._report(state))
 
-    def _start(self) -> DeterminantList:
-        """The list given, or one determinant."""
-        problem = self._problem
+    def _begun(self) -> GrowthState:
+        """The list given, or what has grown a little from the start that leads to the least energy."""
+        problem, n = self._problem, self._problem.integrals.n_orbitals
         if problem.start is not None:
-            return problem.start
-        return reference_determinant(problem.integrals, self._tables.energies, self._irrep)
+            begun = GrowthState(from_keys(self._families.closed(member_keys(problem.start)), n))
+            self._solve(begun, begun.basis)
+            return begun
+        starts = self._decided(agree(self._ranks, self._starts))
+        trials = [] if problem.n_roots > 1 else self._tried(starts)
+        best = trials[0].start if trials else starts[0]
+        begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=[one.report for one in trials])
+        self._solve(begun, begun.basis)
+        return begun
+
+    def _tried(self, starts: list[Start]) -> list[Trial]:
+        """Short growths from starts, the best first: all grow a little, the best of them further.
+
+        A start that overlaps with what another one led to is left out. Rank 0 decides.
+        """
+        n = self._problem.integrals.n_orbitals
+        trials: list[Trial] = []
+        for start in starts[:STARTS]:
+            if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
+                trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
+                self._try(trials[-1], ROUNDS[0][0])
+        for size, count in ROUNDS:
+            for number, trial in enumerate(trials):
+                self._try(trial, size)
+                text = f"start {number + 1} of {len(trials)}: {len(trial.state.basis)} determinants, "
+                self._say(0, len(self._series), f"{text}with second order {trial.estimate:.8f} Ha", {})
+            trials = [trials[at] for at in self._decided(best_trials(trials, count))]
+        return trials
+
+    def _decided(self, of_first: Any) -> Any:
+        """What rank 0 has."""
+        return self._ranks.broadcast_object(of_first, 0)
+
+    def _try(self, trial: Trial, size: int) -> None:
+        """Let a short growth reach so many determinants, and correct its energy."""
+        state, growth = trial.state, self._problem.growth
+        if not state.energies:
+            self._solve(state, state.basis)
+        while state.place < len(self._series) and not state.ended and len(state.basis) < size:
+            epsilon = self._series[state.place]
+            found = self._select(state, epsilon)
+            if found is None or len(found) <= growth.stable * len(state.basis):
+                state.place += 1
+            else:
+                state.ended = self._extend(state, found, lambda basis: self._solve(state, basis))
+        energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, TRIAL_TERM)
+        trial.correction = second_order(
+            state.basis, state.states[0], energy, least, self._tables, self._workers
+        ).energy
+
+    def _starts(self) -> list[Start]:
+        """What rank 0 finds to start from."""
+        if self._ranks.rank != 0:
+            return []
+        penalty, target = self._problem.penalty, None
+        if penalty is not None:
+            target = SpinTarget(
+                penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state
+            )
+        return start_states(
+            self._problem.integrals, self._tables.energies, self._families, self._irrep, target,
+            self._problem.n_roots, self._workers.threads, self._workers.memory_bytes,
+        )  # fmt: skip
+
+    def _advance(self, state: GrowthState) -> None:
+        """Select and solve once, or end a threshold."""
+        epsilon = self._series[state.place]
+        found = self._select(state, epsilon)
+        if found is None:
+            state.ended = MEMORY
+        elif len(found) > self._problem.growth.stable * len(state.basis):
+            state.ended = self._extend(state, found, lambda basis: self._iterate(state, basis, epsilon))
+            if not state.ended:
+                return
+        self._cut(state, epsilon)
+        self._correct(state, epsilon)
+        state.place = len(self._series) if state.ended else state.place + 1
 
     def _keep(self, state: GrowthState, checkpoint: GrowthCheckpoint | None) -> None:
         """Write the checkpoint on rank 0; StoppedRunError where a signal asks to stop."""
@@ -165,29 +251,40 @@ class GrowingList:
             return found
         return found.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
 
-    def _extend(self, state: GrowthState, found: Candidates, epsilon: float) -> str:
+    def _extend(
+        self, state: GrowthState, found: Candidates, solve_in: Callable[[DeterminantList], None]
+    ) -> str:
         """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
         most, limit = self._most(state)
         room = most - len(state.basis)
-        if room <= 0:
+        chosen, is_all = self._families.largest(found.keys, found.sizes, room)
+        if not chosen.any():
             return limit
         try:
-            self._iterate(state, with_keys(state.basis, found.largest(room).keys), epsilon)
+            keys = self._families.closed(found.keys[chosen])
+            solve_in(with_keys(state.basis, keys))
         except InputError as error:
             if error.place != MEMORY:
                 raise
             return MEMORY
-        return limit if len(found) > room else ""
+        return "" if is_all else limit
 
     def _cut(self, state: GrowthState, epsilon: float) -> None:
         """At the end, keep the determinants of largest coefficients, as many as are asked for."""
         most, is_last = self._problem.growth.determinants, state.place + 1 == len(self._series)
         if most is None or len(state.basis) <= most or not (state.ended or is_last):
             return
-        chosen = np.sort(np.argsort(-state.weights, kind="stable")[:most])
+        keys = member_keys(state.basis)
+        chosen, _ = self._families.largest(keys, state.weights, most)
+        if not chosen.any():
+            count = int(self._families.counts(self._families.names(keys[state.weights.argmax()][None]))[0])
+            raise InputError(
+                "--grow-to", f"is {most}, and {count} determinants of the same orbitals stand together",
+                f"give {count} or more",
+            )  # fmt: skip
         state.states = [x[chosen] for x in state.states]
         state.ended = DETERMINANTS
-        keys = member_keys(state.basis)[chosen]
+        keys = keys[chosen]
         self._iterate(state, from_keys(keys, self._problem.integrals.n_orbitals), epsilon)
 
     def _iterate(self, state: GrowthState, basis: DeterminantList, epsilon: float) -> None:
@@ -235,12 +332,16 @@ class GrowingList:
             longer = np.zeros(len(basis), old.dtype)
             longer[: len(old)] = old
             start.append(longer[listed.given])
+        penalty = 0
+        if problem.penalty is not None:
+            penalty = penalty_bytes(-(-len(listed) // ranks.size) * numbers_of(problem.integrals))
         setup = set_up_solve(
-            problem.integrals, listed, self._chosen, ranks, n_roots, problem.criteria, self._memory_bytes,
-            self._workers.threads,
+            problem.integrals, listed, self._chosen, ranks, n_roots, problem.criteria,
+            max(self._memory_bytes - penalty, 1), self._workers.threads,
         )  # fmt: skip
+        setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
         solution = solve(
-            setup.hamiltonian, problem.integrals, n_roots, criteria=setup.criteria,
+            setup.hamiltonian, problem.integrals, n_roots, criteria=setup.criteria, penalty=problem.penalty,
             start=start if ranks.rank == 0 else [], backend=setup.backend,
         )  # fmt: skip
         state.states = ranks.broadcast_object(solution.states if ranks.rank == 0 else None, 0)
@@ -286,5 +387,5 @@ class GrowingList:
         return {
             "epsilons": list(self._series), "epsilon_pt2": growth.epsilon_pt2, "stable": growth.stable,
             "ended": state.ended or EPSILON, "iterations": state.iterations, "points": state.points,
-            "extrapolation": fits,
+            "starts": state.starts, "extrapolation": fits,
         }  # fmt: skip

@@ -27,7 +27,7 @@ class GrowthState:
     """A list, the states in it with their energies in Hartree, and what led there.
 
     `place` counts the thresholds that are done. `ended` says what limit ended the growth, empty before.
-    `iterations` and `points` are those of the report.
+    `iterations`, `points` and `starts` are those of the report.
     """
 
     basis: DeterminantList
@@ -37,6 +37,7 @@ class GrowthState:
     ended: str = ""
     iterations: list[dict[str, Any]] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
+    starts: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def weights(self) -> Array:
@@ -54,7 +55,7 @@ class GrowthCheckpoint(CheckpointFile):
         """Replace the file."""
         document = {
             "energies": state.energies, "place": state.place, "ended": state.ended,
-            "iterations": state.iterations, "points": state.points,
+            "iterations": state.iterations, "points": state.points, "starts": state.starts,
         }  # fmt: skip
         self.replace(document, member_keys(state.basis), np.array(state.states))
 
@@ -81,13 +82,13 @@ def _state(document: dict[str, Any], keys: Array, states: Array, integrals: Inte
     state = GrowthState(
         basis, list(states[:, basis.given]), [float(energy) for energy in document["energies"]],
         int(document["place"]), str(document["ended"]), list(document["iterations"]),
-        list(document["points"]),
+        list(document["points"]), list(document["starts"]),
     )  # fmt: skip
     if len(state.energies) != len(state.states) or not np.isfinite(state.energies).all() or state.place < 0:
         raise ValueError
     for one in state.points:
         _check_point(one)
-    if not all(isinstance(one, dict) for one in state.iterations):
+    if not all(isinstance(one, dict) for one in [*state.iterations, *state.starts]):
         raise ValueError
     return state
 
