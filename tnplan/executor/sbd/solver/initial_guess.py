@@ -81,11 +81,14 @@ class LowStates:
     low: LowDeterminants
 
     def mixed(self, n_roots: int, parity: int, seed: int) -> SparseState | None:
-        """A random superposition, of norm 1, of the states of a parity beyond the lowest roots; None: of none."""
+        """A superposition, of norm 1 and of random signs, of the states of a parity beyond the lowest roots.
+
+        A state has less of it the higher it is. None where there is no such state.
+        """
         others = [state for state in self.states[n_roots:] if state.parity == parity][:OTHERS]
         if not others:
             return None
-        factors = _uniform(0, len(others), seed)
+        factors = np.sign(_uniform(0, len(others), seed)) / np.arange(1, len(others) + 1)
         values = sum(factor * state.values for factor, state in zip(factors, others, strict=True))
         return replace(others[0], values=values / np.linalg.norm(factors))
 
