@@ -121,14 +121,22 @@ def command(
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
-            solution = result.solution
-            problem, remedy = f"after {solution.steps} steps", _remedy(output, checkpoint)
-            if solution.steps < steps:
-                problem = f"and rounding errors keep them at {solution.residuals.max():.1e}"
+            solution, remedy = result.solution, _remedy(output, checkpoint)
+            problem = f"residuals are above {residual:g} after {solution.steps} steps"
+            if not solution.residuals.max() > residual:
+                problem, remedy = untested(steps), "allow more --steps"
+            elif solution.steps < steps:
+                problem = f"residuals are above {residual:g} and rounding errors keep them at "
+                problem += f"{solution.residuals.max():.1e}"
                 remedy = "give a larger --residual"
-            say(f"tnplan: error: residuals are above {residual:g} {problem}; {remedy}", err=True)
+            say(f"tnplan: error: {problem}; {remedy}", err=True)
         return 1
     return 0
+
+
+def untested(steps: int) -> str:
+    """What is wrong where residuals are small and a solve has still not converged."""
+    return f"{steps} steps of a test do not tell whether a lower state was missed"
 
 
 def check_residual(residual: float) -> None:
@@ -195,9 +203,17 @@ def show_work(measured: dict[str, Any], written: list[Path]) -> None:
     say(
         f"{plural(measured['steps'], 'step', 'steps')}, "
         f"{plural(measured['multiplications'], 'multiplication', 'multiplications')}, "
+        f"{_tests(measured)}, "
         f"{measured['setup_s']:.3g} s to prepare, {measured['solve_s']:.3g} s to solve"
     )
     say_written(written)
+
+
+def _tests(measured: dict[str, Any]) -> str:
+    """How states are known to be the lowest."""
+    if measured["whole_space"]:
+        return "all of the space diagonalized"
+    return f"{measured['test_multiplications']} more to test for lower states"
 
 
 def _show_growth(growth: dict[str, Any]) -> None:

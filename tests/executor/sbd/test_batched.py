@@ -192,6 +192,7 @@ def test_rows_that_are_read_from_far_cost_more(symmetric: bool, monkeypatch: pyt
 @pytest.mark.parametrize("make", STEPS)
 def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals = random_integrals(7, 3, 3, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=True)
     start = HostVectors(h).lowest(3)

@@ -130,6 +130,7 @@ def test_ranks_find_the_states(
 ) -> None:
     gathers = not batched
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals, strings = case(True)
     h = ProductHamiltonian(integrals, *strings, threads=1)
     expected = solve(h, integrals, 3, criteria=TIGHT)
@@ -171,6 +172,7 @@ def test_a_solve_that_refuses_its_start_ends_on_all_ranks() -> None:
 
 def test_fp32_saves_products_in_fp64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals, strings = case(True, 8)
     h = ProductHamiltonian(integrals, *strings, threads=1)
     double = solve(h, integrals, 1, criteria=TIGHT)

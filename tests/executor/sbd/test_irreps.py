@@ -57,6 +57,7 @@ def test_states_of_a_representation(
     irrep: int, counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 6)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals = symmetric_integrals(counts, irrep)
     alpha, beta = (every_string(N, count) for count in counts)
     pairs = list(product(alpha, beta))
@@ -81,6 +82,7 @@ def test_states_of_a_representation(
 @pytest.mark.parametrize("batched", [False, True])
 def test_on_ranks(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 6)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals = symmetric_integrals((2, 2))
     values = every_string(N, 2)
     strings = string_set(values, integrals)

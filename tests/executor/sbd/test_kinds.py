@@ -41,6 +41,7 @@ every_kind = pytest.mark.parametrize(("kind", "orbitals"), [*product(KINDS, ORBI
 def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that solves take steps."""
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 8)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
 
 
 def random_state(shape: tuple[int, ...], is_complex: bool, seed: int = 3) -> Array:

@@ -49,6 +49,7 @@ def small(seed: int = 0, n: int = 6, counts: tuple[int, int] = (3, 3)) -> Produc
 def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are far from the solution, also in small spaces."""
     monkeypatch.setattr(start_module, "DETERMINANTS", 10)
+    monkeypatch.setattr(start_module, "WHOLE", 0)
 
 
 @pytest.mark.usefixtures("few_at_start")

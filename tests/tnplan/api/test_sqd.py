@@ -87,6 +87,7 @@ def test_a_spin_is_selected() -> None:
 @pytest.mark.usefixtures("addon")
 def test_bad_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 10)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     strings = [(np.array([7, 11]), np.array([3, 5]))]
     two = dense_two(INTEGRALS)
     with pytest.raises(InputError, match="one_body_tensor: has the shape"):

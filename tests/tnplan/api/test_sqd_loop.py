@@ -302,6 +302,7 @@ def test_bad_calls_are_refused(
 ) -> None:
     if isinstance(options.get("criteria"), Criteria):
         monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 2)
+        monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     given = {"counts": "counts.json", "integrals": "h.fcidump", **SMALL, **TIGHT, **options}
     with pytest.raises(InputError, match=message):
         tnplan.sqd.run(**given)

@@ -152,6 +152,7 @@ def test_a_solve_that_stops_early_is_resumed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 8)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     arguments = ["h.fcidump", "--alpha", "a.txt", "-o", "out.npz"]
     assert "above 1e-06 after 2 steps" in refused(capsys, [*arguments, "--steps", "2"], 1)
     assert not json.loads(Path("out.json").read_text())["converged"]

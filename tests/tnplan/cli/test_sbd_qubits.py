@@ -52,6 +52,7 @@ def test_a_solve_that_does_not_converge_says_so(
 ) -> None:
     arguments = ["sbd-qubits", "h.txt", "s.txt", "--residual", "1e-12", "--steps", "1", "--roots", "3"]
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 8)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     status = run([*arguments, "--device", "cpu"])
     lines = capsys.readouterr().err.splitlines()
     assert status == 1

@@ -45,6 +45,7 @@ TIGHT = Criteria(residual=1e-9)
 def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are far from the solution."""
     monkeypatch.setattr(start_module, "DETERMINANTS", 12)
+    monkeypatch.setattr(start_module, "WHOLE", 0)
 
 
 def spin_matrix(h: ListHamiltonian) -> np.ndarray:
@@ -198,11 +199,11 @@ def test_ranks_keep_a_spin_among_products(spin: int, gathers: bool, batched: boo
 def test_a_start_equals_the_lowest_determinants() -> None:
     integrals, determinants = random_list(6, (3, 3), (20, 20), 10, 4)
     h = ListHamiltonian(integrals, as_list(determinants, 6))
-    chosen, energies = start_module.lowest_determinants(h, 1)
-    assert chosen.tolist() == list(range(10))
+    low = start_module.lowest_determinants(h, 1)
+    assert low.numbers.tolist() == list(range(10))
     matrix = reference_matrix(integrals, [determinants[at] for at in h.basis.given])
-    np.testing.assert_allclose(energies, matrix.diagonal(), atol=1e-12)
-    first = start_module.lowest_states(h, 1, chosen)[0].rows(0, 10, ())
+    np.testing.assert_allclose(low.energies, matrix.diagonal(), atol=1e-12)
+    first = start_module.lowest_states(h, 1, low).states[0].rows(0, 10, ())
     np.testing.assert_allclose(matrix @ first, np.linalg.eigvalsh(matrix)[0] * first, atol=1e-10)
 
 

@@ -33,6 +33,7 @@ TIGHT: dict[str, Any] = {"criteria": Criteria(residual=1e-8, steps=300), "device
 def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts that are far from the solution."""
     monkeypatch.setattr(start_module, "DETERMINANTS", 8)
+    monkeypatch.setattr(start_module, "WHOLE", 0)
 
 
 def problem(n: int, kind: str, count: int) -> tuple[list[Term], list[int], np.ndarray]:

@@ -37,6 +37,7 @@ WHOLE = tnplan.Growth((1e-1, 0.0), stable=0.0, epsilon_pt2=0.0)
 def few_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that solves take steps."""
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 8)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
 
 
 @cache
@@ -105,6 +106,7 @@ def test_corrections_are_those_of_the_full_matrix() -> None:
 def test_several_roots_are_those_of_the_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """Singlets and triplets."""
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.DETERMINANTS", 100)
+    monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     even = np.flatnonzero(labels_of(EVERY) == labels_of([(0b111, 0b111)])[0])
     expected = np.linalg.eigvalsh(matrix()[np.ix_(even, even)])[:3] + CHAIN.core
     result = tnplan.diagonalize(CHAIN, grow=WHOLE, roots=3, **TIGHT)

@@ -1,7 +1,8 @@
 """What a diagonalization gives and writes: states, density matrices, strings for the next basis.
 
 Changelog of `tnplan.sbd`, the JSON beside a result:
-1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26).
+1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26). With
+`measured.test_multiplications` and `measured.whole_space` (2026-11-29).
 """
 
 from __future__ import annotations
@@ -171,13 +172,20 @@ def solve_report(
             "pairs_contributing": setup.pairs_contributing, "left_out": space.left_out,
         },
         "measured": {
-            "steps": solution.steps, "multiplications": solution.multiplications,
-            "early_multiplications": solution.early_multiplications, **measured,
-            "orthogonality": solution.orthogonality,
+            **work_of(solution), "early_multiplications": solution.early_multiplications, **measured,
         },
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "gathers": setup.gathers,
         "environment": environment(),
+    }  # fmt: skip
+
+
+def work_of(solution: Solution) -> dict[str, Any]:
+    """What a report says of the work of a solve, and of how its states were found to be the lowest."""
+    return {
+        "steps": solution.steps, "multiplications": solution.multiplications,
+        "test_multiplications": solution.test_multiplications, "whole_space": solution.is_whole,
+        "orthogonality": solution.orthogonality,
     }  # fmt: skip
 
 
@@ -188,11 +196,12 @@ def solver_device(rank: Rank, ranks: Communicator) -> ChosenDevice:
 
 
 def step_text(step: DavidsonStep, unit: str) -> str:
-    """A line of progress: where a solve stands after a step."""
+    """A line of progress: where a solve stands after a step, or a test of its states."""
     energies = " ".join(f"{energy:.10f}" for energy in step.energies[:SHOWN_ENERGIES])
     more = " ..." if len(step.energies) > SHOWN_ENERGIES else ""
+    name = "test for a lower state" if step.is_test else "step"
     return (
-        f"step {step.number}: energy {energies}{more}{unit}, residual {max(step.residuals):.1e}, "
+        f"{name} {step.number}: energy {energies}{more}{unit}, residual {max(step.residuals):.1e}, "
         f"{step.multiplication_s:.3g} s a multiplication"
     )
 

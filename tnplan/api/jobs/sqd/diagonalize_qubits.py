@@ -3,7 +3,7 @@
 Reads inputs, solves, measures and writes; the arithmetic is in executor/sbd.
 
 Changelog of `tnplan.sbd-qubits`, the JSON beside a result:
-1 (2026-11-26): first version.
+1 (2026-11-26): first version. With `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tnplan.api.jobs.outputs.diagonalization_result import (
     solution_text,
     solver_device,
     step_text,
+    work_of,
 )
 from tnplan.api.progress import Listener
 from tnplan.executor.device.protocols.communicator import agree
@@ -271,10 +272,7 @@ def _hand_over(
             "flips": len(terms.groups.flips), "complex": terms.is_complex,
             "pairs_contributing": setup.pairs_contributing,
         },
-        "measured": {
-            "steps": solution.steps, "multiplications": solution.multiplications, **measured,
-            "orthogonality": solution.orthogonality,
-        },
+        "measured": {**work_of(solution), **measured},
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "environment": environment(),
     }  # fmt: skip

@@ -110,21 +110,27 @@ class Criteria:
 
 @dataclass(frozen=True)
 class DavidsonStep:
-    """One step: energies and residual norms of the roots, and seconds a multiplication in it."""
+    """One step: energies and residual norms of the roots, and seconds a multiplication in it.
+
+    `is_test` marks a step from a random vector orthogonal to the roots, which looks for a lower state.
+    """
 
     number: int
     energies: tuple[float, ...]
     residuals: tuple[float, ...]
     multiplications: int
     multiplication_s: float
+    is_test: bool = False
 
 
 @dataclass(frozen=True)
 class Solution:
     """The lowest states found, by rising energy, and how well they are known.
 
-    `orthogonality` is the Frobenius norm of the subspace's Gram matrix minus 1. Of the multiplications, those
-    in fp32 that came before are `early_multiplications`.
+    `converged`: residuals are small, and no test has found a lower state. `orthogonality` is the Frobenius
+    norm of the subspace's Gram matrix minus 1. Besides the multiplications in fp64 there are those in fp32
+    that came before, `early_multiplications`, and those of the tests. `is_whole`: all of a small space was
+    diagonalized, and needs no test.
     """
 
     energies: Small
@@ -136,6 +142,8 @@ class Solution:
     multiplications: int
     orthogonality: float
     early_multiplications: int = 0
+    test_multiplications: int = 0
+    is_whole: bool = False
 
     def __repr__(self) -> str:
         converged = "converged" if self.converged else "not converged"
@@ -147,13 +155,18 @@ OnStep = Callable[[DavidsonStep, Callable[[], Vectors]], None]
 
 
 def davidson(
-    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None
-) -> Solution:
+    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep | None = None, *,
+    below: float = np.inf, is_enough: Callable[[float, float], bool] | None = None,
+) -> Solution:  # fmt: skip
     """The lowest `n_roots` states. `start` holds at least as many independent (vector, parity).
 
     `on_step` gets every step, and a function that gives the vectors from which to go on. Raises ValueError
     where the start spans too little. A solve that does not converge returns its last states: those after
     `criteria.steps` steps, or before, where rounding errors keep residuals from becoming smaller.
+
+    With `below`, corrections are those for this energy where that of a root is higher: then a start far up in
+    the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
+    is_enough(highest energy, largest residual).
     """
     most = max(criteria.vectors, 4 * n_roots + 2, len(start))
     space = Subspace(operator, start[0][0], most)
@@ -170,7 +183,7 @@ def davidson(
         made, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
-        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual)
+        corrections, residuals = _residuals(space, roots, diagonal, criteria.residual, below)
         if on_step is not None:
             step = DavidsonStep(
                 number, tuple(map(float, energies)), tuple(map(float, residuals)), space.multiplications,
@@ -184,6 +197,7 @@ def davidson(
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
         last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
+        last = last or (is_enough is not None and is_enough(float(energies[-1]), float(residuals.max())))
         orthogonality = space.orthogonality() if below or last else 0.0
         lost = orthogonality > criteria.orthogonality
         done = last or (converged and not lost)
@@ -253,7 +267,7 @@ class Subspace:
 
     def _products(self, rows: Array, vector: Array) -> Small:
         """The inner products of rows, or of one vector, with a vector: the rows' conjugates count."""
-        products = _host(rows @ _conjugate(vector)).conj()
+        products = on_host(rows @ conjugate(vector)).conj()
         kind = np.result_type(products.dtype, np.float64)
         return np.atleast_1d(self._operator.total(np.asarray(products, kind)))
 
@@ -382,7 +396,7 @@ class Subspace:
 
 
 def _residuals(
-    space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float
+    space: Subspace, roots: Sequence[_Root], diagonal: Array, wanted: float, below: float
 ) -> tuple[list[tuple[Array, int]], Small]:
     """Corrections of the roots that are not known well, or else of all; all residual norms.
 
@@ -396,7 +410,7 @@ def _residuals(
     corrections = []
     for (root, residual), chosen in zip(found, due, strict=True):
         if chosen:
-            gaps = diagonal - root.energy
+            gaps = diagonal - min(root.energy, below)
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             residual /= damped
             state = space.vector(root)
@@ -409,12 +423,12 @@ def _residuals(
     return corrections, norms
 
 
-def _host(array: Array) -> Small:
+def on_host(array: Array) -> Small:
     """A small array in the host's memory."""
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
-def _conjugate(array: Array) -> Array:
+def conjugate(array: Array) -> Array:
     """The complex conjugate; a real array itself."""
     return array.conj() if array.dtype.kind == "c" else array
 

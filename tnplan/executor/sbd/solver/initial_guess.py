@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,69 +24,126 @@ from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.errors import InputError
 
 DETERMINANTS = 300
-"""So many determinants of least energy are diagonalized exactly; smaller spaces whole."""
+"""So many determinants of least energy are diagonalized exactly."""
+WHOLE = 1000
+"""Spaces of up to so many determinants are diagonalized exactly as a whole."""
+OTHERS = 8
+"""So many more states of each parity are kept for tests."""
 NEAR = 1e-8
 """Determinants within this of each other in energy, in Hartree, are taken together."""
-SPREAD = 0.1
-"""The norm of what states of qubits have besides on all strings, so that they meet every symmetry sector."""
+WIDTH = 0.1
+"""Random vectors fall off where energies are above the least one by this share of their mean distance."""
+
+
+class LowDeterminants(NamedTuple):
+    """Determinants of least energy, of one rank or of all: flat numbers, which rise, and energies.
+
+    Energies are infinite for determinants in which the wanted spin has no part. `n_allowed` counts all
+    determinants that states may have, and `total` is the sum of their energies.
+    """
+
+    numbers: Array
+    energies: Array
+    n_allowed: int
+    total: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all determinants that states may have."""
+        return len(self.numbers) == self.n_allowed
 
 
 @dataclass(frozen=True)
 class SparseState:
-    """A state that has these values at flat numbers of the space, and is zero elsewhere.
-
-    Elsewhere and there, random numbers of up to `spread` in size are added, which `seed` gives.
-    """
+    """A state that has these values at flat numbers of the space, and is zero elsewhere."""
 
     numbers: Array
     values: Array
     parity: int
-    spread: float = 0.0
-    seed: int = 0
 
     def rows(self, first: int, last: int, row: tuple[int, ...]) -> Array:
         """Rows first .. last-1 of the state, each of shape `row`."""
         part, width = np.zeros((last - first, *row), self.values.dtype), prod(row)
         inside = (self.numbers >= first * width) & (self.numbers < last * width)
         part.ravel()[self.numbers[inside] - first * width] = self.values[inside]
-        if self.spread:
-            part.ravel()[:] += self.spread * _uniform(first * width, last * width, self.seed)
         return part
 
 
-def count_at_start(n_roots: int) -> int:
-    """How many determinants of least energy are asked for."""
-    return max(DETERMINANTS, 2 * n_roots)
+@dataclass(frozen=True)
+class LowStates:
+    """The lowest states among the determinants of least energy, by rising energy.
+
+    There are up to `OTHERS` more of each parity than were asked for. Where `low` is the whole space, they are
+    its states.
+    """
+
+    states: list[SparseState]
+    low: LowDeterminants
+
+    def mixed(self, n_roots: int, parity: int, seed: int) -> SparseState | None:
+        """A superposition, of norm 1 and of random signs, of the states of a parity beyond the lowest roots.
+
+        A state has less of it the higher it is. None where there is no such state.
+        """
+        others = [state for state in self.states[n_roots:] if state.parity == parity][:OTHERS]
+        if not others:
+            return None
+        factors = np.sign(_uniform(0, len(others), seed)) / np.arange(1, len(others) + 1)
+        values = sum(factor * state.values for factor, state in zip(factors, others, strict=True))
+        return replace(others[0], values=values / np.linalg.norm(factors))
 
 
 def lowest_determinants(
     hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian,
     n_roots: int,
     target: SpinTarget | None = None,
-) -> tuple[Array, Array]:
-    """Flat numbers and energies of the determinants of least energy in the local rows.
+) -> LowDeterminants:
+    """The determinants of least energy in the local rows, all of them where they are few."""
+    energies, allowed = hamiltonian.diagonal().ravel(), hamiltonian.sector
+    numbers = np.arange(len(energies)) if allowed is None else np.flatnonzero(allowed)
+    energies = energies[numbers]
+    total = float(energies.sum())
+    has_part = _has_part(hamiltonian, target)
+    if has_part is not None:
+        energies[~has_part.ravel()[numbers]] = np.inf
+    chosen = lowest(energies, max(count_at_start(n_roots), WHOLE))
+    above = hamiltonian.rows[0] * prod(hamiltonian.shape[1:])
+    return LowDeterminants(numbers[chosen] + above, energies[chosen], len(energies), total)
 
-    With a penalty only those of as many open shells as its spin needs.
-    """
-    diagonal = hamiltonian.diagonal()
-    if hamiltonian.sector is not None:
-        diagonal[~hamiltonian.sector] = np.inf
-    if target is not None and not isinstance(hamiltonian, QubitHamiltonian):
-        diagonal[hamiltonian.open_shells() < target.least_open] = np.inf
-    energies = diagonal.ravel()
-    chosen = lowest(energies, count_at_start(n_roots))
-    chosen = chosen[np.isfinite(energies[chosen])]
-    return chosen + hamiltonian.rows[0] * prod(hamiltonian.shape[1:]), energies[chosen]
+
+def _has_part(
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, target: SpinTarget | None
+) -> Array | None:
+    """Which local determinants have enough open shells for the wanted spin; None: all."""
+    if target is None or isinstance(hamiltonian, QubitHamiltonian):
+        return None
+    return np.asarray(hamiltonian.open_shells() >= target.least_open)
+
+
+def lowest_of_all(parts: Sequence[LowDeterminants], n_roots: int) -> LowDeterminants:
+    """The determinants of least energy of all ranks: the whole space where it is small."""
+    numbers, energies = (np.concatenate(values) for values in list(zip(*parts, strict=True))[:2])
+    n_allowed, total = sum(part.n_allowed for part in parts), sum(part.total for part in parts)
+    if n_allowed > WHOLE:
+        chosen = lowest(energies, count_at_start(n_roots))
+        chosen = chosen[np.isfinite(energies[chosen])]
+        numbers, energies = numbers[chosen], energies[chosen]
+    return LowDeterminants(numbers, energies, n_allowed, total)
+
+
+def count_at_start(n_roots: int) -> int:
+    """How many determinants of least energy are diagonalized in a space that is not small."""
+    return max(DETERMINANTS, 2 * n_roots)
 
 
 def lowest_states(
-    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, n_roots: int, chosen: Array,
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, n_roots: int, low: LowDeterminants,
     target: SpinTarget | None = None,
-) -> list[SparseState]:  # fmt: skip
-    """At least `n_roots` states to start from, where the space has so many, among chosen determinants."""
+) -> LowStates:  # fmt: skip
+    """The lowest states among chosen determinants, and those of the other parity with them."""
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
     width = prod(hamiltonian.shape[1:])
-    few, chosen = _among(hamiltonian, chosen)
+    few, chosen = _among(hamiltonian, low.numbers)
     matrix = few.dense()
     if target is not None:
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
@@ -97,15 +155,35 @@ def lowest_states(
         if not frame.shape[1]:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
-        for energy, vector in zip(energies[:n_roots], (frame @ columns).T, strict=False):
-            found.append((float(energy), parity, vector))
+        for energy, vector in zip(energies[: n_roots + OTHERS], (frame @ columns).T, strict=False):
+            found.append((float(energy), SparseState(chosen, vector, parity)))
     found.sort(key=lambda entry: entry[0])
-    size = prod(hamiltonian.shape)
-    spread = SPREAD / size**0.5 if isinstance(hamiltonian, QubitHamiltonian) and len(chosen) < size else 0.0
-    return [
-        SparseState(chosen, values, parity, spread, seed)
-        for seed, (_, parity, values) in enumerate(found[:n_roots])
-    ]
+    return LowStates([state for _, state in found], low)
+
+
+def random_rows(
+    hamiltonian: ProductHamiltonian | ListHamiltonian | QubitHamiltonian, low: LowDeterminants,
+    target: SpinTarget | None, seed: int,
+) -> Array:  # fmt: skip
+    """The local rows of a random vector, which has a part of every symmetry.
+
+    Each element comes from its flat number and the seed alone, and falls off with the square of the
+    determinant's energy. It is zero where the determinant is not allowed, or has no part of the wanted spin.
+    """
+    diagonal, (first, last) = hamiltonian.diagonal(), hamiltonian.rows
+    least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
+    broad = WIDTH * (low.total / low.n_allowed - least)
+    kinds = 2 if hamiltonian.is_complex else 1
+    parts = [_uniform(first * width, last * width, kinds * seed + kind) for kind in range(kinds)]
+    values = (parts[0] if kinds == 1 else parts[0] + 1j * parts[1]).reshape(diagonal.shape)
+    if broad > 0:
+        values /= (np.maximum(diagonal - least, 0.0) / broad + 1.0) ** 2
+    if hamiltonian.sector is not None:
+        values *= hamiltonian.sector
+    has_part = _has_part(hamiltonian, target)
+    if has_part is not None:
+        values *= has_part
+    return values
 
 
 def _among(

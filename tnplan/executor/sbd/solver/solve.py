@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
+from tnplan.executor.sbd.solver.initial_guess import LowStates
+from tnplan.executor.sbd.solver.lower_states import MANY, SHARE, SHARE_OF_LARGE, lowest_of_every_symmetry
+from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 from tnplan.planner.common.arrays import Array
 from tnplan.planner.common.checks import check_count, is_finite, is_number
@@ -44,6 +48,12 @@ LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
+SPREAD = 0.1
+"""The norm of the random part of states to start from."""
+TEST_SPREAD = 1.0
+"""That of a vector to start a test from; the rest has the norm 1."""
+TEST_SEED = 1 << 20
+"""Random numbers of tests have other seeds than those of starts, which count the roots."""
 LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's vector may be."""
 
@@ -150,7 +160,8 @@ def solve(
             raise StoppedRunError(stop)
 
     with blas_threads(1):
-        vectors = _begin(used, hamiltonian, n_roots, start, store, resume)
+        few = used.lowest(n_roots)
+        vectors = _begin(used, hamiltonian, n_roots, start, store, resume, few)
     is_kept = nullcontext() if store is None else keeping()
     with is_kept, blas_threads(_threads_of_blas(hamiltonian)):
         if len(vectors) < n_roots:
@@ -163,7 +174,14 @@ def solve(
             vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
         operator = used.operator(DOUBLE)
         begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
-        found = davidson(operator, n_roots, begin, criteria, on_step)
+        if few.low.is_whole:
+            found = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
+        else:
+            found = lowest_of_every_symmetry(
+                operator, n_roots, begin, criteria, on_step,
+                used.parities, partial(_start_of_test, used, few, n_roots),
+                SHARE_OF_LARGE if few.low.n_allowed > MANY else SHARE,
+            )  # fmt: skip
         if store is not None and not found.converged:
             _keep(used, store, list(zip(found.states, found.parities, strict=True)))
         energies = found.energies
@@ -248,14 +266,20 @@ def check_spin(penalty: SpinPenalty, integrals: Integrals) -> None:
         )  # fmt: skip
 
 
+def _start_of_test(backend: VectorBackend, few: LowStates, n_roots: int, parity: int, number: int) -> Vector:
+    """A random vector, half of it among the determinants of least energy."""
+    seed = TEST_SEED + number
+    rows = backend.start(few.mixed(n_roots, parity, seed), few.low, TEST_SPREAD, seed)
+    return backend.put(rows, DOUBLE)
+
+
 def _begin(
     backend: VectorBackend, hamiltonian: Hamiltonian, n_roots: int, start: Sequence[Array],
-    store: SolveCheckpoint | None, resume: bool,
+    store: SolveCheckpoint | None, resume: bool, few: LowStates,
 ) -> Vectors:  # fmt: skip
     """This rank's rows of the vectors to go on from: a checkpoint's, those given, or the lowest states."""
 
-    target = backend.target
-    parities_kept = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
+    parities_kept = backend.parities
 
     def given() -> list[tuple[Array, int]]:
         dtype = "complex128" if hamiltonian.is_complex else DOUBLE
@@ -274,7 +298,14 @@ def _begin(
     parities = backend.on_first(counted)
     wholes = [vector for vector, _ in given_states] if backend.first else [None] * len(parities)
     local = [(backend.local(whole), parity) for whole, parity in zip(wholes, parities, strict=True)]
-    return local if len(local) >= n_roots else [*local, *backend.lowest(n_roots)]
+    if len(local) >= n_roots and not few.low.is_whole:
+        return local
+    spread = 0.0 if few.low.is_whole else SPREAD
+    lowest = [
+        (backend.start(state, few.low, spread, seed), state.parity)
+        for seed, state in enumerate(few.states[:n_roots])
+    ]
+    return lowest if few.low.is_whole else [*local, *lowest]
 
 
 def _is_state(hamiltonian: Hamiltonian, parities: tuple[int, ...], vector: Array, parity: int) -> bool:

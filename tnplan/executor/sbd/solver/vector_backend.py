@@ -19,11 +19,13 @@ from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian, Hamilt
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Operator
 from tnplan.executor.sbd.solver.initial_guess import (
+    LowDeterminants,
+    LowStates,
     SparseState,
-    count_at_start,
-    lowest,
     lowest_determinants,
+    lowest_of_all,
     lowest_states,
+    random_rows,
 )
 
 Array = Any
@@ -39,6 +41,10 @@ class VectorBackend(Protocol):
     target: SpinTarget | None
     """The spin that a penalty of the operator leaves alone, where there is one."""
 
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """Those that the states looked for may have."""
+
     def operator(self, dtype: str) -> Operator:
         """The operator that is diagonalized, in a precision; one at a time."""
 
@@ -48,8 +54,11 @@ class VectorBackend(Protocol):
     def total(self, values: Host) -> Host:
         """The sum over the ranks of small arrays."""
 
-    def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
-        """Vectors to start from, in fp64 of the host, with their parities."""
+    def lowest(self, n_roots: int) -> LowStates:
+        """The lowest states among the determinants of least energy, of which rank 0 knows the values."""
+
+    def start(self, state: SparseState | None, low: LowDeterminants, spread: float, seed: int) -> Host:
+        """What this rank holds of a sparse state plus a random vector of the norm `spread`."""
 
     def local(self, state: Host | None) -> Host:
         """What this rank holds of a whole state that rank 0 has."""
@@ -64,11 +73,51 @@ class VectorBackend(Protocol):
         """Do something on rank 0 and hand what it gives to all; all refuse the input where it does."""
 
 
-class HostVectors:
+class _StartVectors:
+    """What both backends do to start: the same on any number of ranks."""
+
+    _hamiltonian: Hamiltonian
+    target: SpinTarget | None = None
+
+    @property
+    def parities(self) -> tuple[int, ...]:
+        """Those that the states looked for may have."""
+        present = self._hamiltonian.parities
+        return present if self.target is None else self.target.parities(present)
+
+    def _from_all(self, part: Result) -> list[Result]:
+        """The parts of all ranks."""
+        raise NotImplementedError
+
+    def total(self, values: Host) -> Host:
+        """The sum over the ranks of small arrays."""
+        raise NotImplementedError
+
+    def on_first(self, work: Callable[[], Result]) -> Result:
+        """Do something on rank 0 and hand what it gives to all."""
+        raise NotImplementedError
+
+    def lowest(self, n_roots: int) -> LowStates:
+        """The lowest states among the determinants of least energy on any rank."""
+        h, target = self._hamiltonian, self.target
+        low = lowest_of_all(self._from_all(lowest_determinants(h, n_roots, target)), n_roots)
+        return self.on_first(lambda: lowest_states(h, n_roots, low, target))
+
+    def start(self, state: SparseState | None, low: LowDeterminants, spread: float, seed: int) -> Host:
+        """The local rows of a sparse state plus a random vector of the norm `spread`."""
+        h = self._hamiltonian
+        rows = random_rows(h, low, self.target, seed)
+        norm = float(np.sqrt(self.total(np.array([np.vdot(rows, rows).real]))[0]))
+        rows *= spread / norm
+        if state is not None:
+            rows += state.rows(*h.rows, h.shape[1:])
+        return rows
+
+
+class HostVectors(_StartVectors):
     """All of a state on this process's CPU."""
 
     first = True
-    target: SpinTarget | None = None
 
     def __init__(self, hamiltonian: Hamiltonian) -> None:
         self._hamiltonian = hamiltonian
@@ -89,12 +138,8 @@ class HostVectors:
         """The values."""
         return values
 
-    def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
-        """The lowest states among the determinants of least energy."""
-        h = self._hamiltonian
-        chosen, _ = lowest_determinants(h, n_roots, self.target)
-        few = lowest_states(h, n_roots, chosen, self.target)
-        return [(state.rows(0, h.shape[0], h.shape[1:]), state.parity) for state in few]
+    def _from_all(self, part: Result) -> list[Result]:
+        return [part]
 
     def local(self, state: Host | None) -> Host:
         """The whole state."""
@@ -114,10 +159,8 @@ class HostVectors:
         return work()
 
 
-class DistributedVectors:
+class DistributedVectors(_StartVectors):
     """Rows of a state on every rank, where `make(dtype)` puts the rows of H."""
-
-    target: SpinTarget | None = None
 
     def __init__(
         self, hamiltonian: Hamiltonian, ranks: Communicator, make: Callable[[str], HamiltonianRows],
@@ -147,17 +190,8 @@ class DistributedVectors:
         """The sum over the ranks, in their order."""
         return np.asarray(sum(self._ranks.gather_objects(values)))
 
-    def lowest(self, n_roots: int) -> list[tuple[Array, int]]:
-        """The lowest states among the determinants of least energy on any rank."""
-        h, target = self._hamiltonian, self.target
-        found = self._ranks.gather_objects(lowest_determinants(h, n_roots, target))
-        numbers, energies = (np.concatenate([part[side] for part in found]) for side in (0, 1))
-
-        def states() -> list[SparseState]:
-            return lowest_states(h, n_roots, numbers[lowest(energies, count_at_start(n_roots))], target)
-
-        few: list[SparseState] = self.on_first(states)
-        return [(state.rows(*h.rows, h.shape[1:]), state.parity) for state in few]
+    def _from_all(self, part: Result) -> list[Result]:
+        return list(self._ranks.gather_objects(part))
 
     def local(self, state: Host | None) -> Host:
         """Rank 0 sends every rank its rows."""

@@ -1,0 +1,141 @@
+"""The lowest states of a space, whatever their symmetry: a solve, and tests that look for what it has missed.
+
+A solve never leaves the symmetries of its start. So a state that it calls lowest is tested: a random vector,
+which has a part of every symmetry, comes down orthogonal to the states found, until states below them could
+have no more than a small share of it. Where it comes lower, the solve goes on from there and is tested again.
+
+Knows vectors and parities; not what the operator means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tnplan.executor.sbd.solver.davidson import (
+    EPSILON,
+    LEAST_VECTORS,
+    ROUNDING_ERRORS,
+    VANISHED,
+    Array,
+    Criteria,
+    DavidsonStep,
+    OnStep,
+    Operator,
+    Small,
+    Solution,
+    Vectors,
+    conjugate,
+    davidson,
+    on_host,
+)
+
+SHARE = 0.05
+"""A test ends where residual <= SHARE (energy - highest found): states below have SHARE^2 of it at most."""
+SHARE_OF_LARGE = 0.25
+"""The same in spaces of more than MANY determinants, where multiplications take time."""
+MANY = 100_000
+LOOSE = 10
+"""It also ends, at a state that lies as low as those found, at so many times their residual."""
+
+MakeStart = Callable[[int, int], Array]
+"""make(parity, number of the test): a vector to start a test from."""
+
+
+class DeflatedOperator:
+    """An operator in the space orthogonal to states, each of which has a parity."""
+
+    def __init__(self, operator: Operator, states: Vectors) -> None:
+        self._operator, self._states = operator, states
+        self.shape, self.apply, self.diagonal = operator.shape, operator.apply, operator.diagonal
+        self.total, self.same = operator.total, operator.same
+
+    def project(self, x: Array, parity: int) -> Array:
+        """The part of a vector that has the parity and is orthogonal to the states."""
+        part = self._operator.project(x, parity)
+        for state, kind in self._states:
+            if kind == parity:
+                part = part - self._product(state, part) * state
+        return part
+
+    def norm(self, x: Array) -> float:
+        """The Euclidean norm of a vector."""
+        return float(np.sqrt(self._product(x, x).real))
+
+    def _product(self, first: Array, second: Array) -> Small:
+        products = np.atleast_1d(on_host(conjugate(first.ravel()) @ second.ravel()))
+        total: Small = self._operator.total(products)[0]
+        return total
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """What a test has found: a lower state, or that there is none, or neither within its steps."""
+
+    lower: Vectors
+    is_clear: bool
+    multiplications: int
+
+
+def lowest_of_every_symmetry(
+    operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep,
+    parities: tuple[int, ...], make_start: MakeStart, share: float = SHARE,
+) -> Solution:  # fmt: skip
+    """The lowest `n_roots` states, tested; see `davidson`. `parities` are those that states may have.
+
+    A solve whose test does not end within `criteria.steps` steps has not converged.
+    """
+    found = davidson(operator, n_roots, start, criteria, on_step)
+    steps, multiplications, spent, tests = found.steps, found.multiplications, 0, 0
+    while found.converged:
+        # A state that was missed is rather of the other parity.
+        for parity in sorted(parities, key=found.parities.count):
+            tested = _test(operator, found, (make_start(parity, tests), parity), criteria, on_step, share)
+            tests += 1
+            spent += tested.multiplications
+            if not tested.is_clear:
+                break
+        if tested.is_clear:
+            break
+        if not tested.lower:
+            found = replace(found, converged=False)
+            break
+        again = [*zip(found.states, found.parities, strict=True), *tested.lower]
+        found = davidson(operator, n_roots, again, criteria, on_step)
+        steps, multiplications = steps + found.steps, multiplications + found.multiplications
+    return replace(found, steps=steps, multiplications=multiplications, test_multiplications=spent)
+
+
+def _test(
+    operator: Operator, found: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep,
+    share: float,
+) -> _Tested:  # fmt: skip
+    """Look for a state below those found, from a vector of one parity."""
+    start, parity = vector
+    states = list(zip(found.states, found.parities, strict=True))
+    deflated = DeflatedOperator(operator, states)
+    if deflated.norm(deflated.project(start, parity)) <= VANISHED * deflated.norm(start):
+        return _Tested([], True, 0)
+    highest = float(found.energies[-1])
+    margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
+
+    looser = replace(
+        criteria, residual=LOOSE * margin, energy=np.inf, vectors=max(criteria.vectors - 1, LEAST_VECTORS)
+    )
+
+    def heard(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
+        on_step(replace(step, number=found.steps + step.number, is_test=True), lambda: states)
+
+    ended = davidson(
+        deflated, 1, [vector], looser, heard, below=highest,
+        is_enough=lambda energy, residual: (
+            energy < highest - margin or residual <= share * (energy - highest)
+        ),
+    )  # fmt: skip
+    energy, residual = float(ended.energies[0]), float(ended.residuals[0])
+    if energy < highest - margin:
+        return _Tested(list(zip(ended.states, ended.parities, strict=True)), False, ended.multiplications)
+    is_clear = residual <= max(share * (energy - highest), LOOSE * margin)
+    return _Tested([], is_clear, ended.multiplications)
