@@ -183,7 +183,7 @@ def main() -> None:
     sys.exit(status)
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(message: Warning | str, *_: object, **_named: object) -> None:
     """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
     if launched_rank() == 0:
         say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)
