@@ -1,7 +1,7 @@
 """Numba with another name in the place of one of its own, everywhere in its sources.
 
-As a script: `python -m tests.support.renamed_numba NAME,...` calls a function of numba's own, then kernels of
-tnplan, which are kept and called again in another process; it prints what came.
+As a script: `python -m tests.support.renamed_numba NAME,...` calls a function of numba's own, a kernel of
+tnplan, and a function whose code is kept; it prints what came.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from types import CodeType
 from typing import Any
 
 from tests.support.root import ROOT
+from tnplan.planner.common.compiled.kernel import kernel
 
-INNER = ("planner/common/compiled/object_code.py", "planner/common/compiled/numba_cache.py")
+INNER = ("planner/common/compiled/object_code_kernel.py", "planner/common/compiled/numba_cache.py")
 """The modules that may use numba's inner names."""
 DEFINED = re.compile(r"^ *(?:class|def) (\w+)|^ *self\.(\w+) =|^(?:    )?(\w+) =", re.MULTILINE)
 """The names of classes and functions, and of fields of objects, classes and modules."""
@@ -74,6 +75,15 @@ class _Compiled(SourceFileLoader):
         return self._code
 
 
+@kernel(error_model="numpy")
+def added_up(numbers: Any, first: int) -> int:
+    """The sum of numbers, by a kernel of tnplan."""
+    found = first
+    for number in numbers:
+        found += number
+    return found
+
+
 if __name__ == "__main__":
     sys.meta_path.insert(0, Renaming(sys.argv[1].split(",")))
     import numba
@@ -87,8 +97,7 @@ if __name__ == "__main__":
         return found
 
     print("numba:", plain(np.arange(5)))
-    from tests.planner.common.test_compiled import added
     from tnplan.planner.common.compiled.numba_cache import cached_njit
 
-    print("kernel:", added(np.arange(4), 1))
+    print("kernel:", added_up(np.arange(5), 9))
     print("kept:", cached_njit()(plain.py_func)(np.arange(5)))

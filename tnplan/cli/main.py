@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TextIO
 
 import click
 
@@ -183,7 +184,10 @@ def main() -> None:
     sys.exit(status)
 
 
-def _show_warning(message: Warning | str, *_: object, **_named: object) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:  # fmt: skip
     """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
     if launched_rank() == 0:
         say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)

@@ -14,8 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.cache_entries import read_entry, write_entry
-from tnplan.planner.common.cache_folder import cache_folder, own_folder
+from tnplan.planner.common.cache_folder import cache_folder, own_folder, read_entry, write_entry
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import identity_of
 from tnplan.planner.networks.contraction_path import ContractionPath

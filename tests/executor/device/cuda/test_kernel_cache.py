@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.robustness.damages import DAMAGES
 from tests.support.root import ROOT
-from tnplan.planner.common.cache_entries import read_entry
-from tnplan.planner.common.cache_folder import CACHE_VARIABLE
+from tnplan.planner.common.cache_folder import CACHE_VARIABLE, read_entry
 from tnplan.planner.common.errors import InputError
 
 CUDA = ROOT / "executor" / "device" / "cuda"
@@ -115,7 +114,7 @@ def test_what_cannot_be_kept_is_compiled_once_a_process(
         monkeypatch.setenv(CACHE_VARIABLE, "0")
     else:
         monkeypatch.setattr(kernel_cache, "write_entry", lambda *_: False)
-    monkeypatch.setattr(kernel_cache, "_not_kept", {})
+    monkeypatch.setattr(kernel_cache, "not_kept", {})
     assert not kernel_cache.is_kept(ADD_FILE, dict(ADD))
     for _ in range(2):
         assert kernel_cache.cached_cubin(ADD_FILE, ADD, "sm_90") == ELF

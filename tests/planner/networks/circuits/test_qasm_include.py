@@ -10,8 +10,8 @@ import pytest
 import tnplan
 from tests.support.qasm_programs import parse_qasm
 from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.qasm.include import FOLDERS_VARIABLE
 from tnplan.planner.networks.circuits.qasm.read import parse_qasm_program
+from tnplan.planner.networks.circuits.qasm.source import FOLDERS_VARIABLE
 
 pytest.importorskip("openqasm3")
 

@@ -24,7 +24,7 @@ BY_NUMBA = CompiledObject(b"", "", "", False, ())
 """No code: numba has to call the kernel."""
 _unknown: list[Exception] = []
 """What ended the compilation of a kernel by a version of numba that has other inner names."""
-_globals: dict[tuple[str, bool], dict[str, Any]] = {}
+globals_of_modules: dict[tuple[str, bool], dict[str, Any]] = {}
 
 
 def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
@@ -50,7 +50,7 @@ def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
 
     Raises whatever a version of numba raises that has other inner names.
     """
-    from tnplan.planner.common.compiled.object_code import object_code
+    from tnplan.planner.common.compiled.object_code_kernel import object_code
 
     try:
         made = object_code(lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
@@ -71,11 +71,11 @@ def _dispatcher(kernel: Kernel, bare: bool) -> Any:
 def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
     """The globals of a kernel's module, in which kernels are functions of numba and nothing is `Late`."""
     name = kernel.function.__module__
-    if (name, bare) in _globals:
-        return _globals[name, bare]
+    if (name, bare) in globals_of_modules:
+        return globals_of_modules[name, bare]
     if bare:
-        from tnplan.planner.common.compiled.object_code import bare_njit
-    made = _globals[name, bare] = dict(kernel.function.__globals__)
+        from tnplan.planner.common.compiled.object_code_kernel import bare_njit
+    made = globals_of_modules[name, bare] = dict(kernel.function.__globals__)
     for key, value in list(made.items()):
         if isinstance(value, Late):
             made[key] = value.value

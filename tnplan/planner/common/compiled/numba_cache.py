@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.cache_entries import read_entry, write_entry
-from tnplan.planner.common.cache_folder import cache_folder, own_folder
+from tnplan.planner.common.cache_folder import cache_folder, own_folder, read_entry, write_entry
 from tnplan.planner.common.compiled.object_cache import object_key
 
 NUMBA_FOLDER = "NUMBA_CACHE_DIR"

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.cache_entries import locked_entry, read_entry, write_entry
-from tnplan.planner.common.cache_folder import cache_folder
+from tnplan.planner.common.cache_folder import cache_folder, locked_entry, read_entry, write_entry
 
 FOLDER = "cpu-kernels"
 """The folder of objects in tnplan's cache."""

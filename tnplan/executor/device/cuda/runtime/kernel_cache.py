@@ -26,9 +26,8 @@ import cupy
 from cupy_backends.cuda.libs import nvrtc
 
 from tnplan.executor.device.protocols.precision import DOUBLE
-from tnplan.planner.common.cache_entries import has_entry, read_entry, write_entry
 from tnplan.planner.common.cache_folder import cache_folder as kept_in
-from tnplan.planner.common.cache_folder import own_folder
+from tnplan.planner.common.cache_folder import has_entry, own_folder, read_entry, write_entry
 from tnplan.planner.common.errors import InputError
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
@@ -48,7 +47,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Defines = tuple[tuple[str, str], ...]
 Key = tuple[Path, Defines, str]
-_not_kept: dict[Key, bytes] = {}
+not_kept: dict[Key, bytes] = {}
 """Kernels of this process that no folder could take."""
 _in_progress: dict[Key, Future[bytes]] = {}
 _waiting: deque[tuple[Key, Future[bytes]]] = deque()
@@ -236,7 +235,7 @@ def _compile_waiting() -> None:
 
 def _is_kept(key: Key) -> bool:
     folder = cache_folder()
-    return key in _not_kept or (folder is not None and has_entry(folder, _name(*key)))
+    return key in not_kept or (folder is not None and has_entry(folder, _name(*key)))
 
 
 def _name(file: Path, defines: Defines, arch: str) -> str:
@@ -245,7 +244,7 @@ def _name(file: Path, defines: Defines, arch: str) -> str:
 
 def _made(file: Path, defines: Defines, arch: str) -> bytes:
     key, folder = (file, defines, arch), cache_folder()
-    cubin = _not_kept.get(key)
+    cubin = not_kept.get(key)
     if cubin is None and folder is not None:
         cubin = read_entry(folder, _name(*key))
     if cubin is not None:
@@ -257,7 +256,7 @@ def _made(file: Path, defines: Defines, arch: str) -> bytes:
         )  # fmt: skip
     cubin = compile_cubin(file, dict(defines), arch)
     if folder is None or not write_entry(folder, _name(*key), cubin):
-        _not_kept[key] = cubin
+        not_kept[key] = cubin
     return cubin
 
 

@@ -14,12 +14,12 @@ from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.files import read_text
 from tnplan.planner.networks.circuits.qasm.declarations import Declarations
 from tnplan.planner.networks.circuits.qasm.expressions import Evaluator, Undetermined, known
-from tnplan.planner.networks.circuits.qasm.include import included_file
 from tnplan.planner.networks.circuits.qasm.quantum_statements import QuantumStatements
 from tnplan.planner.networks.circuits.qasm.recorder import Match, Recorder, Slot
 from tnplan.planner.networks.circuits.qasm.scopes import Bits, Scopes, Subroutine
 from tnplan.planner.networks.circuits.qasm.source import (
     Source,
+    included_file,
     parse_source,
     shown,
 )

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from tests.support.robustness.damages import DAMAGES
-from tnplan.planner.common import cache_entries
-from tnplan.planner.common import cache_folder as cache_folder_module
-from tnplan.planner.common.cache_entries import has_entry, locked_entry, read_entry, write_entry
+from tnplan.planner.common import cache_folder
+from tnplan.planner.common.cache_folder import has_entry, locked_entry, read_entry, write_entry
 from tnplan.planner.common.compiled import compile_kernel
 from tnplan.planner.common.compiled.kernel import kernel
 from tnplan.planner.common.compiled.numba_cache import cached_njit
@@ -57,7 +56,7 @@ def _compiled() -> int:
 def _left_to_numba() -> int:
     total_by_numba.loaded.clear()
     total_by_numba.__dict__.pop("dispatcher", None)
-    compile_kernel._globals.clear()
+    compile_kernel.globals_of_modules.clear()
     return int(total_by_numba(5))
 
 
@@ -136,7 +135,7 @@ def test_what_cannot_be_kept_costs_time_alone(
             folder.rmdir()
             folder.write_text("in the way")
     elif fault != "no room":
-        monkeypatch.setattr(cache_entries.os, "open", refuse)
+        monkeypatch.setattr(cache_folder.os, "open", refuse)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if fault == "no room":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
@@ -170,7 +169,7 @@ def test_what_others_can_have_written_is_not_run(
     opened = {"file": file, "folder": file.parent, "cache": caches, "above": tmp_path}.get(is_open)
     if opened is not None:
         opened.chmod(0o777 if is_open == "above" else 0o720)
-    cache_folder_module._usable.clear()  # as in a new process
+    cache_folder.usable.clear()  # as in a new process
     try:
         assert [call() for _ in range(3)] == [10] * 3
     finally:
@@ -194,7 +193,7 @@ def test_a_file_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.
         facts[4] = owner if os.path.isdir(f"/proc/self/fd/{handle}") else FOREIGN
         return os.stat_result(facts)
 
-    monkeypatch.setattr(cache_entries.os, "fstat", of_another)
+    monkeypatch.setattr(cache_folder.os, "fstat", of_another)
     with pytest.warns(UserWarning, match=f"belongs to user {FOREIGN}"):
         assert read_entry(tmp_path, "entry") is None
     assert (tmp_path / "entry").exists()  # it is not ours to remove
