@@ -100,4 +100,4 @@ if __name__ == "__main__":
     from tnplan.planner.common.compiled.numba_cache import cached_njit
 
     print("kernel:", added_up(np.arange(5), 9))
-    print("kept:", cached_njit()(plain.py_func)(np.arange(5)))
+    print("kept:", *(cached_njit()(plain.py_func)(np.arange(5)) for _ in range(2)))

@@ -21,7 +21,7 @@ PUBLIC = ("numba", "numba.extending", "numba.core.cgutils")
 """What numba documents for code beside its own, and keeps."""
 MAY_LACK = "numba.np.arraymath"
 """A module that is imported early where it is there, and else not."""
-ANSWERS = "numba: 10\nkernel: 19\nkept: 10\n"
+ANSWERS = "numba: 10\nkernel: 19\nkept: 10 10\n"
 
 
 def calls(names: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
