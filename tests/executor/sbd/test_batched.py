@@ -195,7 +195,10 @@ def test_a_solve_by_batches(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tnplan.executor.sbd.solver.initial_guess.WHOLE", 0)
     integrals = random_integrals(7, 3, 3, seed=4)
     h = ProductHamiltonian(integrals, string_set(some_strings(7, 3, 30, 9), integrals), dense=True)
-    start = HostVectors(h).lowest(3)
+    backend = HostVectors(h)
+    few = backend.lowest(3)
+    lowest = enumerate(few.states[:3])
+    start = [(backend.start(state, few.low, 0.1, seed), state.parity) for seed, state in lowest]
     steps = make()
     criteria = Criteria(residual=1e-8, steps=200)
     found = davidson(

@@ -207,10 +207,12 @@ def test_rows_of_more_excitations_cost_more() -> None:
 
 
 @pytest.mark.parametrize("roots", [1, 3])
-def test_memory_is_predicted(roots: int) -> None:
+@pytest.mark.parametrize(
+    "criteria", [Criteria(residual=1e-12, energy=0.0, steps=12), Criteria(residual=1e-4, vectors=6)]
+)
+def test_memory_is_predicted(roots: int, criteria: Criteria) -> None:
     integrals = random_integrals(10, 3, 3, 4)
     strings = string_set(every_string(10, 3), integrals)
-    criteria = Criteria(residual=1e-12, energy=0.0, steps=12)
     solve(ProductHamiltonian(integrals, strings, threads=1), integrals, roots, criteria=Criteria(steps=1))
     tracemalloc.start()
     try:
@@ -221,8 +223,8 @@ def test_memory_is_predicted(roots: int) -> None:
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert found.steps == 12
-    assert 0.9 * predicted < peak < 1.05 * predicted
+    assert (found.steps == 12) != (found.test_multiplications > 0)
+    assert 0.85 * predicted < peak < 1.05 * predicted
 
 
 class Counting(NumpyBatch):

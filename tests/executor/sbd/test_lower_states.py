@@ -20,8 +20,10 @@ from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver import initial_guess
+from tnplan.executor.sbd.solver import solve as solve_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
+from tnplan.executor.sbd.solver.lower_states import SHARE_OF_LARGE
 from tnplan.executor.sbd.solver.solve import SpinPenalty, identity_of_solve, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
@@ -32,7 +34,7 @@ PATIENT = Criteria(steps=400)
 def _by_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small spaces are solved as large ones are, from few determinants."""
     monkeypatch.setattr(initial_guess, "WHOLE", 0)
-    monkeypatch.setattr(initial_guess, "DETERMINANTS", 10)
+    monkeypatch.setattr(initial_guess, "DETERMINANTS", 4)
 
 
 def assert_lowest(found: Solution, problem: Problem) -> None:
@@ -42,13 +44,22 @@ def assert_lowest(found: Solution, problem: Problem) -> None:
 
 
 @pytest.mark.usefixtures("_by_steps")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(20), 63, 114])
 def test_states_of_every_symmetry_are_found(seed: int) -> None:
     problem = random_problem(seed)
     for n_roots in (1, 2, 3):
         if n_roots <= len(problem.energies):
             found = solve(problem.hamiltonian, problem.integrals, n_roots, criteria=PATIENT)
             assert_lowest(found, problem)
+
+
+@pytest.mark.usefixtures("_by_steps")
+@pytest.mark.parametrize("seed", [19, 115, 125, 149])
+def test_the_shorter_tests_of_large_spaces_find_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve_module, "SHARE", SHARE_OF_LARGE)
+    problem = random_problem(seed)
+    for n_roots in (1, 2):
+        assert_lowest(solve(problem.hamiltonian, problem.integrals, n_roots, criteria=PATIENT), problem)
 
 
 @pytest.mark.slow

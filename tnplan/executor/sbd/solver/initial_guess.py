@@ -150,12 +150,15 @@ def lowest_states(
         away = squares - target.wanted * np.eye(len(matrix))
         matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
     found = []
+    # There are no more states of a spin than determinants that have a part of it.
+    having_part = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
     for parity in parities:
-        frame = _frame(chosen, width, parity)
-        if not frame.shape[1]:
+        frame, count = _frame(chosen, width, parity), _frame(having_part, width, parity).shape[1]
+        if not count:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
-        for energy, vector in zip(energies[: n_roots + OTHERS], (frame @ columns).T, strict=False):
+        vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots + OTHERS)]).T)
+        for energy, vector in zip(energies, vectors, strict=False):
             found.append((float(energy), SparseState(chosen, vector, parity)))
     found.sort(key=lambda entry: entry[0])
     return LowStates([state for _, state in found], low)

@@ -17,9 +17,9 @@ from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.planner.common.errors import InputError
 from tnplan.planner.common.units import size_text
 
-TEMPORARIES = 3
+TEMPORARIES = 6
 TEMPORARIES_A_ROOT = 5
-"""Vectors that a step and its checkpoint need besides those of the subspace (counted with tracemalloc)."""
+"""Vectors that a step, its checkpoint and a test need besides those of the subspace (by tracemalloc)."""
 
 
 PENALTY_VECTORS = 4

@@ -174,6 +174,7 @@ def solve(
             vectors, early = _early(used, hamiltonian, n_roots, vectors, criteria, on_step)
         operator = used.operator(DOUBLE)
         begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
+        del vectors
         if few.low.is_whole:
             found = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
         else:
