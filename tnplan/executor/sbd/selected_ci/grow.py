@@ -54,7 +54,7 @@ LONGER = 1.3
 MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 STARTS = 50
-"""Starts that are tried at most."""
+"""Starts that are tried at most; fewer where the memory does not hold their lists."""
 ROUNDS = (100, 16), (500, 3), (2000, 3)
 """Determinants to which starts grow, and how many of the best are kept then."""
 TRIAL_TERM = 1e-5
@@ -169,7 +169,9 @@ class GrowingList:
         """
         n = self._problem.integrals.n_orbitals
         trials: list[Trial] = []
-        for start in starts[:STARTS]:
+        trial_bytes = ROUNDS[0][0] * MADE_BYTES * starts[0].keys.shape[1]
+        fitting = max(1, int(self._workers.memory_bytes / trial_bytes))
+        for start in starts[: min(STARTS, fitting)]:
             if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
                 self._try(trials[-1], ROUNDS[0][0])
@@ -192,7 +194,7 @@ class GrowingList:
             self._solve(state, state.basis)
         while state.place < len(self._series) and not state.ended and len(state.basis) < size:
             epsilon = self._series[state.place]
-            found = self._select(state, epsilon)
+            found = self._select(state, epsilon, True)
             if found is None or len(found) <= growth.stable * len(state.basis):
                 state.place += 1
             else:
@@ -219,7 +221,7 @@ class GrowingList:
     def _advance(self, state: GrowthState) -> None:
         """Select and solve once, or end a threshold."""
         epsilon = self._series[state.place]
-        found = self._select(state, epsilon)
+        found = self._select(state, epsilon, bool(state.iterations))
         if found is None:
             state.ended = MEMORY
         elif len(found) > self._problem.growth.stable * len(state.basis):
@@ -239,12 +241,12 @@ class GrowingList:
         if stop:
             raise StoppedRunError(stop)
 
-    def _select(self, state: GrowthState, epsilon: float) -> Candidates | None:
-        """The determinants to add at a threshold; None where they do not fit beside a list that has grown."""
+    def _select(self, state: GrowthState, epsilon: float, may_end: bool) -> Candidates | None:
+        """The determinants to add at a threshold; None where they do not fit and the list may end so."""
         try:
             found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
         except InputError as error:
-            if error.place != MEMORY or not state.iterations:
+            if error.place != MEMORY or not may_end:
                 raise
             return None
         if self._irrep is None:
