@@ -61,6 +61,15 @@ def test_the_largest_of_four_figures_counts() -> None:
     np.testing.assert_allclose(found.uncertainty, np.sqrt(covariance[1, 1]), rtol=1e-6)
 
 
+def test_a_list_that_was_cut_counts_with_its_own_energy() -> None:
+    """The last list is the reported one, also where a longer one has the smallest correction."""
+    energies = np.array([0.30, 0.24, 0.29]) + EXACT
+    found = extrapolate(energies, [-0.018, -0.008, -0.013])
+    assert found is not None
+    assert found.uncertainty is not None
+    assert found.uncertainty >= energies[-1] - found.energy - 1e-12
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_interval_reaches_the_upper_bound(seed: int) -> None:
     """The energy of a list is the one sure bound: no interval ends below it."""

@@ -23,7 +23,7 @@ from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
-from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.properties.spin_square import SpinTarget, spin_square
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     from_keys,
@@ -189,9 +189,10 @@ class GrowingList:
 
     def _try(self, trial: Trial, size: int) -> None:
         """Let a short growth reach so many determinants, and correct its energy."""
-        state, growth = trial.state, self._problem.growth
-        if not state.energies:
+        state, growth, begun = trial.state, self._problem.growth, len(trial.state.energies)
+        if not begun:
             self._solve(state, state.basis)
+        before = len(state.basis)
         while state.place < len(self._series) and not state.ended and len(state.basis) < size:
             epsilon = self._series[state.place]
             found = self._select(state, epsilon, True)
@@ -199,22 +200,34 @@ class GrowingList:
                 state.place += 1
             else:
                 state.ended = self._extend(state, found, lambda basis: self._solve(state, basis))
+        if begun and len(state.basis) == before:
+            return
         energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, TRIAL_TERM)
         trial.correction = second_order(
             state.basis, state.states[0], energy, least, self._tables, self._workers
         ).energy
+        target = self._target
+        if target is not None:
+            assert self._solved is not None
+            square = spin_square(self._solved[0].hamiltonian, state.states[0])
+            assert square is not None
+            trial.penalty = target.weight * abs(square - target.wanted) ** target.power
+
+    @property
+    def _target(self) -> SpinTarget | None:
+        """The spin that is asked for."""
+        asked_for = self._problem.penalty
+        if asked_for is None:
+            return None
+        wanted = asked_for.spin * (asked_for.spin + 1)
+        return SpinTarget(wanted, asked_for.weight, asked_for.power, asked_for.every_state)
 
     def _starts(self) -> list[Start]:
         """What rank 0 finds to start from."""
         if self._ranks.rank != 0:
             return []
-        penalty, target = self._problem.penalty, None
-        if penalty is not None:
-            target = SpinTarget(
-                penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state
-            )
         return start_states(
-            self._problem.integrals, self._tables.energies, self._families, self._irrep, target,
+            self._problem.integrals, self._tables.energies, self._families, self._irrep, self._target,
             self._problem.n_roots, self._workers.threads, self._workers.memory_bytes,
         )  # fmt: skip
 

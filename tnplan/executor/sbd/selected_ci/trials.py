@@ -23,16 +23,17 @@ above the second are alike."""
 
 @dataclass
 class Trial:
-    """A start, what it has led to, and the second-order correction of the state there."""
+    """A start, what it has led to, the second-order correction of the state there, and its spin's penalty."""
 
     start: Start
     state: GrowthState
     correction: float = 0.0
+    penalty: float = 0.0
 
     @property
     def estimate(self) -> float:
-        """The energy with the correction."""
-        return self.state.energies[0] + self.correction
+        """The energy with the correction and the penalty."""
+        return self.state.energies[0] + self.correction + self.penalty
 
     @property
     def reached(self) -> Start:
