@@ -1,7 +1,8 @@
 """What a diagonalization gives and writes: states, density matrices, strings for the next basis.
 
 Changelog of `tnplan.sbd`, the JSON beside a result:
-1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26).
+1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26), in which
+`starts` are (2026-11-29).
 """
 
 from __future__ import annotations

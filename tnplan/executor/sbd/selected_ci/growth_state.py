@@ -2,6 +2,7 @@
 
 Changelog of `tnplan.sbd.growth`:
 1 (2026-11-26): first version.
+2 (2026-11-29): `starts`; lists are closed under spin flips.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class GrowthState:
 class GrowthCheckpoint(ArchiveCheckpoint):
     """The checkpoint of one growth."""
 
-    FORMAT, ARRAYS = "tnplan.sbd.growth", ("keys", "states")
+    FORMAT, VERSION, ARRAYS = "tnplan.sbd.growth", 2, ("keys", "states")
     JOB, KIND, OTHERS = "job", "--grow", "integrals, determinants or options"
 
     def write(self, state: GrowthState) -> None:
