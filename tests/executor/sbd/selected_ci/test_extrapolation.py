@@ -17,8 +17,8 @@ def test_a_line_is_found_exactly() -> None:
     assert found.quadratic is not None
     np.testing.assert_allclose([found.energy, found.quadratic], EXACT, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.slope, -0.9, atol=1e-9)
-    # The distance from the last energy with its correction.
-    np.testing.assert_allclose(found.uncertainty, 0.1 * 0.003, rtol=1e-6)
+    # What the line adds to the last energy.
+    np.testing.assert_allclose(found.uncertainty, 0.9 * 0.003, rtol=1e-6)
     assert found.points == 3
 
 
@@ -44,12 +44,14 @@ def test_the_standard_error_is_that_of_polyfit() -> None:
     np.testing.assert_allclose([found.slope, found.energy - EXACT], coefficients, rtol=1e-7)
     error = np.sqrt(covariance[1, 1])
     others = abs(found.energy - found.quadratic), abs(energies[-1] + CORRECTIONS[-1] - found.energy)
-    np.testing.assert_allclose(found.uncertainty, max(error, *others), rtol=1e-6)
+    np.testing.assert_allclose(
+        found.uncertainty, max(error, abs(energies[-1] - found.energy), *others), rtol=1e-6
+    )
 
 
-def test_the_largest_of_three_figures_counts() -> None:
+def test_the_largest_of_four_figures_counts() -> None:
     """Noise of one in three points makes the standard error the largest."""
-    energies = EXACT - CORRECTIONS + np.array([0, 0, 0, 1e-3, 0])
+    energies = EXACT - CORRECTIONS + np.array([0, 0, 0, 1e-2, 0])
     points = slice(-3, None)
     _, covariance = np.polyfit(
         CORRECTIONS[points], (energies - EXACT)[points], 1, w=1 / np.abs(CORRECTIONS[points]), cov=True
@@ -57,6 +59,26 @@ def test_the_largest_of_three_figures_counts() -> None:
     found = extrapolate(energies[points], CORRECTIONS[points])
     assert found is not None
     np.testing.assert_allclose(found.uncertainty, np.sqrt(covariance[1, 1]), rtol=1e-6)
+
+
+def test_a_list_that_was_cut_counts_with_its_own_energy() -> None:
+    """The last list is the reported one, also where a longer one has the smallest correction."""
+    energies = np.array([0.30, 0.24, 0.29]) + EXACT
+    found = extrapolate(energies, [-0.018, -0.008, -0.013])
+    assert found is not None
+    assert found.uncertainty is not None
+    assert found.uncertainty >= energies[-1] - found.energy - 1e-12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_interval_reaches_the_upper_bound(seed: int) -> None:
+    """The energy of a list is the one sure bound: no interval ends below it."""
+    chance = np.random.default_rng(seed)
+    energies = EXACT - CORRECTIONS * chance.uniform(0.5, 3) + chance.normal(0, 1e-3, 5)
+    found = extrapolate(energies, CORRECTIONS)
+    assert found is not None
+    assert found.uncertainty is not None
+    assert found.energy + found.uncertainty >= energies[-1] - 1e-12
 
 
 def test_the_parabola_weighs_small_corrections_most() -> None:

@@ -2,7 +2,7 @@
 
 Changelog of `tnplan.sbd`, the JSON beside a result:
 1 (2026-11-21): first version. With `growth` where a list has grown (2026-11-26). With
-`measured.test_multiplications` and `measured.whole_space` (2026-11-29).
+`growth.starts`, `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from tnplan.planner.common.arrays import Array
 
 DETERMINANTS = 300
 """So many determinants of least energy are looked for, and diagonalized."""
+ALIKE = 10
+"""Moves that lead to one determinant, counted so that few are missed."""
 FILLINGS, SEED = 20, 1
 """Places from which they are looked for besides the first orbitals: random fillings."""
 WORSE, WRONG = 1e3, 0.5
@@ -38,9 +40,9 @@ MOVE_BYTES, FIELD_BYTES = 160, 32
 class DeterminantSearch:
     """A search for determinants of low energy.
 
-    Those with fewer than `least_open` open shells count as higher by WORSE for each that is missing. Those of
-    another representation than `irrep` (from 1; None for any) by WRONG, so that they lead on to others; at
-    the end they are left out.
+    Those with fewer than `least_open` open shells count as higher by WORSE for each that is missing, those of
+    another representation than `irrep` (from 1; None for any) by WRONG, so that they lead on to others. At
+    the end both are left out.
     """
 
     integrals: Integrals
@@ -70,7 +72,7 @@ class DeterminantSearch:
             filled = filled[order[:DETERMINANTS]]
             if not len(moved):
                 break
-        return np.asarray(filled[~self._is_wrong(self._labels(filled))])
+        return self._fitting(filled)
 
     def broken(self) -> Array:
         """Determinants of broken spin symmetry: bool [determinant, spin, orbital].
@@ -95,9 +97,12 @@ class DeterminantSearch:
             placed = self._descended(placed)
             found.append(placed[np.argmin(self._scores(placed))])
         determinants = np.unique(np.array(found, bool).reshape(-1, 2, n), axis=0)
-        fits = ~self._is_wrong(self._labels(determinants))
-        fits &= (determinants[:, 0] ^ determinants[:, 1]).sum(1) >= self.least_open
-        return np.asarray(determinants[fits])
+        return self._fitting(determinants)
+
+    def _fitting(self, filled: Array) -> Array:
+        """Those of the representation and of enough open shells."""
+        enough = (filled[:, 0] ^ filled[:, 1]).sum(1) >= self.least_open
+        return np.asarray(filled[enough & ~self._is_wrong(self._labels(filled))])
 
     def _descended(self, filled: Array) -> Array:
         """Where exchanges of two spins lead, as long as they lower the energy."""
@@ -145,7 +150,7 @@ class DeterminantSearch:
         for first in range(0, len(filled), rows):
             part = filled[first : first + rows]
             scores = self._scores_of_moves(part)
-            count = min(DETERMINANTS, int(np.isfinite(scores).sum()))
+            count = min(ALIKE * DETERMINANTS, int(np.isfinite(scores).sum()))
             if not count:
                 continue
             lowest = np.argpartition(scores, count - 1, axis=None)[:count]
@@ -158,10 +163,10 @@ class DeterminantSearch:
                 moves = row[kind != 1 - spin]
                 made[moves, spin, gone[moves]] = False
                 made[moves, spin, new[moves]] = True
-            made = np.concatenate([best, made])
-            best_scores = np.concatenate([best_scores, scores.ravel()[lowest]])
-            order = np.argsort(best_scores, kind="stable")[:DETERMINANTS]
-            best, best_scores = made[order], best_scores[order]
+            made, places = np.unique(np.concatenate([best, made]), axis=0, return_index=True)
+            made_scores = np.concatenate([best_scores, scores.ravel()[lowest]])[places]
+            order = np.argsort(made_scores, kind="stable")[:DETERMINANTS]
+            best, best_scores = made[order], made_scores[order]
         return best
 
     def _scores_of_moves(self, filled: Array) -> Array:

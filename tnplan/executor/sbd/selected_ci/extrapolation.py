@@ -29,10 +29,10 @@ class Extrapolation:
     energy
         By a straight line of variational energies over the three smallest corrections, with weights 1 / E2^2.
     uncertainty
-        The distance from that energy to the variational one of the smallest correction. So the interval
-        ends at the upper bound, or above it where the standard error of the line, the distance to
-        `quadratic` or that to E + E2 is larger. It holds no constant; benchmarks/notes/sbd.md counts how
-        often it holds the exact energy. None with two points, which tell nothing of it.
+        The distance from that energy to the variational one of the last list, which is a bound; or where one
+        of these is larger: the standard error of the line, the distance to `quadratic`, and that to E + E2
+        of the smallest correction. No constant is fitted; benchmarks/notes/sbd.md counts how often it holds
+        the exact energy. None with two points, which tell nothing of it.
     quadratic
         By a parabola over the five smallest corrections with the same weights; None with fewer than four.
     slope
@@ -68,7 +68,7 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     # Differences keep their digits; the sums of large energies do not.
     origin = y[-1]
     line, error = _fit(x[-LINE_POINTS:], y[-LINE_POINTS:] - origin, 1)
-    distances = [abs(line[0]), error, abs(line[0] - x[-1])]
+    distances = [abs(line[0] - (energies[-1] - origin)), error, abs(line[0] - x[-1])]
     quadratic = None
     if len(set(x[-PARABOLA_POINTS:].tolist())) >= QUADRATIC_POINTS:
         quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])

@@ -23,7 +23,7 @@ from tnplan.executor.sbd.basis.irreps import wanted_irrep
 from tnplan.executor.sbd.basis.space import Space, choose_space
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian
-from tnplan.executor.sbd.properties.spin_square import SpinTarget
+from tnplan.executor.sbd.properties.spin_square import SpinTarget, spin_square
 from tnplan.executor.sbd.selected_ci.connections import (
     Candidates,
     from_keys,
@@ -54,7 +54,7 @@ LONGER = 1.3
 MADE_BYTES = 600
 """What a list takes while it is made from keys of two words, a determinant (measured: 540)."""
 STARTS = 50
-"""Starts that are tried at most."""
+"""Starts that are tried at most; fewer where the memory does not hold their lists."""
 ROUNDS = (100, 16), (500, 3), (2000, 3)
 """Determinants to which starts grow, and how many of the best are kept then."""
 TRIAL_TERM = 1e-5
@@ -169,7 +169,9 @@ class GrowingList:
         """
         n = self._problem.integrals.n_orbitals
         trials: list[Trial] = []
-        for start in starts[:STARTS]:
+        trial_bytes = ROUNDS[0][0] * MADE_BYTES * starts[0].keys.shape[1]
+        fitting = max(1, int(self._workers.memory_bytes / trial_bytes))
+        for start in starts[: min(STARTS, fitting)]:
             if not self._decided(any(trial.reached.overlap(start) > OVERLAP for trial in trials)):
                 trials.append(Trial(start, GrowthState(from_keys(start.keys, n), [*start.states])))
                 self._try(trials[-1], ROUNDS[0][0])
@@ -187,39 +189,52 @@ class GrowingList:
 
     def _try(self, trial: Trial, size: int) -> None:
         """Let a short growth reach so many determinants, and correct its energy."""
-        state, growth = trial.state, self._problem.growth
-        if not state.energies:
+        state, growth, begun = trial.state, self._problem.growth, len(trial.state.energies)
+        if not begun:
             self._solve(state, state.basis)
+        before = len(state.basis)
         while state.place < len(self._series) and not state.ended and len(state.basis) < size:
             epsilon = self._series[state.place]
-            found = self._select(state, epsilon)
+            found = self._select(state, epsilon, True)
             if found is None or len(found) <= growth.stable * len(state.basis):
                 state.place += 1
             else:
                 state.ended = self._extend(state, found, lambda basis: self._solve(state, basis))
+        if begun and len(state.basis) == before:
+            return
         energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, TRIAL_TERM)
         trial.correction = second_order(
             state.basis, state.states[0], energy, least, self._tables, self._workers
         ).energy
+        target = self._target
+        if target is not None:
+            assert self._solved is not None
+            square = spin_square(self._solved[0].hamiltonian, state.states[0])
+            assert square is not None
+            trial.penalty = target.weight * abs(square - target.wanted) ** target.power
+
+    @property
+    def _target(self) -> SpinTarget | None:
+        """The spin that is asked for."""
+        asked_for = self._problem.penalty
+        if asked_for is None:
+            return None
+        wanted = asked_for.spin * (asked_for.spin + 1)
+        return SpinTarget(wanted, asked_for.weight, asked_for.power, asked_for.every_state)
 
     def _starts(self) -> list[Start]:
         """What rank 0 finds to start from."""
         if self._ranks.rank != 0:
             return []
-        penalty, target = self._problem.penalty, None
-        if penalty is not None:
-            target = SpinTarget(
-                penalty.spin * (penalty.spin + 1), penalty.weight, penalty.power, penalty.every_state
-            )
         return start_states(
-            self._problem.integrals, self._tables.energies, self._families, self._irrep, target,
+            self._problem.integrals, self._tables.energies, self._families, self._irrep, self._target,
             self._problem.n_roots, self._workers.threads, self._workers.memory_bytes,
         )  # fmt: skip
 
     def _advance(self, state: GrowthState) -> None:
         """Select and solve once, or end a threshold."""
         epsilon = self._series[state.place]
-        found = self._select(state, epsilon)
+        found = self._select(state, epsilon, bool(state.iterations))
         if found is None:
             state.ended = MEMORY
         elif len(found) > self._problem.growth.stable * len(state.basis):
@@ -239,12 +254,12 @@ class GrowingList:
         if stop:
             raise StoppedRunError(stop)
 
-    def _select(self, state: GrowthState, epsilon: float) -> Candidates | None:
-        """The determinants to add at a threshold; None where they do not fit beside a list that has grown."""
+    def _select(self, state: GrowthState, epsilon: float, may_end: bool) -> Candidates | None:
+        """The determinants to add at a threshold; None where they do not fit and the list may end so."""
         try:
             found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
         except InputError as error:
-            if error.place != MEMORY or not state.iterations:
+            if error.place != MEMORY or not may_end:
                 raise
             return None
         if self._irrep is None:

@@ -75,7 +75,11 @@ def start_states(
     filled = np.concatenate([broken, lowest])
     if not len(filled):
         raise InputError(
-            "--grow", f"finds no determinant of symmetry {irrep} to start from", "give --determinants"
+            "--grow",
+            f"finds no determinant of symmetry {irrep} to start from"
+            if target is None
+            else f"finds no determinant of {least_open} open shells and the symmetry to start from",
+            "give --determinants",
         )
     listed = from_bits(filled[:, 0], filled[:, 1])
     in_order = member_keys(listed)[np.argsort(listed.given)]
@@ -91,18 +95,24 @@ def start_states(
     frame, parities = _frame(keys, integrals)
     frame = frame.astype(matrix.dtype)
     matrix = frame.T @ matrix @ frame
-    found = []
-    for block in _blocks(np.abs(matrix) > LINKED):
+    found: list[tuple[float, int, Array, bool]] = []
+
+    def add_lowest(block: Array, count: int, is_broken: bool = False) -> None:
         values, vectors = np.linalg.eigh(matrix[np.ix_(block, block)])
-        for value, vector in zip(values[: max(STATES, n_roots)], vectors.T, strict=False):
-            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, False))
+        for value, vector in zip(values[:count], vectors.T, strict=False):
+            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, is_broken))
+
+    for block in _blocks(np.abs(matrix) > LINKED):
+        add_lowest(block, max(STATES, n_roots))
     if n_roots == 1:
-        names = families.names(keys[np.abs(frame).argmax(0)])
-        is_broken = (names[:, None] == families.names(in_order[: len(broken)])).all(2).any(1)
-        rank = np.argsort(np.where(is_broken, -np.inf, matrix.diagonal().real), kind="stable")
-        for at in rank[: SINGLE + int(is_broken.sum())]:
-            energy = float(matrix[at, at].real)
-            found.append((energy, int(parities[at]), frame[:, at], bool(is_broken[at])))
+        of_column = families.names(keys[np.abs(frame).argmax(0)])
+        names = np.unique(families.names(in_order[: len(broken) + SINGLE]), axis=0)
+        of_broken = families.names(in_order[: len(broken)])
+        for name in names:
+            columns = np.flatnonzero((of_column == name).all(1))
+            for parity in np.unique(parities[columns]):
+                is_broken = bool((of_broken == name).all(1).any())
+                add_lowest(columns[parities[columns] == parity], 1, is_broken)
     found.sort(key=lambda entry: entry[0])
     if n_roots > 1:
         return [_start(keys, [entry[2] for entry in found[:n_roots]], 0, found[0][0], families)]

@@ -14,6 +14,8 @@ from tnplan.executor.sbd.selected_ci.starts import Start
 
 BROKEN = 2
 """Spin-broken starts that are kept besides the best, since they gain most from correlation."""
+LOWEST_CORRECTION = -0.1
+"""Hartree. A larger correction is of determinants near the state's own energy, and has no meaning."""
 SAME = 1e-7
 """States whose energies differ by less, in Hartree, turn into each other under a symmetry."""
 OVERLAP, ALIKE = 1e-2, 0.1
@@ -23,16 +25,17 @@ above the second are alike."""
 
 @dataclass
 class Trial:
-    """A start, what it has led to, and the second-order correction of the state there."""
+    """A start, what it has led to, the second-order correction of the state there, and its spin's penalty."""
 
     start: Start
     state: GrowthState
     correction: float = 0.0
+    penalty: float = 0.0
 
     @property
     def estimate(self) -> float:
-        """The energy with the correction."""
-        return self.state.energies[0] + self.correction
+        """The energy with the penalty, and with the correction as far as that can be believed."""
+        return self.state.energies[0] + max(self.correction, LOWEST_CORRECTION) + self.penalty
 
     @property
     def reached(self) -> Start:

@@ -1,0 +1,175 @@
+"""Starts of growths: determinants of low energy, broken spins, and the ground state of any symmetry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tnplan
+from tests.support.effort import repeats
+from tests.support.engines.sbd import random_integrals, reference_matrix
+from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, strings_of
+from tests.support.engines.sbd_lists import as_list
+from tnplan.executor.sbd.basis.integral_arrays import from_arrays
+from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
+from tnplan.executor.sbd.selected_ci.determinant_search import DETERMINANTS, DeterminantSearch
+from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
+
+Array = NDArray[Any]
+OPTIONS: dict[str, Any] = {"device": "cpu", "threads": 1, "checkpoint": False}
+N = 6
+EVERY = every_determinant(N, (3, 3))
+
+
+def model(seed: int) -> Integrals:
+    """A chain, ring or ladder of six sites with repulsion, over orbitals of its hops, of sites, or between.
+
+    Its ground state has any of the symmetries that the hops, the exchange of spins and the orbitals leave.
+    """
+    chance = np.random.default_rng(seed)
+    hop = np.zeros((N, N))
+    kind = ("chain", "ring", "ladder")[seed % 3]
+    for p in range(N - 1):
+        hop[p, p + 1] = -chance.choice([1.0, 1.0, chance.uniform(0.3, 1.5)])
+    if kind == "ring":
+        hop[0, N - 1] = -1
+    if kind == "ladder":
+        hop = np.zeros((N, N))
+        for p in range(0, N, 2):
+            hop[p, p + 1] = -1
+        for p in range(N - 2):
+            hop[p, p + 2] = -chance.choice([0.5, 1.0])
+    hop = hop + hop.T + np.diag(chance.choice([0.0, 1.0]) * np.where(np.arange(N) % 2, 0.5, -0.5))
+    places = np.arange(N)
+    distance = np.abs(places[:, None] - places)
+    if kind == "ring":
+        distance = np.minimum(distance, N - distance)
+    repulsion = chance.uniform(0.5, 6) / (1 + chance.uniform(0.5, 4) * distance)
+    orbitals = np.linalg.eigh(hop)[1]
+    if chance.random() < 0.3:
+        orbitals = np.eye(N)
+    elif chance.random() < 0.3:
+        orbitals = orbitals @ np.linalg.qr(np.eye(N) + 0.1 * chance.standard_normal((N, N)))[0]
+    two = np.einsum("ip,iq,ij,jr,js->pqrs", orbitals, orbitals, repulsion, orbitals, orbitals, optimize=True)
+    one = orbitals.T @ (hop - np.diag(repulsion.sum(1) / 2)) @ orbitals
+    one, two = (np.where(np.abs(values) < 1e-12, 0, values) for values in (one, two))
+    return from_arrays(one, two, 3, 3, 0.0)
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (3, 1), (3, 0)])
+def test_the_lowest_determinants_are_those_of_the_diagonal(counts: tuple[int, int]) -> None:
+    """The first hundred, of random integrals."""
+    integrals = random_integrals(7, *counts, 3)
+    energies = excitation_tables(integrals, 0.0, PLENTY).energies
+    every = every_determinant(7, counts)
+    diagonal = reference_matrix(integrals, every).diagonal().real
+    filled = DeterminantSearch(integrals, energies).lowest()
+    found = [tuple(int((spin << np.arange(7)).sum()) for spin in bits) for bits in filled]
+    assert len(set(found)) == len(found) <= DETERMINANTS
+    reached = [diagonal[every.index(one)] for one in found]
+    np.testing.assert_allclose(reached[:100], np.sort(diagonal)[: min(100, len(every))], atol=1e-12)
+
+
+@pytest.mark.parametrize("memory_bytes", [1.0, 1e4, PLENTY])
+def test_determinants_keep_the_representation_and_the_open_shells(memory_bytes: float) -> None:
+    integrals = chain(N)
+    energies = excitation_tables(integrals, 0.0, PLENTY).energies
+    labelled = replace(integrals, labels=OrbitalLabels(tuple(1 + p % 2 for p in range(N))))
+    diagonal = reference_matrix(integrals, EVERY).diagonal().real
+    odd = sum(1 << p for p in range(1, N, 2))
+    for irrep in (1, 2):
+        for least_open in (0, 2, 4, 6):
+            search = DeterminantSearch(labelled, energies, irrep, least_open, memory_bytes)
+            fits = [
+                ((a & odd).bit_count() + (b & odd).bit_count()) % 2 == irrep - 1
+                and (a ^ b).bit_count() >= least_open
+                for a, b in EVERY
+            ]
+            places = np.flatnonzero(fits)
+            lowest = EVERY[places[np.argmin(diagonal[places])]] if len(places) else None
+            filled = search.lowest()
+            found = [tuple(int((spin << np.arange(N)).sum()) for spin in bits) for bits in filled]
+            is_open = [(a ^ b).bit_count() >= least_open for a, b in found]
+            first = next((one for one, has in zip(found, is_open, strict=True) if has), None)
+            assert (
+                first is None
+                if lowest is None
+                else diagonal[EVERY.index(first)] == pytest.approx(diagonal[EVERY.index(lowest)])
+            )
+
+
+def test_spins_alternate_where_sites_repel() -> None:
+    """Half a filling of a chain with strong repulsion: spins up and down in turn, over orbitals of sites."""
+    hop = -np.eye(N, k=1) - np.eye(N, k=-1)
+    two = np.zeros((N, N, N, N))
+    for p in range(N):
+        two[p, p, p, p] = 8.0
+        for q in (p - 1, p + 1):
+            if 0 <= q < N:  # exchange of neighbours, so that placements differ
+                two[p, q, q, p] = two[p, q, p, q] = -0.3
+    integrals = from_arrays(hop, two, 3, 3)
+    energies = excitation_tables(integrals, 0.0, PLENTY).energies
+    broken = DeterminantSearch(integrals, energies).broken()
+    patterns = {tuple(bits[0].tolist()) for bits in broken if (bits[0] ^ bits[1]).all()}
+    turns = np.arange(N) % 2 == 0
+    assert patterns & {tuple(turns.tolist()), tuple((~turns).tolist())}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_growth_reaches_the_ground_state_of_any_symmetry(seed: int) -> None:
+    """To a threshold of zero, which reaches all of the symmetry of the start and nothing else."""
+    integrals = model(seed)
+    lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
+    growth = tnplan.Growth((0.1, 0.01, 0.0), stable=0.0, epsilon_pt2=0.0)
+    result = tnplan.diagonalize(integrals, grow=growth, **OPTIONS)
+    np.testing.assert_allclose(result.energies[0], lowest, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lists_are_closed_under_spin_flips(seed: int) -> None:
+    integrals = model(seed)
+    result = tnplan.diagonalize(integrals, grow=tnplan.Growth((0.3, 0.1)), **OPTIONS)
+    assert result.determinants is not None
+    strings = set(strings_of(result.determinants))
+    assert strings == {(b, a) for a, b in strings}
+    given = as_list([(0b111, 0b1011)], N)
+    grown = tnplan.diagonalize(integrals, determinants=given, grow=tnplan.Growth((0.3,)), **OPTIONS)
+    assert grown.determinants is not None
+    assert {(0b111, 0b1011), (0b1011, 0b111)} <= set(strings_of(grown.determinants))
+
+
+@pytest.mark.parametrize("spin", [0.0, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_spin_is_exact_in_every_list(seed: int, spin: float) -> None:
+    """Also in short ones, since all placements of the spins stand together."""
+    integrals = model(seed)
+    penalty = tnplan.SpinPenalty(spin, weight=2.0)
+    for growth in (tnplan.Growth((0.3,)), tnplan.Growth((0.1, 0.0), stable=0.0, epsilon_pt2=0.0)):
+        result = tnplan.diagonalize(integrals, grow=growth, penalty=penalty, **OPTIONS)
+        assert result.report["spin_square"][0] == pytest.approx(spin * (spin + 1), abs=1e-6)
+    full = tnplan.diagonalize(
+        integrals, [a for a, b in EVERY if b == 0b111], penalty=penalty, roots=1, **OPTIONS
+    )
+    np.testing.assert_allclose(result.energies, full.energies, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_uncertainty_holds_the_exact_energy() -> None:
+    """In 95 of 100 growths to a part of the space, wherever one is stated."""
+    held, stated = 0, 0
+    for seed in range(1000, 1000 + repeats(40, 300)):
+        integrals, chance = model(seed), np.random.default_rng(seed)
+        lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
+        growth = tnplan.Growth(determinants=int(chance.integers(8, 120)))
+        result = tnplan.diagonalize(integrals, grow=growth, **OPTIONS)
+        fit = result.report["growth"]["extrapolation"][0]
+        if fit is None or fit["uncertainty_hartree"] is None:
+            continue
+        stated += 1
+        held += abs(fit["energy_hartree"] - lowest) <= fit["uncertainty_hartree"] + 1e-7
+    assert stated > repeats(10, 80)
+    assert held >= 0.95 * stated
