@@ -215,7 +215,8 @@ def identity(problem: PauliProblem, asked: PauliRequest) -> str:
         {
             "steps": [_step_text(step) for step in problem.steps], "terms": problem.terms.lines(),
             "state": _state_text(problem.state), "precision": asked.precision,
-            "truncation": asdict(asked.truncation), **plan, "echoes": "of two samples",
+            "truncation": asdict(asked.truncation), **plan,
+            "echoes": "of two samples",  # values of one sample, of earlier versions, are not mixed with these
         }
     )  # fmt: skip
 
