@@ -135,8 +135,9 @@ def _show_estimate(report: dict[str, Any]) -> None:
     if estimate["kind"] == "exact":
         say(f"expectation value {report['expectation']!r}, exact: no term was resampled")
     else:
-        value, error, interval = estimate["value"], estimate["standard_error"], ""
-        digits = 6 if not error else max(6, min(17, 3 + math.ceil(math.log10(max(abs(value) / error, 1)))))
+        value, error, interval, digits = estimate["value"], estimate["standard_error"], "", 6
+        if error and math.isfinite(error):
+            digits = max(6, min(17, 3 + math.ceil(math.log10(max(abs(value) / error, 1)))))
         if estimate["low"] is not None:
             interval = f", 95 % interval {estimate['low']:.{digits}g} to {estimate['high']:.{digits}g}"
         text = Estimate(**estimate).text

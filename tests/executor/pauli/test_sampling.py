@@ -20,7 +20,7 @@ from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.sampling.echo import EchoParts, echo_parts
-from tnplan.executor.pauli.sampling.estimate import estimate_of, student_quantile
+from tnplan.executor.pauli.sampling.estimate import BIASED, estimate_of, student_quantile
 from tnplan.executor.pauli.sampling.repetitions import (
     LinearTask,
     MonteCarlo,
@@ -306,6 +306,11 @@ def test_values_that_are_mostly_the_same_have_no_interval(values: list[float], s
     assert found.text == ("unbiased" if same is None else f"unbiased, no interval: {doubt}")
     assert found.text in repr(found)
     assert found.standard_error == pytest.approx(np.std(values, ddof=1) / len(values) ** 0.5)
+
+
+def test_only_what_is_unbiased_has_an_interval() -> None:
+    found = estimate_of([0.1, 0.2, 0.4], BIASED)
+    assert (found.low, found.high, found.text) == (None, None, "biased, no interval")
 
 
 def test_an_interval_that_is_wider_than_what_is_possible_says_so() -> None:

@@ -65,9 +65,9 @@ class Estimate:
     @property
     def text(self) -> str:
         """What may be said of it: the kind, whether there is an interval, and the doubt."""
-        if not self.doubt:
-            return self.kind
-        return f"{self.kind}{', no interval:' if self.low is None else ';'} {self.doubt}"
+        if self.kind in (UNBIASED, BIASED) and self.low is None:
+            return ": ".join(filter(None, (f"{self.kind}, no interval", self.doubt)))
+        return "; ".join(filter(None, (self.kind, self.doubt)))
 
     @property
     def half_width(self) -> float | None:
@@ -88,7 +88,7 @@ def estimate_of(
         return Estimate(kind, mean, 0.0, mean, mean, tuple(values))
     error = float(np.std(values, ddof=1)) / math.sqrt(n)
     doubt = doubt or doubt_of(values, farthest)
-    if doubt:
+    if doubt or kind != UNBIASED:  # Invariant: what has an interval has the true value as its mean
         return Estimate(kind, mean, error, None, None, tuple(values), doubt)
     half = student_quantile(n - 1) * error
     vacuous = "vacuous: no possible value is farther away" if half >= farthest else ""

@@ -2,7 +2,7 @@
 
 Changelog of `tnplan.sbd.growth`:
 1 (2026-11-26): first version.
-2 (2026-11-29): as `tnplan.planner.common.checkpoint`; `starts`; lists are closed under spin flips. Version 1 is
+2 (2026-11-29): as `tnplan.planner.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
 refused.
 """
 
