@@ -35,8 +35,11 @@ WITHIN_S = 3.0
 
 
 def stop_host(made: Cluster, random: Random) -> None:
-    """SIGSTOP of all ranks of a host."""
-    for process in ranks_of(made, random.choice(made.hosts)):
+    """SIGSTOP of all ranks of a host, as soon as there are some."""
+    host, end_s = random.choice(made.hosts), time.monotonic() + TIMEOUT_S
+    while not ranks_of(made, host) and time.monotonic() < end_s:
+        time.sleep(0.01)
+    for process in ranks_of(made, host):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGSTOP)
 
