@@ -190,15 +190,15 @@ def davidson(
                 time_s / max(made, 1),
             )  # fmt: skip
             on_step(step, lambda roots=roots: space.kept(roots))  # type: ignore[misc]
-        below = bool((residuals <= criteria.residual).all())
-        converged = below and (before is None or np.abs(energies - before).max() <= criteria.energy)
+        is_small = bool((residuals <= criteria.residual).all())
+        converged = is_small and (before is None or np.abs(energies - before).max() <= criteria.energy)
         before = energies
         if residuals.max() < least / 2:
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
         last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
         last = last or (is_enough is not None and is_enough(float(energies[-1]), float(residuals.max())))
-        orthogonality = space.orthogonality() if below or last else 0.0
+        orthogonality = space.orthogonality() if is_small or last else 0.0
         lost = orthogonality > criteria.orthogonality
         done = last or (converged and not lost)
         if not done and lost:
@@ -214,7 +214,7 @@ def davidson(
             states = [space.vector(root) for root in roots]
             return Solution(
                 energies, states, [root.parity for root in roots], residuals,
-                below and not lost, number, space.multiplications, orthogonality,
+                is_small and not lost, number, space.multiplications, orthogonality,
             )  # fmt: skip
 
 
