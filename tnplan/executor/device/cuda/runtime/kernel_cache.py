@@ -112,7 +112,8 @@ def load_kernel(file: Path, entry: str, defines: Mapping[str, str | int], arch_s
 
 def load_symbol(file: Path, name: str, defines: Mapping[str, str | int]) -> int:
     """The address of variable `name` of `file` with these definitions, on the current device."""
-    return int(_module(cupy.cuda.Device().id, file, _sorted(defines)).get_global(name).ptr)
+    module = _module(cupy.cuda.Device().id, file, _sorted(defines), False)
+    return int(module.get_global(name).ptr)
 
 
 def number_defines(dtype: str) -> dict[str, str | int]:
@@ -172,8 +173,12 @@ def cached_per_device(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 @cache
-def _module(device: int, file: Path, defines: Defines, arch_specific: bool = False) -> Any:
-    """A kernel's code, loaded from a file of this process alone, since CuPy takes the name of a file."""
+def _module(device: int, file: Path, defines: Defines, arch_specific: bool) -> Any:
+    """A kernel's code, loaded from a file of this process alone, since CuPy takes the name of a file.
+
+    Invariant: a kernel and the variables that it reads come from one module. So `arch_specific` has no
+    default: with and without it, the same arguments would be two entries of the cache, and two modules.
+    """
     arch = current_arch(device) + "a" * arch_specific
     with NamedTemporaryFile(dir=_private_folder(), suffix=".cubin", delete=False) as stream:
         stream.write(cached_cubin(file, defines, arch))
