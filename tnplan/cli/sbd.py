@@ -124,7 +124,7 @@ def command(
             solution, remedy = result.solution, _remedy(output, checkpoint)
             problem = f"residuals are above {residual:g} after {solution.steps} steps"
             if not solution.residuals.max() > residual:
-                problem, remedy = untested(steps), "allow more --steps"
+                problem, remedy = UNTESTED, "allow more --steps"
             elif solution.steps < steps:
                 problem = f"residuals are above {residual:g} and rounding errors keep them at "
                 problem += f"{solution.residuals.max():.1e}"
@@ -134,9 +134,8 @@ def command(
     return 0
 
 
-def untested(steps: int) -> str:
-    """What is wrong where residuals are small and a solve has still not converged."""
-    return f"{steps} steps of a test do not tell whether a lower state was missed"
+UNTESTED = "residuals are small, but a test has not ended that looks for a lower state"
+"""What is wrong where residuals are small and a solve has still not converged."""
 
 
 def check_residual(residual: float) -> None:

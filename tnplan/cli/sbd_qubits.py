@@ -10,7 +10,7 @@ import click
 
 from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
-from tnplan.cli.sbd import check_residual, show_work, untested
+from tnplan.cli.sbd import UNTESTED, check_residual, show_work
 from tnplan.cli.terminal import say, say_json
 from tnplan.planner.common.errors import InputError
 
@@ -82,7 +82,7 @@ def command(
             remedy = "allow more --steps" if output is None else "go on with --resume and more --steps"
             problem = f"residuals are above {residual:g} after {taken} steps"
             if not result.solution.residuals.max() > residual:
-                problem, remedy = untested(steps), "allow more --steps"
+                problem, remedy = UNTESTED, "allow more --steps"
             say(f"tnplan: error: {problem}; {remedy}", err=True)
     return 0 if result.solution.converged else 1
 

@@ -19,7 +19,7 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-from tnplan.executor.sbd.solver import initial_guess
+from tnplan.executor.sbd.solver import initial_guess, lower_states
 from tnplan.executor.sbd.solver import solve as solve_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
@@ -102,7 +102,8 @@ def test_a_start_in_another_symmetry_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_by_steps")
-def test_a_test_that_does_not_end_confirms_nothing() -> None:
+def test_a_test_that_does_not_end_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower_states, "PATIENCE", 1)
     problem = next(one for one in map(random_problem, range(100, 200)) if len(one.energies) > 200)
     h = problem.hamiltonian
     exact = solve(h, problem.integrals, criteria=Criteria(1e-9, steps=400))

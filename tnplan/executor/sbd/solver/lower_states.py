@@ -40,6 +40,9 @@ MANY = 100_000
 LOOSE = 10
 """It also ends, at a state that lies as low as those found, at so many times their residual."""
 
+PATIENCE = 5
+"""Steps of a test at most, as a multiple of those of a solve: states that lie close come apart slowly."""
+
 MakeStart = Callable[[int, int], Array]
 """make(parity, number of the test): a vector to start a test from."""
 
@@ -85,7 +88,7 @@ def lowest_of_every_symmetry(
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, tested; see `davidson`. `parities` are those that states may have.
 
-    A solve whose test does not end within `criteria.steps` steps has not converged.
+    A solve whose test does not end has not converged.
     """
     found = davidson(operator, n_roots, start, criteria, on_step)
     steps, multiplications, spent, tests = found.steps, found.multiplications, 0, 0
@@ -122,8 +125,9 @@ def _test(
     margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
 
     looser = replace(
-        criteria, residual=LOOSE * margin, energy=np.inf, vectors=max(criteria.vectors - 1, LEAST_VECTORS)
-    )
+        criteria, residual=LOOSE * margin, energy=np.inf, steps=PATIENCE * criteria.steps,
+        vectors=max(criteria.vectors - 1, LEAST_VECTORS),
+    )  # fmt: skip
 
     def heard(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
         on_step(replace(step, number=found.steps + step.number, is_test=True), lambda: states)

@@ -48,7 +48,7 @@ LARGEST_WEIGHT = 1000
 """Of a spin penalty, in Hartree."""
 SPIN_ERROR = 1e-6
 """How far a spin may be from a multiple of 1/2."""
-SPREAD = 0.1
+SPREAD = 1e-3
 """The norm of the random part of states to start from."""
 TEST_SPREAD = 1.0
 """That of a vector to start a test from; the rest has the norm 1."""
