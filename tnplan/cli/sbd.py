@@ -230,6 +230,8 @@ def _show_growth(growth: dict[str, Any]) -> None:
     for root, fit in enumerate(growth["extrapolation"]):
         if fit is not None:
             error = fit["uncertainty_hartree"]
-            sure = ": an estimate; an uncertainty needs three thresholds"
-            sure = sure if error is None else f", uncertain by {error:.1e}"
-            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha{sure}")
+            sure = "an estimate; an uncertainty needs three thresholds"
+            sure = sure if error is None else f"uncertain by {error:.1e}"
+            say(f"root {root} extrapolated: {fit['energy_hartree']:.6f} Ha, {sure}")
+        elif len(growth["points"]) > 1:
+            say(f"root {root} not extrapolated: the line through these energies ends above the last of them")

@@ -76,8 +76,10 @@ def test_the_interval_reaches_the_upper_bound(seed: int) -> None:
     chance = np.random.default_rng(seed)
     energies = EXACT - CORRECTIONS * chance.uniform(0.5, 3) + chance.normal(0, 1e-3, 5)
     found = extrapolate(energies, CORRECTIONS)
-    assert found is not None
+    if found is None:
+        return
     assert found.uncertainty is not None
+    assert found.energy <= energies[-1]
     assert found.energy + found.uncertainty >= energies[-1] - 1e-12
 
 
@@ -108,6 +110,12 @@ def test_two_equal_corrections_give_nothing_and_two_others_a_line() -> None:
     assert found.quadratic is None
     assert found.uncertainty is None
     np.testing.assert_allclose(found.energy, EXACT)
+
+
+def test_nothing_is_said_above_the_bound() -> None:
+    """A state that left the ground state of its list, or corrections of another state."""
+    assert extrapolate([EXACT + 0.3, EXACT + 0.2], [-0.1, -0.2]) is None
+    assert extrapolate([EXACT + 0.1, EXACT + 0.2, EXACT + 0.3], [-0.3, -0.2, -0.1]) is None
 
 
 def test_a_list_that_lacks_nothing_is_exact() -> None:

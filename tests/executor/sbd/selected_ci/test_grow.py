@@ -187,7 +187,7 @@ def test_memory_ends_the_growth_before_the_determinants() -> None:
     assert short.report["growth"]["extrapolation"] == [None]
 
 
-@pytest.mark.parametrize("memory_mib", [1, 2, 4, 8])
+@pytest.mark.parametrize("memory_mib", [1, 2, 4])
 def test_a_growth_stays_within_its_memory(memory_mib: int) -> None:
     """Also where the next threshold selects many times what the list has."""
     integrals = chain(10)

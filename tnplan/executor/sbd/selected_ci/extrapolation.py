@@ -57,7 +57,8 @@ class Extrapolation:
 def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extrapolation | None:
     """The fits of the points of smallest corrections; None with fewer than two corrections that differ.
 
-    A correction of zero says that nothing is missing.
+    None also where the line ends above the last energy, which is a bound. A correction of zero says that
+    nothing is missing.
     """
     if len(corrections) and corrections[-1] == 0:
         return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
@@ -68,7 +69,10 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     # Differences keep their digits; the sums of large energies do not.
     origin = y[-1]
     line, error = _fit(x[-LINE_POINTS:], y[-LINE_POINTS:] - origin, 1)
-    distances = [abs(line[0] - (energies[-1] - origin)), error, abs(line[0] - x[-1])]
+    added = line[0] - (energies[-1] - origin)
+    if added > 0:
+        return None
+    distances = [abs(added), error, abs(line[0] - x[-1])]
     quadratic = None
     if len(set(x[-PARABOLA_POINTS:].tolist())) >= QUADRATIC_POINTS:
         quadratic = float(_fit(x[-PARABOLA_POINTS:], y[-PARABOLA_POINTS:] - origin, 2)[0][0])
