@@ -21,6 +21,8 @@ SIGNALLED = 128
 INTERRUPT_S = 5.0
 """How long Ctrl-C may take: an exception of Python ends what it can."""
 
+_stopping = threading.Lock()
+
 
 def end_by_signals() -> None:
     """Let the signals end this process, unless its starter has it ignore them."""
@@ -54,6 +56,7 @@ def _watch(watched: int) -> None:
 
 def _stop(line: str) -> None:
     """End a job that has nothing to keep but what is on the disk."""
+    _stopping.acquire()  # the job's own thread may come here too: one speaks, the other waits for the end
     say(f"tnplan: error: {line}", err=True)
     _end(stop_signal.STATUS)
 

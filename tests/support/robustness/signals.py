@@ -146,21 +146,20 @@ def trial(number: int, inputs: Path, caches: Path) -> Outcome:
             os.killpg(begun.pid, signal.SIGKILL)
         seconds = time.monotonic() - at_s
         used_s = max(used_s, cpu_s) if seconds > 0.03 else cpu_s
-        status = begun.wait()
+        begun.wait()
         end_s = time.monotonic() + 3.0
         while marked(mark) and time.monotonic() < end_s:
             time.sleep(0.1)
         children = len(marked(mark))
         with suppress(ProcessLookupError):
             os.killpg(begun.pid, signal.SIGKILL)
-        assert begun.stderr is not None
-        said = begun.stderr.read()
+        said = begun.communicate()[1]
         made_here = sorted({path.relative_to(folder) for path in folder.rglob("*")} - before)
         left = [str(path) for path in made_here if not _is_whole(folder, path)]
     last = BEFORE if "init_import_site" in said else (said.strip().splitlines() or [""])[-1]
     return Outcome(
-        number, command, chosen.name, round(after_s, 2), status, round(seconds, 2), round(used_s - cpu_s, 2),
-        left, children, last,
+        number, command, chosen.name, round(after_s, 2), begun.returncode, round(seconds, 2),
+        round(used_s - cpu_s, 2), left, children, last,
     )  # fmt: skip
 
 

@@ -118,12 +118,12 @@ def _in_process(name: str, over: Event) -> None:
     """Do a part in a process of its own, whose failure is one line; none any more where all is over."""
     if over.is_set():
         return
-    process = python(__name__, name, stderr=subprocess.PIPE)
-    if over.is_set():
-        process.kill()
-    assert process.stderr is not None
-    said = process.stderr.read().decode(errors="replace").strip()
-    if process.wait():
+    with python(__name__, name, stderr=subprocess.PIPE) as process:
+        if over.is_set():
+            process.kill()
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace").strip()
+    if process.returncode:
         last = (said.splitlines() or ["it says nothing"])[-1]
         raise InputError(f"warmup of {name}", f"failed ({last})", "mend this first, or leave warmup out")
 

@@ -42,7 +42,8 @@ def listening(checkpoint: Path) -> Iterator[None]:
         return
 
     def hear(number: int, frame: FrameType | None) -> None:
-        ask(number)
+        # No more: this thread may hold any lock.
+        _asked.append(signal.Signals(number).name)
 
     before = [(number, signal.signal(number, hear)) for number in SIGNALS]
     _checkpoint[:] = [checkpoint]
@@ -72,7 +73,7 @@ def asked() -> str:
 
 
 def ask(number: int) -> None:
-    """Ask the job that listens to stop, for a signal; from any thread."""
+    """Ask the job that listens to stop, for a signal; not from its handler."""
     if _checkpoint:
         name = signal.Signals(number).name
         _asked.append(name)

@@ -128,7 +128,7 @@ def end_children() -> None:
 def _leave_children() -> None:
     """Let processes that are at work go on: what they compile is there for later calls."""
     for process in _children:
-        if process.poll() is None and process.stdin is not None:
-            with suppress(OSError):
-                process.stdin.write(b"1")
-                process.stdin.flush()
+        assert process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended
+            process.stdin.write(b"1")
+            process.stdin.close()
