@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from math import log2
+from math import inf, log2, prod
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_path
+from tnplan.planner.passes.pipeline import Planner
 from tnplan.planner.projection.baseline import BEFORE, HERE, SAVED, BaselineSearch
 from tnplan.planner.projection.projection import Projection, project
 from tnplan.planner.search.path_cost import path_cost
@@ -46,8 +47,11 @@ def lattice(seed: int) -> Network:
 
 
 def poor_paths(seed: int) -> tuple[list[ContractionPath], float]:
-    """Paths for 16, 4 and 1 devices, and the memory of one: a sweep over the lattice. In turn the best of
-    six random indices is sliced, until its largest tensor is so small."""
+    """Paths for 16, 4 and 1 devices, and the memory of one, which holds the tensors of the network.
+
+    All are a sweep over the lattice. In turn the best of six random indices is sliced, until its largest
+    tensor is small enough.
+    """
     network, draw = lattice(seed), random.Random(seed)
     n = len(network.inputs)
     sweep = ((0, 1), *((n + step, step + 2) for step in range(n - 2)))
@@ -60,7 +64,8 @@ def poor_paths(seed: int) -> tuple[list[ContractionPath], float]:
             more = [replace(path, sliced_inds=(*path.sliced_inds, index)) for index in draw.sample(left, 6)]
             path = min(more, key=lambda one: path_cost(one).log2_largest)
         found.append(replace(path, name=f"for {devices}"))
-    return found, 10 * 8 * 2 ** (largest - 4)
+    inputs = sum(prod(network.shape(number)) for number in range(n))
+    return found, 8 * max(10 * 2 ** (largest - 4), 2 * inputs)
 
 
 def agrees_with_itself(found: Projection) -> None:
@@ -81,13 +86,21 @@ def agrees_with_itself(found: Projection) -> None:
 
 @pytest.mark.parametrize("seed", range(repeats(2, 40)))
 def test_speedups_count_from_a_path_that_was_looked_for(seed: int) -> None:
-    """A poor path for one device makes no speedup: the report finds one that is ten times faster, or more."""
+    """A poor path for one device makes no speedup: the report finds one that is twice as fast, or more."""
     given, memory_bytes = poor_paths(seed)
     found = project(given, PROFILE, DEVICES, memory_bytes=memory_bytes, baseline=BaselineSearch(0.4))
     agrees_with_itself(found)
     assert found.baseline.ratio is not None
-    assert found.baseline.ratio > 10
+    assert found.baseline.ratio > 2
     assert "times as long on 1 device" in found.baseline_text
+
+
+def test_smaller_tensors_are_allowed_where_none_of_a_search_fits() -> None:
+    """So little memory that a third of it for the largest tensor leaves no room for a step."""
+    whole = ContractionPath(lattice(1), poor_paths(1)[0][0].ssa_path)
+    path = BaselineSearch(0.4).find([whole], PROFILE, 58_320, None, inf)
+    assert path is not None
+    assert Planner(path, PROFILE, 58_320).fits(1)
 
 
 def test_what_is_given_may_be_the_baseline() -> None:

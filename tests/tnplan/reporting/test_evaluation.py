@@ -360,6 +360,7 @@ def test_several_networks_and_machines_make_one_page(
     for name, path in (("a", ring(16, name="a")), ("b", ring(16, ("b",), "b")), ("c", ring(8, name="c"))):
         save_path(path, Path(f"{name}.json"))
     words = ["a.json", "b.json", "c.json", "--devices", "1,8", "--hardware", "cpu", "--hardware", "dgx-h100"]
+    words += ["--baseline-time", "0"]
     assert run(["report", *words, "--html", "r.html"]) == 0
     assert "c on dgx-h100" in capsys.readouterr().out
     page = Path("r.html").read_text()

@@ -27,8 +27,9 @@ DEFAULT_S = 10.0
 LEAST_S = 1.0
 """A path that takes less on one device is searched no better in more time."""
 SEED = 0
-ATTEMPTS, LEAST_SHARE = 5, 0.1
-"""Where nothing fits, tensors are allowed a fourth, so often at most, and so much of the time is added."""
+ATTEMPTS, LEAST_SHARE = 4, 0.1
+"""Where nothing fits, tensors are allowed a fourth, so often at most, and a search takes this share of the
+time at least."""
 UNLIMITED_BYTES = 2**512
 """The memory of a device where `--memory unlimited` is asked for: more than any tensor takes."""
 SAVED = "baseline"
@@ -132,29 +133,30 @@ class BaselineSearch:
         _compile_kernels()
         began = time.monotonic()
         ends = began + min(self.time_s, max(given_s, LEAST_S))
-        starts = [path for path in paths if path.network == network]
         options = SearchOptions(
-            seed=SEED, minimize=SCHEDULE, profile=machine, precision=precision, methods=(JOINT,), devices=1,
+            max_tensor_elements=max(room_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype]), 1), seed=SEED,
+            minimize=SCHEDULE, profile=machine, precision=precision, methods=(JOINT,), devices=1,
         )  # fmt: skip
-        found: list[ContractionPath] = []
-        for start, until in ([], (began + ends) / 2), (starts, ends):
-            for attempt in range(ATTEMPTS):
-                elements = room_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype]) // 4**attempt
-                effort = Effort(time_s=max(until - time.monotonic(), LEAST_SHARE * (ends - began)))
-                path = _searched(
-                    replace(
-                        options, max_tensor_elements=max(elements, 1), effort=effort,
-                        from_paths=[*found, *start],
-                    ), network, dtype,
-                )  # fmt: skip
-                if path is not None:
-                    found.append(path)
-                    break
+
+        def searched(until: float) -> ContractionPath | None:
+            time_s = max(until - time.monotonic(), LEAST_SHARE * (ends - began))
+            return _searched(replace(options, effort=Effort(time_s=time_s)), network, dtype)
+
+        fresh = searched((began + ends) / 2)
+        for _ in range(ATTEMPTS):
+            elements = options.max_tensor_elements or 1
+            if fresh is not None or elements < 4:
+                break
+            options = replace(options, max_tensor_elements=elements // 4)
+            fresh = searched((began + ends) / 2)
+        starts = [path for path in paths if path.network == network]
+        options = replace(options, from_paths=starts if fresh is None else [fresh, *starts])
+        found = [path for path in (fresh, searched(ends)) if path is not None]
         if not found:
             return None
         path = min(found, key=lambda one: float(one.meta["predicted_s"]))
-        searched = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
-        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: searched})
+        made = {"search_s": max(round(time.monotonic() - began, 3), 0.001), **conditions}
+        return replace(path, name=paths[0].name, meta={**path.meta, SAVED: made})
 
 
 def search_seconds(path: ContractionPath) -> float:
