@@ -220,6 +220,14 @@ def interrupted(target: Path, after: int, **options: Any) -> None:
     assert [path.name for path in target.parent.iterdir()] == [f"{target.name}.ckpt"]
 
 
+@cache
+def lines_of_progress() -> int:
+    """Of the whole growth."""
+    heard: list[Progress] = []
+    tnplan.diagonalize(CHAIN, grow=GROWTH, progress=heard.append, **TIGHT)
+    return len(heard)
+
+
 def steps(report: dict[str, Any]) -> list[dict[str, Any]]:
     """What happened, without seconds."""
     taken = [*report["growth"]["iterations"], *report["growth"]["points"]]
@@ -262,8 +270,7 @@ def broken_electrons(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
 
 
 def broken_repeat(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
-    keys[0] = keys[1]
-    changed(path, {0: keys})
+    changed(path, {0: np.concatenate([keys[:-1], keys[:1]])})
 
 
 def broken_length(path: Path, keys: np.ndarray, states: np.ndarray) -> None:
@@ -290,7 +297,7 @@ BROKEN = (
 @pytest.mark.parametrize("damage", BROKEN)
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Any) -> None:
     target, path = tmp_path / "r.npz", tmp_path / "r.npz.ckpt"
-    interrupted(target, 2)
+    interrupted(target, lines_of_progress() - 1)
     damage(path, *arrays_of(parted(path.read_bytes())[0]))
     with pytest.raises(InputError, match="is damaged \\(its parts do not fit each other\\); delete the file"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, resume=True, **TIGHT)
@@ -299,9 +306,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Any) -> None:
 def test_a_finished_list_is_not_selected_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state that the checkpoint holds after the last threshold needs one solve."""
     target = tmp_path / "r.npz"
-    heard: list[Progress] = []
-    tnplan.diagonalize(CHAIN, grow=GROWTH, progress=heard.append, **TIGHT)
-    interrupted(target, len(heard))
+    interrupted(target, lines_of_progress())
     monkeypatch.delattr("tnplan.executor.sbd.selected_ci.grow.select")
     resumed = tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, resume=True, **TIGHT)
     assert resumed.solution.converged

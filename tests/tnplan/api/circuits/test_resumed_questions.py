@@ -145,7 +145,7 @@ def test_a_lost_rank_offers_to_resume_what_can_be_resumed(
         return nullcontext()
 
     def as_under_mpirun(ranks: Communicator) -> None:
-        monkeypatch.setattr(job_driver, "world_communicator", lambda: ranks)
+        monkeypatch.setattr(job_driver, "world_communicator", lambda *_: ranks)
         call(tnplan.Circuit(random_circuit(3, 10, 1)), output=tmp_path / "o.json", device="cpu")
 
     monkeypatch.setattr(heartbeat, "watched", watched)

@@ -50,6 +50,7 @@ def listening(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        _asked.clear()  # the next job of this process may keep no checkpoint, and not listen
         _checkpoint.clear()
         for number, handler in before:
             signal.signal(number, handler)
