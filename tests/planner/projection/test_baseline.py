@@ -18,9 +18,9 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_path
-from tnplan.planner.projection import baseline
 from tnplan.planner.projection.baseline import BEFORE, HERE, SAVED, BaselineSearch
 from tnplan.planner.projection.projection import Projection, project
+from tnplan.planner.search import cotengra_search
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_options import SearchOptions
 from tnplan.reporting.json_documents import projection_document
@@ -97,15 +97,17 @@ def test_speedups_count_from_a_path_that_was_looked_for(seed: int) -> None:
 
 
 def test_smaller_tensors_are_allowed_where_none_of_a_search_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search whose trees have no step that fits is made again, and the one that begins with its path too."""
+    """A search whose trees have no step that fits is made again; the next one has its limit from the start."""
     whole = replace(poor_paths(0)[0][0], meta={"predicted_s": 1.0})
     limits: list[int] = []
 
-    def searched(options: SearchOptions, *_: object) -> ContractionPath | None:
+    def searched(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
         limits.append(options.max_tensor_elements or 0)
-        return whole if limits[-1] <= limits[0] // 10 else None
+        if limits[-1] > limits[0] // 10:
+            raise InputError("step 0", "does not fit", "slice more")
+        return whole
 
-    monkeypatch.setattr(baseline, "_searched", searched)
+    monkeypatch.setattr(cotengra_search, "search_path", searched)
     assert BaselineSearch(0.1).find([whole], PROFILE, 2**20, None, inf) is not None
     first = limits[0]
     assert limits == [first, first // 4, first // 4 // 4, first // 4 // 4]
