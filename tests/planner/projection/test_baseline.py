@@ -97,7 +97,7 @@ def test_speedups_count_from_a_path_that_was_looked_for(seed: int) -> None:
 
 
 def test_smaller_tensors_are_allowed_where_none_of_a_search_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search whose trees have no step that fits is made again; the next one has its limit from the start."""
+    """A search whose trees have no step that fits is made again; the next one begins with its limit."""
     whole = replace(poor_paths(0)[0][0], meta={"predicted_s": 1.0})
     limits: list[int] = []
 
