@@ -18,10 +18,11 @@ from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_path
-from tnplan.planner.passes.pipeline import Planner
 from tnplan.planner.projection.baseline import BEFORE, HERE, SAVED, BaselineSearch
 from tnplan.planner.projection.projection import Projection, project
+from tnplan.planner.search import cotengra_search
 from tnplan.planner.search.path_cost import path_cost
+from tnplan.planner.search.search_options import SearchOptions
 from tnplan.reporting.json_documents import projection_document
 from tnplan.reporting.page import report_page
 from tnplan.reporting.recommendation import recommendation
@@ -95,12 +96,21 @@ def test_speedups_count_from_a_path_that_was_looked_for(seed: int) -> None:
     assert "times as long on 1 device" in found.baseline_text
 
 
-def test_smaller_tensors_are_allowed_where_none_of_a_search_fits() -> None:
-    """So little memory that a third of it for the largest tensor leaves no room for a step."""
-    whole = ContractionPath(lattice(1), poor_paths(1)[0][0].ssa_path)
-    path = BaselineSearch(0.4).find([whole], PROFILE, 58_320, None, inf)
-    assert path is not None
-    assert Planner(path, PROFILE, 58_320).fits(1)
+def test_smaller_tensors_are_allowed_where_none_of_a_search_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search whose trees have no step that fits is made again; the next one begins with its limit."""
+    whole = replace(poor_paths(0)[0][0], meta={"predicted_s": 1.0})
+    limits: list[int] = []
+
+    def searched(network: Network, dtype: str, options: SearchOptions) -> ContractionPath:
+        limits.append(options.max_tensor_elements or 0)
+        if limits[-1] > limits[0] // 10:
+            raise InputError("step 0", "does not fit", "slice more")
+        return whole
+
+    monkeypatch.setattr(cotengra_search, "search_path", searched)
+    assert BaselineSearch(0.1).find([whole], PROFILE, 2**20, None, inf) is not None
+    first = limits[0]
+    assert limits == [first, first // 4, first // 4 // 4, first // 4 // 4]
 
 
 def test_what_is_given_may_be_the_baseline() -> None:
