@@ -122,3 +122,10 @@ def test_a_list_that_lacks_nothing_is_exact() -> None:
     found = extrapolate([EXACT + 0.1, EXACT], [-0.1, 0.0])
     assert found is not None
     assert (found.energy, found.uncertainty) == (EXACT, 0.0)
+
+
+def test_a_list_that_was_cut_after_it_lacked_nothing() -> None:
+    found = extrapolate([EXACT + 0.1, EXACT, EXACT + 0.05], [-0.1, 0.0, -0.05])
+    assert found is not None
+    assert found.energy == EXACT
+    np.testing.assert_allclose(found.uncertainty, 0.05, rtol=1e-9)

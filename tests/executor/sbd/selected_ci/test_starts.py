@@ -120,13 +120,37 @@ def test_spins_alternate_where_sites_repel() -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_growth_reaches_the_ground_state_of_any_symmetry(seed: int) -> None:
-    """To a threshold of zero, which reaches all of the symmetry of the start and nothing else."""
+def test_a_growth_reaches_the_ground_state_of_any_symmetry(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """To a threshold of zero, which reaches all of the symmetry of the start and nothing else.
+
+    From ten determinants, so that most of the space is beyond those that starts are made of.
+    """
+    monkeypatch.setattr("tnplan.executor.sbd.selected_ci.determinant_search.DETERMINANTS", 10)
     integrals = model(seed)
     lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
     growth = tnplan.Growth((0.1, 0.01, 0.0), stable=0.0, epsilon_pt2=0.0)
     result = tnplan.diagonalize(integrals, grow=growth, **OPTIONS)
     np.testing.assert_allclose(result.energies[0], lowest, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("distance", [1.25, 1.4, 1.6])
+def test_the_ground_state_of_c2_is_found(distance: float) -> None:
+    """Singlets and triplets of C2 cross here, and the lowest determinants are those of other states."""
+    gto = pytest.importorskip("pyscf.gto", reason="needs PySCF")
+    from pyscf import ao2mo, fci, scf
+
+    molecule = gto.M(atom=f"C 0 0 0; C 0 0 {distance}", basis="sto-3g", verbose=0)
+    field = scf.RHF(molecule).run()
+    one = field.mo_coeff.T @ field.get_hcore() @ field.mo_coeff
+    two = ao2mo.restore(1, ao2mo.kernel(molecule, field.mo_coeff), 10)
+    core = molecule.energy_nuc()
+    exact = min(fci.direct_spin1.FCI().kernel(one, two, 10, (6, 6), nroots=4, ecore=core)[0])
+    result = tnplan.diagonalize(from_arrays(one, two, 6, 6, core), grow=tnplan.Growth(), **OPTIONS)
+    fit = result.report["growth"]["extrapolation"][0]
+    assert exact < result.energies[0] < exact + 2e-4
+    assert abs(fit["energy_hartree"] - exact) <= fit["uncertainty_hartree"] < 3e-3
 
 
 @pytest.mark.parametrize("seed", range(6))

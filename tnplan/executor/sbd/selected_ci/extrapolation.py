@@ -60,8 +60,9 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     None also where the line ends above the last energy, which is a bound. A correction of zero says that
     nothing is missing.
     """
-    if len(corrections) and corrections[-1] == 0:
-        return Extrapolation(float(energies[-1]), 0.0, None, -1.0, 1)
+    whole = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
+    if whole:
+        return Extrapolation(float(min(whole)), float(energies[-1] - min(whole)), None, -1.0, 1)
     order = np.argsort(-np.abs(corrections), kind="stable")
     x, y = (np.array(values, float)[order] for values in (corrections, energies))
     if len(set(x.tolist())) < LEAST_POINTS:
