@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 
@@ -16,7 +19,9 @@ from tests.support.engines.sbd import fcidump_text, random_integrals
 from tests.support.robustness.signals import COMMANDS, MARK, make_inputs, marked, trial
 from tests.support.root import ROOT
 from tests.support.slow import slow_after
+from tnplan.api.jobs import diagonalize as diagonalize_job
 from tnplan.api.jobs.diagonalize import diagonalize
+from tnplan.executor.sbd.selected_ci import grow
 from tnplan.executor.sbd.selected_ci.growth import Growth
 
 LIMIT_S = 60.0
@@ -139,32 +144,43 @@ def test_a_job_that_keeps_what_it_has_stops_after_that(tmp_path: Path) -> None:
 
 IN_SUITE = (2, 17, 20, 24, 45)
 """A search, a diagonalization, compressions and a warmup."""
-GROW = "tnplan.executor.sbd.selected_ci.grow"
 PHASES = (
-    (GROW, "select", 1), (GROW, "solve", 0), (GROW, "select", 0), (GROW, "second_order", 0),
-    (GROW, "solve", 2), (GROW, "set_up_solve", 1), ("tnplan.api.jobs.diagonalize", "_hand_over", 0),
+    (grow, "select", True), (grow, "solve", False), (grow, "select", False), (grow, "second_order", False),
+    (grow, "second_order", True), (grow, "solve", True), (grow, "set_up_solve", True),
+    (diagonalize_job, "_hand_over", True),
 )  # fmt: skip
+"""Functions that a growth calls, and whether it is stopped in the last call, or in the first."""
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """Integrals, and the energy that a growth comes to."""
+def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, dict[str, int]]:
+    """Integrals, the energy that a growth comes to, and how often it calls the functions of `PHASES`."""
     folder = tmp_path_factory.mktemp("grown")
     (folder / "h.fcidump").write_text(fcidump_text(random_integrals(6, 3, 3, 5)))
-    whole = diagonalize(folder / "h.fcidump", grow=Growth(), device="cpu", threads=1)
-    return folder / "h.fcidump", float(whole.energies[0])
+    with ExitStack() as patches:
+        counted = {
+            name: patches.enter_context(patch.object(module, name, wraps=getattr(module, name)))
+            for module, name in {(module, name) for module, name, _ in PHASES}
+        }
+        whole = diagonalize(
+            folder / "h.fcidump", grow=Growth(), device="cpu", threads=1, output=folder / "g.npz"
+        )
+        calls = {name: of.call_count for name, of in counted.items()}
+    return folder / "h.fcidump", float(whole.energies[0]), calls
 
 
 @pytest.mark.parametrize("phase", slow_after(2, PHASES))
 def test_a_growth_stops_in_every_phase_and_goes_on(
-    tmp_path: Path, grown: tuple[Path, float], phase: tuple[str, str, int]
+    tmp_path: Path, grown: tuple[Path, float, dict[str, int]], phase: tuple[ModuleType, str, bool]
 ) -> None:
-    (integrals, energy), (_, name, calls) = grown, phase
+    """In its first calls a growth tries starts, and has no checkpoint."""
+    (integrals, energy, calls), (module, name, is_last) = grown, phase
+    place = (module.__name__, name, str(calls[name] - 1 if is_last else 0))
     line = ["sbd", integrals, "--grow", *["--device", "cpu", "--threads", "1", "-o", "g.npz"]]
-    begun = started(tmp_path, ROOT / "tests/support/robustness/blocked.py", *phase, *line)
+    begun = started(tmp_path, ROOT / "tests/support/robustness/blocked.py", *place, *line)
     status, _, err = ended(begun, signal.SIGUSR1)
     is_kept = (tmp_path / "g.npz.ckpt").exists()
-    assert is_kept == (name != "solve" or calls > 0)
+    assert is_kept == is_last
     assert status == 143
     assert ("continue with --resume" if is_kept else "before it had a checkpoint") in err
     assert {path.name for path in tmp_path.iterdir()} <= {"g.npz.ckpt"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
@@ -109,6 +110,8 @@ def world() -> MpiCommunicator:
             raise RuntimeError(f"MPI_Init_thread: status {status}")
         for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
             communicator.Set_errhandler(MPI.ERRORS_RETURN)  # mpi4py makes exceptions of them
+        # mpi4py ends only what it has started, and Open MPI ends a job whose process leaves MPI running.
+        atexit.register(finalize)
     return MpiCommunicator(MPI.COMM_WORLD)
 
 
