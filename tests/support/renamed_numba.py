@@ -19,7 +19,9 @@ from typing import Any
 from tests.support.root import ROOT
 from tnplan.planner.common.compiled.kernel import kernel
 
-INNER = ("planner/common/compiled/object_code_kernel.py", "planner/common/compiled/numba_cache.py")
+INNER = tuple(
+    f"tnplan/planner/common/compiled/{name}.py" for name in ("object_code_kernel", "numba_cache")
+)
 """The modules that may use numba's inner names."""
 DEFINED = re.compile(r"^ *(?:class|def) (\w+)|^ *self\.(\w+) =|^(?:    )?(\w+) =", re.MULTILINE)
 """The names of classes and functions, and of fields of objects, classes and modules."""
