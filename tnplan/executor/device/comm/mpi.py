@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 mpi4py.rc.initialize = False
 from mpi4py import MPI  # noqa: E402
 
+from tnplan.executor.device.comm.time_limit import FORWARD_S  # noqa: E402
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message  # noqa: E402
 
 CHUNK_BYTES = 1 << 30
 TAG = 7
 LAST_TAG = 8
 LOOK_EVERY_S = 0.01
-GRACE_S, FORWARD_S, END_S = 1.0, 0.1, 10.0
-"""How long a failed rank waits: where it is not the first one, for that to end the job; for its message to be
-forwarded, which a launcher that ends the job may drop; and to be ended, which MPI_Abort need not await."""
+GRACE_S, END_S = 1.0, 10.0
+"""How long a failed rank waits: where it is not the first one, for that to end the job; and to be ended,
+which MPI_Abort need not await."""
 
 
 class MpiCommunicator(BlockingExchange):

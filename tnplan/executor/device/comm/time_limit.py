@@ -16,6 +16,8 @@ from tnplan.executor.device.comm.launcher import launched_local_rank, launched_r
 
 GRACE_S = 1.0
 """How long a rank leaves it to others to say why the job ends."""
+FORWARD_S = 0.5
+"""How long a launcher may take to forward a line: it drops what it has not, once it ends the job."""
 STATUS = 1
 
 End = Callable[[str], None]
@@ -50,6 +52,7 @@ def end_process(text: str) -> None:
     leave_the_line_to_others()
     sys.stderr.write(f"tnplan: error: rank {launched_rank()}: {text}\n")
     sys.stderr.flush()
+    sleep(FORWARD_S)
     with suppress(OSError, ValueError):
         # As MPI_Abort tells MPICH's launcher: that awaits a lost host for ever where a process only ends.
         os.write(int(os.environ.get("PMI_FD", "")), f"cmd=abort exitcode={STATUS}\n".encode())
