@@ -31,11 +31,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tnplan.common.errors import InputError
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.selection.select import profile_of
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_MODULES = {"compress": "tnplan.compress", "sqd": "tnplan.sqd", "workload": "tnplan.api.workload"}
+_MODULES = {"compress": "tnplan.compress", "sqd": "tnplan.sqd", "workload": "tnplan.calls.workload"}
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _ELSEWHERE = {
     alias.name: str(node.module)
@@ -28,7 +28,7 @@ __all__ = sorted(_ELSEWHERE)
 def __getattr__(name: str) -> Any:
     """Import what is written elsewhere when it is first asked for, so that importing tnplan stays light."""
     if name == "__version__":
-        from tnplan.planner.common.release import release
+        from tnplan.common.release import release
 
         return release()
     if name in _MODULES:

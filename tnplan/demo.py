@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors

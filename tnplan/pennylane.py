@@ -33,14 +33,14 @@ from pennylane.measurements import (
 )
 from pennylane.transforms.core import CompilePipeline
 
-from tnplan.api.circuits.circuit import Circuit
-from tnplan.api.circuits.options import QuestionKeywords, QuestionOptions
-from tnplan.executor.observables.pauli_sum import PauliSum, masks, pauli_sum
+from tnplan.circuits.libraries.builder import LARGEST_MATRIX
+from tnplan.circuits.libraries.pennylane_tape import IDLE
+from tnplan.circuits.observables.pauli_sum import PauliSum, masks, pauli_sum
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.libraries.builder import LARGEST_MATRIX
-from tnplan.planner.networks.circuits.libraries.pennylane_tape import IDLE
+from tnplan.questions.circuit import Circuit
+from tnplan.questions.options import QuestionKeywords, QuestionOptions
 
 __all__ = ["TnplanDevice"]
 

@@ -28,10 +28,10 @@ from qiskit.primitives.containers.estimator_pub import EstimatorPub
 from qiskit.primitives.containers.sampler_pub import SamplerPub
 from qiskit.quantum_info import SparsePauliOp
 
-from tnplan.api.circuits.circuit import Circuit
-from tnplan.api.circuits.options import QuestionKeywords, options_of
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.program import final_measurements, measures
+from tnplan.circuits.program import final_measurements, measures
+from tnplan.common.arrays import Array
+from tnplan.questions.circuit import Circuit
+from tnplan.questions.options import QuestionKeywords, options_of
 
 __all__ = ["Estimator", "Sampler"]
 

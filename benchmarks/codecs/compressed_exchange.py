@@ -24,6 +24,7 @@ import numpy as np
 from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
 from tnplan.executor.calibration.timing import seconds
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
@@ -40,7 +41,6 @@ from tnplan.executor.device.protocols.communicator import CountedCommunicator
 from tnplan.executor.device.protocols.device import Call, Device
 from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.executor.device.selection.select import open_device
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import SETTINGS, Compression, Lossy
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import Digit, prime_factors

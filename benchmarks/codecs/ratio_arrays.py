@@ -15,8 +15,8 @@ from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
 from tensor_codecs import FIXED_ANGLES
 
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.planner.workloads.mixed import peps_network
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles

@@ -24,7 +24,7 @@ from calls import environment, lattice
 from shared import RESULTS
 
 import tnplan
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 from tnplan.planner.passes.tree.build import build
 
 BATCH, BOND, GOAL = 1024, 8, 0.5

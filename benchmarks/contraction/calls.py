@@ -25,11 +25,11 @@ from shared import PATHS, RESULTS, open_device
 from threadpoolctl import threadpool_limits
 
 import tnplan
+from tnplan.common.files import write_text
 from tnplan.demo import cotengra_tree
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_facts import host_facts
-from tnplan.planner.common.files import write_text
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors, random_tensors

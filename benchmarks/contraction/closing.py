@@ -22,11 +22,11 @@ from roofline import Layouter, aligned_bytes, fill, timed_s
 from shared import ROOM_BYTES, open_device
 from units import count
 
+from tnplan.common.files import write_text
 from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.device import ContractShape, Device
-from tnplan.planner.common.files import write_text
 
 DTYPE, TILE_BYTES = "complex64", 32768
 SAMPLE = 1 << 16

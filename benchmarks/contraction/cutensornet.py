@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from replay import CASES, MOST_ROUNDS, Setting, candidates, kept, planned
 from shared import RESULTS, mean_slice_s, size_bytes, values
 
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
+from tnplan.common.files import write_text
 from tnplan.executor.device.cuda.contract import cutensor
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_text
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path

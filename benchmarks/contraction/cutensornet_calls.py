@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.cutensormp import array
 from tnplan.executor.device.cuda.contract import cutensor
 from tnplan.executor.device.protocols.copy import row_major
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 
 NAME = "libcutensornet.so.2"

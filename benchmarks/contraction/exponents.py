@@ -22,7 +22,7 @@ import numpy as np
 from shared import PATHS, RESULTS
 
 import tnplan
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.tensors import random_tensors
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from roofline import fill, timed_s
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.cuda.device import CupyDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.precision import DOUBLE, expected_error, supported
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 
 ORDERS = ("m n", "n m", "runs", "alternating")

@@ -19,14 +19,14 @@ from typing import Any
 from roofline import aligned_bytes, fill, timed_s
 from shared import PATHS, RESULTS, open_device
 
-from tnplan.api.contraction.gradients.calls import GradientPlan
-from tnplan.api.contraction.options import ContractionOptions
+from tnplan.common.files import write_text
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, nothing
-from tnplan.planner.common.files import write_text
-from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.jobs.arrays.gradients.calls import GradientPlan
+from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule

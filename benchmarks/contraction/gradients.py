@@ -23,11 +23,11 @@ import numpy as np
 from shared import PATHS, RESULTS
 
 import tnplan
-from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan
-from tnplan.api.contraction.options import ContractionOptions
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.planner.common.files import write_text
+from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan
+from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.tensors import random_tensors

@@ -25,14 +25,14 @@ import numpy as np
 from calls import environment
 from shared import PATHS, RESULTS
 
-from tnplan.api.circuits.contraction.amplitudes import amplitudes
-from tnplan.api.circuits.contraction.sparse_state import SparseState
-from tnplan.api.contraction.options import ContractionOptions
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
+from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.sparse_state.rows import distinct_strings
 from tnplan.planner.workloads.sycamore import sycamore_circuit
+from tnplan.questions.tensor_networks.amplitudes import amplitudes
+from tnplan.questions.tensor_networks.sparse_state import SparseState
 
 GOALS = {10: 16.0, 16: 300.0}
 """Operations in those of one amplitude, by log2 of the number of strings."""

@@ -21,7 +21,7 @@ from calls import GPU_CALLS, GPU_CASES, TOLERANCE, by_turns, environment
 from shared import PATHS, RESULTS
 
 import tnplan
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors

@@ -30,7 +30,8 @@ import cupy
 import numpy as np
 from shared import PATHS, launched, say, values
 
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run.run_report import KINDS
@@ -40,7 +41,6 @@ from tnplan.executor.device.cuda.fused import chain as cupy_fused
 from tnplan.executor.device.cuda.peer_memory import LINK_SHARE, CudaMemory
 from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.executor.device.protocols.copy import Copy
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan

@@ -25,7 +25,7 @@ from calls import environment, lattice
 from shared import RESULTS
 
 import tnplan
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 from tnplan.planner.networks.tensors import random_tensors
 
 REAL_DTYPES = ("bool", "int8", "uint16", "int64", "float16", "float32", "float64")

@@ -38,11 +38,11 @@ from shared import (
     values,
 )
 
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
+from tnplan.common.files import load_json, write_text
 from tnplan.executor.contraction.run.slice_partition import slices_of_group
 from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json, write_text
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan

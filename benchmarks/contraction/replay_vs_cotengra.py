@@ -22,9 +22,9 @@ import numpy as np
 from shared import PATHS, RESULTS
 from threadpoolctl import threadpool_limits
 
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.files import write_text
 from tnplan.demo import cotengra_tree
-from tnplan.planner.common.files import write_text
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from shared import mean_slice_s, values
 
-from tnplan.api.jobs.execute import execute
-from tnplan.planner.common.files import write_text
-from tnplan.planner.common.units import size_text
+from tnplan.calls.execute import execute
+from tnplan.common.files import write_text
+from tnplan.common.units import size_text
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan

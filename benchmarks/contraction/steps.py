@@ -28,13 +28,13 @@ from roofline import Layouter, Roof, aligned_bytes, fill, measure_roof, timed_s
 from shared import PATHS, RESULTS, ROOF_BYTES, ROOM_BYTES, open_device, size_bytes
 from units import Single, Unit, chain_elements, count, large_units
 
+from tnplan.common.errors import InputError
+from tnplan.common.files import write_text
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.cuda.contract.cutensor import CutensorError
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_text
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.path_file import load_path

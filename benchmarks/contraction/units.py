@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape, FusedShape
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.schedule.annotation import StepAnnotation

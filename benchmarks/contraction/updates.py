@@ -22,10 +22,10 @@ import numpy as np
 from shared import PATHS, RESULTS
 
 import tnplan
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.null.device import Counts, NullDevice
-from tnplan.planner.common.files import write_text
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.tensors import random_tensors

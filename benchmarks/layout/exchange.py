@@ -17,6 +17,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.contraction.run.run_report import commit
@@ -24,7 +25,6 @@ from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.device.selection.select import open_device
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Digit
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "layout" / "exchange.json"

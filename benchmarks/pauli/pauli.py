@@ -32,17 +32,17 @@ from typing import Any
 import numpy as np
 import pauli_circuits as circuits
 
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.selection.select import open_device
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.propagate import Propagation, open_terms, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
 
 Row = dict[str, Any]
 REPEATS = 3

@@ -18,11 +18,11 @@ from typing import Any
 import pauli_circuits as circuits
 from pauli import environment
 
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
 
 LAYERS = 20
 CONVERGED = {

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 Turn = tuple[str, tuple[int, ...], float]
 

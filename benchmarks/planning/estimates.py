@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import tnplan
-from tnplan.api.contraction.planning import forget_contractions
+from tnplan.jobs.arrays.planning import forget_contractions
 from tnplan.planner.workloads.dynamics import kicked_ising, loschmidt, vqe_ansatz
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 from tnplan.planner.workloads.sycamore import sycamore_circuit

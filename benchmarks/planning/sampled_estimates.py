@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import tnplan
-from tnplan.api.circuits.contraction.sample import expected_rounds
 from tnplan.planner.workloads.dynamics import kicked_ising
 from tnplan.planner.workloads.lattice import lattice_circuit
+from tnplan.questions.tensor_networks.sample import expected_rounds
 
 RESULTS = Path(__file__).parents[1] / "results" / "planning" / "sampled_estimates.json"
 SAMPLES = (

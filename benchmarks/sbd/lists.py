@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sbd_cases import large_integrals
 
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
@@ -41,7 +42,6 @@ from tnplan.executor.sbd.lists.listed_rows import INDEX_BYTES, VALUE_BYTES
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
-from tnplan.planner.common.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "lists.json"

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tnplan
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
-from tnplan.planner.common.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "qubits.json"

@@ -35,6 +35,7 @@ import numpy as np
 from sbd_cases import CASES, DATA, LARGE, WIDE, Case, large_case, large_integrals, wide_strings
 from sbd_gpu import measured_large, solved
 
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
@@ -48,7 +49,6 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, Product
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import solve
-from tnplan.planner.common.files import write_text
 from tnplan.planner.hardware.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[2]

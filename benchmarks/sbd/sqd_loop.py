@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tnplan
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
-from tnplan.planner.common.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "sqd_loop.json"

@@ -157,8 +157,8 @@ def main() -> None:
     if arguments.child:
         child(arguments.child, arguments.device)
         return
+    from tnplan.common.files import write_text
     from tnplan.executor.device.cpu.host_facts import host_facts
-    from tnplan.planner.common.files import write_text
 
     rows: list[Row] = []
     for case in (name for name in CASES if arguments.case in name):

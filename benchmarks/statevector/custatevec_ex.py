@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.circuits.circuit import Gate
 
 LIBRARY = "libcustatevec.so.1"
 COMPLEX64 = 4

@@ -24,13 +24,13 @@ import numpy as np
 from dynamic_exact import deviation, probabilities
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 
+from tnplan.circuits.load import load_program
+from tnplan.circuits.noise import depolarized
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.measurement import Question, answer
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.load import load_program
-from tnplan.planner.networks.circuits.noise import depolarized
 
 GOAL = 1.0
 MOST_DEVIATIONS = 8.0

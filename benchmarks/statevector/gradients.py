@@ -43,7 +43,7 @@ def layers(n_qubits: int, n_parameters: int) -> list[tuple[str, tuple[int, ...],
 def ours(given: argparse.Namespace) -> dict[str, Any]:
     """Our value, derivatives and times."""
     import tnplan
-    from tnplan.planner.networks.circuits.gates import gate
+    from tnplan.circuits.gates import gate
 
     gates = tuple(
         gate(name, qubits, (angle,) if name != "cz" else ())

@@ -93,10 +93,10 @@ def circuit(name: str, n: int) -> Iterator[tuple[str, tuple[int, ...], np.ndarra
 
 def ours(case: Case) -> Callable[[], np.ndarray]:
     """This engine."""
+    from tnplan.circuits.circuit import Gate
     from tnplan.executor.statevector.cpu.state import HostState
     from tnplan.executor.statevector.prepared_program import prepare_program
     from tnplan.executor.statevector.simulator import Simulator
-    from tnplan.planner.networks.circuits.circuit import Gate
 
     gates = [Gate(name, on, np.asarray(m, np.complex128), a) for name, on, m, a in case.gates]
 

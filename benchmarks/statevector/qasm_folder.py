@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import chi2
 
 import tnplan
-from tnplan.planner.networks.circuits.program import CircuitProgram, final_measurements, measures
+from tnplan.circuits.program import CircuitProgram, final_measurements, measures
 
 EXACT = 1e-10
 """How far amplitudes and values may be from Qiskit's."""

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.gates import KINDS
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.gates import KINDS
 
 Pair = tuple[str, tuple[int, ...], float]
 """A gate of the two circuits: its name, qubits and angle."""

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import gate
 
 SINGLES = ("x_1_2", "y_1_2", "hz_1_2")
 CYCLE = "ABCDCDAB"

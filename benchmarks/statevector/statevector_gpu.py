@@ -27,11 +27,11 @@ from custatevec_ex import CuStateVec, library
 from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
+from tnplan.circuits.circuit import Gate
 from tnplan.executor.statevector.cuda.state import PROGRAMS_FROM, CupyState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.circuit import Gate
 
 GOALS_MS = {("H", 26): 1.0, ("QFT", 26): 1.0, ("H", 30): 20.0, ("QFT", 30): 20.0}
 GOAL_SHARE = 0.75

@@ -24,6 +24,7 @@ import numpy as np
 from statevector_circuits import CIRCUITS
 from statevector_rows import write_rows
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cuda.bit_swap import StateSwap
@@ -32,7 +33,6 @@ from tnplan.executor.statevector.distributed_state import DistributedState, Prep
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import Segment
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.common.errors import InputError
 
 GOAL_LARGER, GOAL_SUM, GOAL_RATE = 1.15, 1.1, 0.8
 NEVER = 64

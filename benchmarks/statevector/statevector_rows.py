@@ -8,9 +8,9 @@ from typing import Any
 
 import cupy
 
+from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
-from tnplan.planner.common.files import write_text
 
 
 def write_rows(output: Path | None, **figures: Any) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+from tnplan.common.errors import DOCS, PAGES
 from tnplan.compress.format.errors import PAGE
-from tnplan.planner.common.errors import DOCS, PAGES
 
 _log = logging.getLogger(__name__)
 

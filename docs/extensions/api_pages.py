@@ -12,15 +12,16 @@ import tnplan
 
 FOLDER = "reference/api"
 TOPICS = {
-    "Contractions": ("tnplan.api.contraction",),
-    "Paths, plans and reports": ("tnplan.api.planning", "tnplan.api.plot", "tnplan.planner.projection",
-                                 "tnplan.planner.schedule", "tnplan.planner.networks.contraction_path",
-                                 "tnplan.planner.networks.network", "tnplan.planner.networks.importers"),
-    "Circuits": ("tnplan.planner.networks.circuits", "tnplan.api.circuits"),
-    "Jobs and engines": ("tnplan.api.jobs", "tnplan.api.progress", "tnplan.executor"),
-    "Hardware": ("tnplan.planner.hardware",),
-    "Codecs": ("tnplan.api.codecs", "tnplan.compress"),
-    "Errors": ("tnplan.planner.common",),
+    "Contractions": ("tnplan.jobs.arrays", "tnplan.calls.contract", "tnplan.calls.optimizer"),
+    "Circuits": ("tnplan.circuits", "tnplan.questions"),
+    "Codecs": ("tnplan.calls.compress_file", "tnplan.calls.compare_codecs", "tnplan.calls.gpu_codec",
+               "tnplan.compress"),
+    "Jobs and engines": ("tnplan.jobs", "tnplan.calls.execute", "tnplan.calls.simulate",
+                         "tnplan.calls.propagate", "tnplan.calls.warmup", "tnplan.calls.diagonalize",
+                         "tnplan.calls.sqd", "tnplan.executor"),
+    "Hardware": ("tnplan.planner.hardware", "tnplan.calls.calibrate"),
+    "Paths, plans and reports": ("tnplan.calls", "tnplan.planner"),
+    "Errors": ("tnplan.common",),
 }  # fmt: skip
 """A title and the modules whose names stand below it."""
 

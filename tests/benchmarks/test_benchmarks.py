@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.root import ROOT
 from tnplan.planner.hardware.profile import load_profile
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_path, save_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import save_tensors

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path

@@ -13,7 +13,7 @@ from tests.support.kernels.compress_arrays import make_array
 from tests.support.root import ROOT
 from tests.support.workloads import dense_terms
 from tnplan.cli.main import run
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
 
 

@@ -14,9 +14,9 @@ import tnplan
 from tests.house import rules
 from tests.support.root import ROOT
 from tnplan.cli.main import run
+from tnplan.common.errors import DOCS, FOLDERS, PAGES, WORDS, InputError
 from tnplan.compress.format.errors import PAGE
 from tnplan.executor.device.protocols.communicator import AgreedError, agree
-from tnplan.planner.common.errors import DOCS, FOLDERS, PAGES, WORDS, InputError
 from tnplan.planner.hardware.profile import load_profile
 
 

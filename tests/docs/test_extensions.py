@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.root import ROOT
-from tnplan.planner.common.errors import PAGES
+from tnplan.common.errors import PAGES
 
 
 @pytest.fixture

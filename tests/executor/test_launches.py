@@ -113,7 +113,7 @@ def chains(dtype: str) -> None:
 
 
 def pauli_words(dtype: str) -> None:
-    from tnplan.executor.observables.pauli_sum import parse
+    from tnplan.circuits.observables.pauli_sum import parse
     from tnplan.executor.pauli.algebra.channels import depolarizing
     from tnplan.executor.pauli.algebra.gates import circuit_steps
     from tnplan.executor.pauli.cuda import table as table_module
@@ -168,7 +168,7 @@ def products_of_bases(dtype: str) -> None:
 
 
 def lists_of_bases(dtype: str) -> None:
-    from tnplan.executor.observables.pauli_sum import parse
+    from tnplan.circuits.observables.pauli_sum import parse
     from tnplan.executor.sbd.cuda.list_steps import CupyList
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
     from tnplan.executor.sbd.lists.batched_list import BatchedList

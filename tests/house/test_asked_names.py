@@ -75,9 +75,9 @@ def test_names_are_there(path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "from tnplan.planner.common import files\nfiles.no_such_name()",
-        "def late():\n    from tnplan.planner.common.files import no_such_name",
-        "from tnplan.planner.common import files\npatch.setattr(files, 'no_such_name', 1)",
+        "from tnplan.common import files\nfiles.no_such_name()",
+        "def late():\n    from tnplan.common.files import no_such_name",
+        "from tnplan.common import files\npatch.setattr(files, 'no_such_name', 1)",
     ],
 )
 def test_names_that_are_not_there_are_found(text: str) -> None:

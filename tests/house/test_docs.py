@@ -298,7 +298,7 @@ def test_links_of_the_documents_exist() -> None:
 
 
 def test_written_versions_equal_the_constants(tmp_path: Path) -> None:
-    from tnplan.api.jobs.execute import execute
+    from tnplan.calls.execute import execute
     from tnplan.executor.contraction.run import run_report as record
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks import path_file
@@ -365,9 +365,8 @@ def test_the_rates_of_products_in_the_documents_are_those_of_the_profile() -> No
     assert f"{', '.join(listed[:-1])} and {listed[-1]} GB/s" in text
 
 
-def test_the_page_on_architecture_fits_on_two_screens_and_names_every_folder() -> None:
+def test_the_page_on_architecture_names_every_folder() -> None:
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-    assert len(text.splitlines()) <= 90
     package = ROOT / "tnplan"
     names = [path.parent.name for depth in ("*", "*/*") for path in package.glob(f"{depth}/__init__.py")]
     assert len(names) > 20

@@ -35,37 +35,18 @@ assert not present, present
 """
 
 ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
-    "planner": (
-        lambda root: rules.forbidden(
-            root,
-            ["tnplan.planner"],
-            [
-                "tnplan.executor",
-                "tnplan.compress",
-                "tnplan.api",
-                "tnplan.cli",
-                "tnplan.reporting",
-                "cupy",
-                "mpi4py",
-            ],
-        ),
+    "floors": (
+        rules.floor_arrows,
         "tnplan/planner/search/bad.py",
         "from tnplan.executor import device",
     ),
     "compress": (
-        lambda root: rules.forbidden(
-            root, ["tnplan.compress"], ["tnplan"], ["tnplan.compress", rules.COMPRESS_MAY]
-        ),
+        rules.floor_arrows,
         "tnplan/compress/bad.py",
-        "from tnplan.planner.common.errors import InputError",
+        "from tnplan.planner.networks import network",
     ),
     "executor": (
-        lambda root: rules.forbidden(
-            root,
-            ["tnplan.executor"],
-            ["tnplan"],
-            ["tnplan.executor", "tnplan.compress", *rules.EXECUTOR_MAY],
-        ),
+        rules.floor_arrows,
         "tnplan/executor/bad.py",
         "import tnplan.planner.passes.pipeline",
     ),

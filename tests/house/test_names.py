@@ -14,7 +14,7 @@ CLASS = "class Plan:\n    pass\n"
 LONG = "def f(a, b, c, d, e, f, g, h, i):\n    pass\n"
 
 RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
-    "folders": (rules.full_folders, {f"tnplan/planner/search/file_{number}.py": "" for number in range(15)}),
+    "folders": (rules.full_folders, {f"tnplan/planner/search/file_{number}.py": "" for number in range(26)}),
     "classes": (
         rules.repeated_classes,
         {"tnplan/planner/search/a.py": CLASS, "tnplan/compress/cpu/b.py": CLASS},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tnplan.cli.main import run
-from tnplan.planner.common.files import identity_of
+from tnplan.common.files import identity_of
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import cotengra
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import KINDS, gate
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import KINDS, gate
 from tnplan.planner.networks.network import Network
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tests.support.circuits import random_circuit, state_vector, unitary
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import I2, KINDS, X, Y, Z, gate
-from tnplan.planner.networks.circuits.program import Channel, Measurement, Operation, Reset
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import I2, KINDS, X, Y, Z, gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.program import Channel, Measurement, Operation, Reset
 
 LETTERS = {"I": I2, "X": X, "Y": Y, "Z": Z}
 

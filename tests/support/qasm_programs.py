@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.program import (
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.program import (
     BitAssignment,
     CircuitProgram,
     Conditional,
@@ -22,8 +22,8 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     WhileLoop,
 )
-from tnplan.planner.networks.circuits.qasm.read import circuit_of
-from tnplan.planner.networks.circuits.qasm.source import parse_source
+from tnplan.circuits.qasm.read import circuit_of
+from tnplan.circuits.qasm.source import parse_source
 
 N_DATA, N_BITS = 3, 3
 HEAD = f"""OPENQASM 3.0;

@@ -17,10 +17,10 @@ from types import CodeType
 from typing import Any
 
 from tests.support.root import ROOT
-from tnplan.planner.common.compiled.kernel import kernel
+from tnplan.common.kernels.kernel import kernel
 
 INNER = tuple(
-    f"tnplan/planner/common/compiled/{name}.py" for name in ("object_code_kernel", "numba_cache")
+    f"tnplan/common/kernels/{name}.py" for name in ("object_code_kernel", "numba_cache")
 )
 """The modules that may use numba's inner names."""
 DEFINED = re.compile(r"^ *(?:class|def) (\w+)|^ *self\.(\w+) =|^(?:    )?(\w+) =", re.MULTILINE)
@@ -99,7 +99,7 @@ if __name__ == "__main__":
         return found
 
     print("numba:", plain(np.arange(5)))
-    from tnplan.planner.common.compiled.numba_cache import cached_njit
+    from tnplan.common.kernels.numba_cache import cached_njit
 
     print("kernel:", added_up(np.arange(5), 9))
     print("kept:", *(cached_njit()(plain.py_func)(np.arange(5)) for _ in range(2)))

@@ -13,8 +13,8 @@ qml = pytest.importorskip("pennylane")
 from pennylane import numpy as pnp  # noqa: E402
 
 import tnplan  # noqa: E402
+from tnplan.common.errors import InputError  # noqa: E402
 from tnplan.pennylane import TnplanDevice  # noqa: E402
-from tnplan.planner.common.errors import InputError  # noqa: E402
 
 CPU: Any = {"device": "cpu", "threads": 1}
 pytestmark = pytest.mark.filterwarnings(

@@ -14,7 +14,7 @@ from qiskit.circuit import Parameter, ParameterVector  # noqa: E402
 from qiskit.primitives import StatevectorEstimator, StatevectorSampler  # noqa: E402
 from qiskit.quantum_info import Pauli, SparsePauliOp  # noqa: E402
 
-from tnplan.planner.common.errors import InputError  # noqa: E402
+from tnplan.common.errors import InputError  # noqa: E402
 from tnplan.qiskit import Estimator, Sampler  # noqa: E402
 
 CPU: Any = {"device": "cpu", "threads": 1}

@@ -31,7 +31,7 @@ def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: 
     one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
     kind: plan and report take it with --hardware FILE.
     """
-    from tnplan.api.jobs.calibrate import calibrate
+    from tnplan.calls.calibrate import calibrate
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.planner.hardware.profile import profile_text
 

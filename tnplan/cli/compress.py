@@ -51,7 +51,7 @@ def command(
         return
     if threshold is not None or plot is not None:
         raise click.UsageError("--threshold and --plot go with --compare")
-    from tnplan.api.codecs.compress import compress_file
+    from tnplan.calls.compress_file import compress_file
 
     report = compress_file(
         array, output, bound, mode=mode, setting=setting, nonfinite="refuse" if refuse_nonfinite else "keep"
@@ -76,8 +76,8 @@ def show(report: dict[str, Any], as_json: bool) -> None:
 def _compare(array: Path, bound: float, threshold: float | None, plot: Path | None, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from tnplan.api.codecs.compare_codecs import compare_codecs
-    from tnplan.planner.common.files import check_suffix, check_writable, write_text
+    from tnplan.calls.compare_codecs import compare_codecs
+    from tnplan.common.files import check_suffix, check_writable, write_text
     from tnplan.reporting import codecs, tables
 
     if plot is not None:

@@ -16,6 +16,6 @@ from tnplan.cli.options.common import FILE
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(stream: Path, output: Path | None, as_json: bool) -> None:
     """Restore the array that 'tnplan compress' wrote."""
-    from tnplan.api.codecs.compress import decompress_file
+    from tnplan.calls.compress_file import decompress_file
 
     show(decompress_file(stream, output), as_json)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tnplan.cli.main import cli
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 
 HEAD = """# The command line
 

@@ -46,7 +46,7 @@ def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) 
     are threads of this process. The result goes to --output, with a .json of what was measured beside what
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
-    from tnplan.api.jobs.execute import execute
+    from tnplan.calls.execute import execute
     from tnplan.executor.device.comm.launcher import launched_rank
 
     first = launched_rank() == 0
@@ -63,7 +63,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     if as_json:
         say_json(report)
         return
-    from tnplan.planner.common.units import count_text, size_text
+    from tnplan.common.units import count_text, size_text
 
     measured, predicted = report["measured"], report["predicted"]
     kinds = measured["kinds_s"]
@@ -99,7 +99,7 @@ def _compression_line(compression: dict[str, Any]) -> str:
     """The accumulated bound, the fidelity, and bytes before and after, in one line."""
     if not compression.keys() & {"exchange", "store"}:
         return "compressed: nothing, since no exchange is predicted to be faster and no tensor is to wait so"
-    from tnplan.planner.common.units import size_text
+    from tnplan.common.units import size_text
 
     bound, fidelity = (
         "not known" if compression[name] is None else format(compression[name], form)

@@ -23,10 +23,10 @@ import click
 
 from tnplan.cli.signals import end_by_signals
 from tnplan.cli.terminal import allow_any_encoding, say
+from tnplan.common.errors import InputError
+from tnplan.common.release import release
 from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
 from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.release import release
 
 COMMANDS = {
     "network": "Turn a circuit into a tensor network and its tensors.",
@@ -163,7 +163,7 @@ def _only_first_prints() -> Iterator[None]:
 
 def _end_children() -> None:
     """End the processes that compile kernels, where the command has come to that."""
-    ahead = sys.modules.get("tnplan.planner.common.compiled.ahead")
+    ahead = sys.modules.get("tnplan.common.kernels.ahead")
     end = getattr(ahead, "end_children", None)  # its import may be what was interrupted
     if end is not None:
         end()

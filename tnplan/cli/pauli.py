@@ -19,7 +19,7 @@ from tnplan.cli.options.questions import (
     truncation_options,
 )
 from tnplan.cli.terminal import say, say_json, say_written
-from tnplan.planner.common.units import plural
+from tnplan.common.units import plural
 
 
 @click.command()
@@ -67,10 +67,10 @@ def command(
 
     The exit status is 1 where everything was cut.
     """
-    from tnplan.api.jobs.propagate import propagate
+    from tnplan.calls.propagate import propagate
+    from tnplan.common.errors import InputError
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.pauli.terms.truncation import Truncation
-    from tnplan.planner.common.errors import InputError
 
     truncation = Truncation(**{item.name: options.pop(item.name) for item in fields(Truncation)})
     repetitions, seed, by = (options.pop(name) for name in ("repetitions", "seed", "by"))

@@ -49,7 +49,7 @@ def command(path: Path, devices: int, output: Path | None, as_json: bool, **opti
     """
     from rich.text import Text
 
-    from tnplan.api.planning.plan import plan, seen_from
+    from tnplan.calls.plan import plan, seen_from
     from tnplan.reporting import json_documents as documents
     from tnplan.reporting import tables
     from tnplan.reporting.chain import largest, use_chain

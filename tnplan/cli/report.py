@@ -12,7 +12,7 @@ import click
 
 from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType, TextType
 from tnplan.cli.terminal import say
-from tnplan.planner.common.files import check_suffix, check_writable, write_text
+from tnplan.common.files import check_suffix, check_writable, write_text
 
 if TYPE_CHECKING:
     from tnplan.planner.projection.projection import Projection
@@ -102,8 +102,8 @@ def command(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from tnplan.api.planning.report import baseline_search, save_baseline, workload_key
-    from tnplan.planner.common.errors import InputError, NothingFitsError
+    from tnplan.calls.report import baseline_search, save_baseline, workload_key
+    from tnplan.common.errors import InputError, NothingFitsError
     from tnplan.planner.hardware.profile import load_profile
     from tnplan.planner.networks.importers import read_any
     from tnplan.planner.projection.projection import project

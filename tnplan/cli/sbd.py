@@ -10,7 +10,7 @@ import click
 from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.terminal import say, say_json, say_written
-from tnplan.planner.common.units import plural
+from tnplan.common.units import plural
 
 if TYPE_CHECKING:
     from tnplan.executor.sbd.selected_ci.growth import Growth
@@ -97,11 +97,11 @@ def command(
     ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
     checkpoint stays.
     """
-    from tnplan.api.jobs.diagonalize import diagonalize
-    from tnplan.api.jobs.outputs.diagonalization_result import CarryOver, determinants_file
+    from tnplan.calls.diagonalize import diagonalize
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
     from tnplan.executor.sbd.solver.solve import SpinPenalty
+    from tnplan.jobs.outputs.diagonalization_result import CarryOver, determinants_file
 
     check_residual(residual)
     _check_carryover(carryover, carryover_ratio, carryover_missing)
@@ -140,14 +140,14 @@ UNTESTED = "residuals are small, but a test has not ended that looks for a lower
 
 def check_residual(residual: float) -> None:
     """Refuse a residual that no solve reaches, or every one."""
-    from tnplan.planner.common.errors import InputError
+    from tnplan.common.errors import InputError
 
     if not 1e-12 <= residual < 1:
         raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")
 
 
 def _check_carryover(carryover: Path | None, ratio: float | None, missing: float | None) -> None:
-    from tnplan.planner.common.errors import InputError
+    from tnplan.common.errors import InputError
 
     if carryover is None and (ratio is not None or missing is not None):
         raise InputError("--carryover", "is missing", "name the prefix of the files of strings")
@@ -157,8 +157,8 @@ def _growth(
     grows: bool, most: int | None, epsilons: tuple[float, ...] | None, epsilon_pt2: float | None, pt2: bool
 ) -> Growth | None:
     """What --grow is asked for; None without it."""
+    from tnplan.common.errors import InputError
     from tnplan.executor.sbd.selected_ci.growth import EPSILON_PT2, Growth
-    from tnplan.planner.common.errors import InputError
 
     if not pt2 and epsilon_pt2 is not None:
         raise InputError("--epsilon-pt2", "does not go with --no-pt2", "leave one of them out")

@@ -12,7 +12,7 @@ from tnplan.cli.options.common import FILE
 from tnplan.cli.options.jobs import job_options
 from tnplan.cli.sbd import UNTESTED, check_residual, show_work
 from tnplan.cli.terminal import say, say_json
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 
 FILE_NAME = re.compile(r"[^*]*\.[A-Za-z]\w*")
 """What is meant as a file: no sum of Pauli words ends so."""
@@ -61,7 +61,7 @@ def command(
     sbd-qubits spreads the states over P ranks. Exit status 1 where the solve does not converge: the best
     states so far are written, and the checkpoint stays.
     """
-    from tnplan.api.jobs.sqd.diagonalize_qubits import diagonalize_qubits
+    from tnplan.calls.diagonalize_qubits import diagonalize_qubits
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
 

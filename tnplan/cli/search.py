@@ -12,7 +12,7 @@ from tnplan.cli.options.common import COUNT, FILE, PROFILE, SECONDS
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tnplan.api.progress import Progress
+    from tnplan.jobs.progress import Progress
     from tnplan.planner.networks.contraction_path import ContractionPath
 
 OTHERS = ["write", "size", "combo"]
@@ -98,7 +98,7 @@ def command(
     A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
     search. Its checkpoint is deleted when the path is written.
     """
-    from tnplan.api.planning.search import search
+    from tnplan.calls.search import search
     from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
@@ -126,7 +126,7 @@ def _others(network: Path, time: float | str, options: dict[str, Any]) -> dict[s
     """The paths of cotengra's methods, one after the other."""
     from importlib.util import find_spec
 
-    from tnplan.api.planning.search import search
+    from tnplan.calls.search import search
 
     names = [*METHODS, *([PARTITIONER] if find_spec(PARTITIONER) else [])]
     kept = ("devices", "hardware", "max_tensor", "unlimited", "dtype", "seed", "workers")
@@ -158,7 +158,7 @@ def _table(rows: dict[str, ContractionPath]) -> str:
 
 
 def _slices(n_slices: int, n_sliced: int) -> str:
-    from tnplan.planner.common.units import count_text
+    from tnplan.common.units import count_text
 
     if not n_sliced:
         return "no slices"

@@ -22,7 +22,7 @@ def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from tnplan.api.planning.show import show
+    from tnplan.calls.show import show
     from tnplan.reporting.tables import console
 
     chain = show(schedule, top=top, plot=plot)

@@ -62,7 +62,7 @@ def _stop(line: str) -> None:
 
 
 def _end(status: int) -> None:
-    files = sys.modules.get("tnplan.planner.common.files")
+    files = sys.modules.get("tnplan.common.files")
     unfinished = getattr(files, "unfinished", None)  # where the command has come to it
     if unfinished is not None:
         unfinished.delete()

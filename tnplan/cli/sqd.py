@@ -50,7 +50,7 @@ def command(
     docs/how-to/sqd.md explains it. Needs qiskit-addon-sqd. Exit status 1 where the loop does not converge:
     the best state so far is written, and the checkpoint stays.
     """
-    from tnplan.api.jobs.sqd.run import run
+    from tnplan.calls.sqd.run import run
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.sbd.solver.davidson import Criteria
 

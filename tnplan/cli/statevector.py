@@ -45,7 +45,7 @@ def command(
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
     Under mpirun, a power of two of ranks share the state. docs/explanation/statevector.md explains the rest.
     """
-    from tnplan.api.jobs.simulate import simulate
+    from tnplan.calls.simulate import simulate
     from tnplan.executor.device.comm.launcher import launched_rank
 
     with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:
@@ -74,7 +74,7 @@ def _parts(save: Path, ranks: int) -> str:
 
 
 def _show(report: dict[str, Any]) -> None:
-    from tnplan.planner.common.units import count_text
+    from tnplan.common.units import count_text
 
     say(
         f"{count_text(report['n_qubits'], 'qubit', 'qubits')} in {report['dtype']}, "

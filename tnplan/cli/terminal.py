@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tnplan.planner.common.shown_text import IN_PLACE, escaped
+from tnplan.common.shown_text import IN_PLACE, escaped
 
 
 def say(text: str, err: bool = False) -> None:

@@ -18,7 +18,7 @@ def command(device: str) -> None:
     For containers and job scripts: afterwards no first call waits for them. What is in the caches already is
     not compiled again. TNPLAN_CACHE_DIR names the folder of the caches.
     """
-    from tnplan.api.jobs.warmup import warmup
+    from tnplan.calls.warmup import warmup
 
     done = warmup(device=device, progress=lambda at: say(at.text, err=True))
     say(f"{done.compiled} files compiled in {done.time_s:.1f} s, in {done.folder}")

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from tnplan.api import workload
-from tnplan.api.planning.tensor_network import TensorNetwork
+from tnplan.calls import workload
 from tnplan.cli.options.common import FILE, added
 from tnplan.cli.terminal import say
+from tnplan.planner.networks.tensor_network import TensorNetwork
 
 COUNT, SIDE, NATURAL = click.IntRange(1), click.IntRange(2), click.IntRange(0)
 DTYPES = ["float32", "float64", "complex64", "complex128"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tnplan.api.codecs.compare_codecs import CodecRow
-from tnplan.planner.common.units import figure_text
+from tnplan.calls.compare_codecs import CodecRow
+from tnplan.common.units import figure_text
 from tnplan.reporting.tables import Listing
 
 COLUMNS = ("pipeline", "ratio", "compress MB/s", "restore MB/s", "worst error / bound")

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Layout, box, grid_size, rank_digits
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.schedule.schedule import Gather, Redistribute, Schedule

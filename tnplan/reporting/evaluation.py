@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from tnplan.planner.common.shown_text import shown_text
-from tnplan.planner.common.units import figure_text, time_text
+from tnplan.common.shown_text import shown_text
+from tnplan.common.units import figure_text, time_text
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection
 from tnplan.reporting.memory_only import memory_points

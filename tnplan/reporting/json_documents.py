@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
-from tnplan.planner.common.files import plain
+from tnplan.common.files import plain
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.schedule import Schedule

@@ -8,9 +8,9 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from tnplan.planner.common.release import release
-from tnplan.planner.common.shown_text import shown_text
-from tnplan.planner.common.units import count_text, percent_text, size_text, time_text
+from tnplan.common.release import release
+from tnplan.common.shown_text import shown_text
+from tnplan.common.units import count_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain

@@ -17,8 +17,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tnplan.planner.common.shown_text import shown_text
-from tnplan.planner.common.units import count_text, figure_text, power_text, size_text, time_text
+from tnplan.common.shown_text import shown_text
+from tnplan.common.units import count_text, figure_text, power_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import use_chain

@@ -13,9 +13,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tnplan.planner.common.convert import converted_file
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_json
+from tnplan.common.convert import converted_file
+from tnplan.common.errors import InputError
+from tnplan.common.files import read_json
 from tnplan.planner.projection.projection import Projection
 
 FORMAT = "tnplan.published"

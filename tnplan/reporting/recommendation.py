@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import log2
 
-from tnplan.planner.common.units import count_text, figure_text, time_text
+from tnplan.common.units import count_text, figure_text, time_text
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection, Row
 

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tnplan.api.codecs.compare_codecs import CodecRow
+from tnplan.calls.compare_codecs import CodecRow
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.reporting.plots import BLUE, GREY, VERMILION, Plot, plain
 

@@ -14,8 +14,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tnplan.planner.common.shown_text import escaped, shown_text
-from tnplan.planner.common.units import count_text, figure_text, percent_text, size_text, time_text
+from tnplan.common.shown_text import escaped, shown_text
+from tnplan.common.units import count_text, figure_text, percent_text, size_text, time_text
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import Schedule

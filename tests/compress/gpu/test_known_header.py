@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.kernels.compress_arrays import bits, make_array
 from tests.support.kernels.compress_streams import mutated, restored
+from tnplan.common.errors import InputError
 from tnplan.compress import CodecError, Compressed, StreamError, compress, decompress
 from tnplan.compress.format.stream import header_size_bytes
 from tnplan.compress.gpu import frames
-from tnplan.planner.common.errors import InputError
 
 CASES = (
     ("sparse", 9000, "complex64", 1e-2, "range", 12), ("normal", 3 << 13, "float32", 1e-3, "range", 14),

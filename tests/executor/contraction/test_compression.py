@@ -34,8 +34,9 @@ from tests.support.contraction.redistribution import local, random_case
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.cli.main import run
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.redistribute import compressed as bind_compressed_file
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
@@ -57,7 +58,6 @@ from tnplan.executor.device.protocols.codec import (
     sample_stride,
 )
 from tnplan.executor.device.selection.open_codec import open_codec
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.process_grid import box_shape, grid_size
 from tnplan.planner.hardware.profile import load_profile

@@ -25,13 +25,13 @@ from tests.support.contraction.compression import (
     waiting,
 )
 from tests.support.contraction.resume import InterruptedRunError
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.bind.program import arena_bytes, needed_bytes
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.cpu.codec import NumpyCodec
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import CodecRates, load_profile
 from tnplan.planner.passes.pipeline import plan

@@ -13,12 +13,12 @@ import pytest
 
 from tests.support.contraction.compression import FREE, instructions, slow_profile
 from tests.support.networks import eager_profile, random_arrays
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
 from tnplan.executor.device.protocols.codec import Packed
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware import cost
 from tnplan.planner.hardware.compression_options import Compression, Lossy, parse_request
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.networks import agrees, eager_profile, random_arrays
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
 from tnplan.cli.options.jobs import ProgressLines
+from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.tensors import save_tensors

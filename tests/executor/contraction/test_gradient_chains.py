@@ -17,9 +17,9 @@ from tests.support.effort import repeats
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, window
-from tnplan.api.contraction.gradients.calls import GradientCalls, GradientPlan
-from tnplan.api.contraction.options import ContractionOptions
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan
+from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan

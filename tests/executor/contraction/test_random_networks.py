@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
 from tests.support.slow import slow_after
-from tnplan.api.jobs.execute import execute
-from tnplan.planner.common.errors import InputError
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.planner.passes.pipeline import plan
 
 BATCHES, QUICK = 20, 5

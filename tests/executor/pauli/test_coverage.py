@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.effort import repeats
 from tests.support.engines.sampled_circuits import QUESTIONS, SampledCase, sampled_case
-from tnplan.api.jobs.pauli.sampling import estimate_of_values, sampling_task
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.sampling.estimate import BIASED, CONFIDENCE, UNBIASED, Estimate
 from tnplan.executor.pauli.sampling.repetitions import repetition
+from tnplan.jobs.pauli.sampling import estimate_of_values, sampling_task
 
 ROUNDING = 1e-10
 ESTIMATORS = (*((question, "magnitude") for question in QUESTIONS), ("bits", "letters"), ("echo", "square"))

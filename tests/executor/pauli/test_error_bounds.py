@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 import tnplan
 from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import Propagate, amplitude_damping, dense, pauli_channel
-from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
 from tnplan.executor.pauli.algebra.expectation import overlap, product_state, value_in
@@ -32,9 +35,6 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.ledger import Dropped
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 ROUNDING = 1e-11
 ENGINES = (propagate, partial(propagate, resources=Resources(threads=2)), propagate_sorted)

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.first_steps import after_first_steps
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, given_state
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 SUM = parse("Z0 Y1 + 0.5*X2 - 0.3*Z1 Z3 + 0.2*Y0 X3 + 0.1*X0 Z2 Y3", 4)
 STATES = [None, "0110", "+r0l"]

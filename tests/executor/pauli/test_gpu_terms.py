@@ -21,7 +21,8 @@ from tests.support.engines.pauli import (
 from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli import few_terms
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
@@ -37,7 +38,6 @@ from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, echo_task, li
 from tnplan.executor.pauli.sampling.resampling import StratifiedResampler
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
 
 pytest.importorskip("cupy")
 

@@ -9,7 +9,11 @@ import pytest
 
 from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import gate, rz
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.qasm.standard_gates import INCLUDED
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra import expectation
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import (
@@ -35,10 +39,6 @@ from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import gate, rz
-from tnplan.planner.networks.circuits.qasm.standard_gates import INCLUDED
 
 OBSERVABLE = parse("Z2 + 0.5*X0 Y3 - 0.25*Z1 Z4 + 0.1*X2", 5)
 BLOCH = np.array([[0.6, 0, 0.8], [0, 1, 0], [0, 0, -1], [0.3, 0.2, 0.1], [1, 0, 0]])

@@ -12,8 +12,10 @@ from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_i
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, gate_steps, rotation
 from tnplan.executor.pauli.gradient import Gradient, gradient, value_of_terms
@@ -21,8 +23,6 @@ from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms import sharded, tape
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.gates import gate
 
 N = 8
 START = parse("Z2 + 0.5*X0 Y3 - 0.25*Z1 Z4 + 0.1*X2 + 0.7*Y6 Z7", N)

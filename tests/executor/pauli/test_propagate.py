@@ -22,7 +22,10 @@ from tests.support.engines.pauli import (
     kicked_ising,
     pauli_channel,
 )
-from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import KINDS, gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.gates import (
@@ -40,9 +43,6 @@ from tnplan.executor.pauli.algebra.gates import (
 )
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 
 def random_sum(n_qubits: int, n_terms: int, seed: int) -> PauliSum:

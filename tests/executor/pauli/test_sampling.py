@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from tests.support.circuits import state_vector
 from tests.support.effort import repeats
 from tests.support.engines.pauli import chain_edges, kicked_ising
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import KINDS, gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
 from tnplan.executor.pauli.algebra.schroedinger import adjoint
@@ -37,9 +40,6 @@ from tnplan.executor.pauli.sampling.resampling import (
     xy_letters,
 )
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 sizes_of_terms = st.lists(st.sampled_from([0.0, 1e-9, 0.1, 0.5, 0.5, 1.0, 3.0]), min_size=1, max_size=40)
 

@@ -18,8 +18,11 @@ from tests.support.engines.pauli import (
 )
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
@@ -34,9 +37,6 @@ from tnplan.executor.pauli.terms.hash_table import HashTerms
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 CASES = {
     "rotations": Truncation(branch_cut=1e-3, merged_cut=1e-3),

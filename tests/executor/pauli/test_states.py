@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from tests.support.circuits import random_circuit, unitary
 from tests.support.engines.pauli import chain_edges, dense, kicked_ising
-from tnplan.executor.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.algebra.states import given_overlap, given_state
 from tnplan.executor.pauli.gradient import value_of_terms
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.errors import InputError
 
 VECTORS = {
     "0": [1, 0], "1": [0, 1], "+": [1, 1], "-": [1, -1], "r": [1, 1j], "l": [1, -1j],

@@ -12,6 +12,7 @@ from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import random_integrals, some_strings, string_set
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.sigma import batched as batched_module
 from tnplan.executor.sbd.sigma import cost_model as cost
@@ -35,7 +36,6 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, Pr
 from tnplan.executor.sbd.sigma.row_partition import RowPartition
 from tnplan.executor.sbd.solver.davidson import Criteria, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors
-from tnplan.planner.common.errors import InputError
 
 
 def gpu_steps(dtype: str = "float64") -> Any:

@@ -24,6 +24,7 @@ from tests.support.engines.sbd import (
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.slow import slow_unless
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.excitations import find_singles
@@ -45,7 +46,6 @@ from tnplan.executor.sbd.solver.memory_estimate import (
 from tnplan.executor.sbd.solver.setup import ChosenDevice, set_up_solve
 from tnplan.executor.sbd.solver.solve import solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, HostVectors
-from tnplan.planner.common.errors import InputError
 
 Strings = tuple[StringSet, StringSet | None]
 TIGHT = Criteria(residual=1e-9)

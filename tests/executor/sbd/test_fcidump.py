@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.engines.sbd import fcidump_text, random_integrals
 from tests.support.root import ROOT
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.fcidump.header import KNOWN
-from tnplan.planner.common.errors import InputError
 
 N = 3
 INTEGRALS = random_integrals(N, 2, 1, 5)

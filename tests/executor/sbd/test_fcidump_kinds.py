@@ -12,9 +12,9 @@ import pytest
 from tests.oracles.spin_orbitals import Bodies, of_spin_orbitals
 from tests.support.engines.fcidump_files import SPELLINGS, file_of
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.fcidump import read_fcidump, write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, unpacked
-from tnplan.planner.common.errors import InputError
 
 N = 3
 

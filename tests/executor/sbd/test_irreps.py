@@ -12,7 +12,8 @@ import pytest
 
 from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, random_integrals, reference_matrix, string_set
-from tnplan.api.jobs.diagonalize import diagonalize
+from tnplan.calls.diagonalize import diagonalize
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
@@ -24,7 +25,6 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
-from tnplan.planner.common.errors import InputError
 
 LABELS = (1, 2, 1, 3, 4)
 N = len(LABELS)

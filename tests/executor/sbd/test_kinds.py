@@ -15,7 +15,8 @@ from tests.oracles.spin_orbitals import matrix_of_spins, matrix_over, spin_squar
 from tests.support.engines.sbd import every_string, string_set
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.api.jobs.diagonalize import diagonalize
+from tnplan.calls.diagonalize import diagonalize
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.basis.determinants import from_product
@@ -29,7 +30,6 @@ from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import tables_bytes
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
-from tnplan.planner.common.errors import InputError
 
 Array = NDArray[Any]
 N = 4

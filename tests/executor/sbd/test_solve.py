@@ -18,6 +18,7 @@ from tests.support.engines.sbd import (
     some_strings,
     string_set,
 )
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.carryover import carry_over
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
@@ -33,7 +34,6 @@ from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Subspace, davidson
 from tnplan.executor.sbd.solver.memory_estimate import fit_memory
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
-from tnplan.planner.common.errors import InputError
 
 TIGHT = Criteria(residual=1e-9)
 

@@ -12,10 +12,10 @@ import pytest
 import tnplan
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
 from tests.support.stop import ask_to_stop
-from tnplan.api.progress import Progress
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.jobs.progress import Progress
 
 N = 6
 INTEGRALS = random_integrals(N, 3, 3, 5)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.support.engines.sbd import every_string, random_integrals
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.space import choose_space
 from tnplan.executor.sbd.basis.string_files import read_spin_strings, read_strings
-from tnplan.planner.common.errors import InputError
 
 N = 4
 COUNTS = {"0011": 5, "0101": 9, "1100": 5}

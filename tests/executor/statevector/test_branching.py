@@ -8,16 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles.statevector import apply_block
-from tnplan.executor.observables.pauli_sum import parse
-from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
-from tnplan.executor.statevector.measurement import Question, answer
-from tnplan.executor.statevector.simulator import Simulator
-from tnplan.executor.statevector.trajectories import branching
-from tnplan.executor.statevector.trajectories.batch import Batch, apply_gate
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import (
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.program import (
     Channel,
     CircuitProgram,
     Conditional,
@@ -26,6 +19,13 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     WhileLoop,
 )
+from tnplan.common.errors import InputError
+from tnplan.executor.statevector.cpu.state import HostState
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
+from tnplan.executor.statevector.measurement import Question, answer
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.trajectories import branching
+from tnplan.executor.statevector.trajectories.batch import Batch, apply_gate
 
 DAMPING = (
     np.array([[1, 0], [0, np.sqrt(0.7)]], np.complex128),
@@ -178,6 +178,6 @@ def test_long_segments_use_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def from_swap(matrix: np.ndarray, qubits: tuple[int, int]) -> Operation:
-    from tnplan.planner.networks.circuits.circuit import Gate
+    from tnplan.circuits.circuit import Gate
 
     return Gate("swap", qubits, matrix)

@@ -14,9 +14,14 @@ from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import hadamards, many_kinds, on_ranks, plan_of, qft, simulator_of
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.program import CircuitProgram, Measurement, Reset
+from tnplan.circuits.qsim import save_qsim
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
@@ -24,11 +29,6 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, SHORT_BITS, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement, Reset
-from tnplan.planner.networks.circuits.qsim import save_qsim
 
 N = 9
 

@@ -20,6 +20,9 @@ from tests.support.engines.statevector import (
     qft,
     random_unitary,
 )
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import KINDS, gate
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     MultiplexedGate,
     as_swap,
@@ -36,9 +39,6 @@ from tnplan.executor.statevector.scheduling.fusion import fuse
 from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, rounds, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 TILES = (Tile(4, 1, 3), Tile(3, 0, 2), Tile(6, 2, 3), Tile(10, 2, 4))
 

@@ -11,7 +11,20 @@ import pytest
 
 from tests.support.circuits import contract, random_circuit, state_vector
 from tests.support.engines.statevector import NO_BITS, hadamards, many_kinds, simulator_of
-from tnplan.executor.observables.pauli_sum import parse, pauli_sum
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import I2, X, Y, Z, gate
+from tnplan.circuits.noise import depolarized, depolarizing
+from tnplan.circuits.observables.pauli_sum import parse, pauli_sum
+from tnplan.circuits.program import (
+    Channel,
+    CircuitProgram,
+    Conditional,
+    Measurement,
+    Operation,
+    Reset,
+    circuit_program,
+    without_final_measurements,
+)
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
@@ -22,20 +35,7 @@ from tnplan.executor.statevector.prepared_program import Mixture, prepare_progra
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import I2, X, Y, Z, gate
-from tnplan.planner.networks.circuits.noise import depolarized, depolarizing
-from tnplan.planner.networks.circuits.program import (
-    Channel,
-    CircuitProgram,
-    Conditional,
-    Measurement,
-    Operation,
-    Reset,
-    circuit_program,
-    without_final_measurements,
-)
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 
 DAMPING = (
     np.array([[1, 0], [0, math.sqrt(0.6)]], np.complex128),

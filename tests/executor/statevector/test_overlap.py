@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.circuits import state_vector
 from tests.support.engines.statevector import hadamards, on_ranks, qft
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
 from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals
 from tnplan.executor.statevector.distributed_state import PreparedOverlap
@@ -21,8 +23,6 @@ from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.scheduling.overlap import Overlap, with_overlaps
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, compile_gates
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 
 def layers(n: int, depth: int) -> GateSequence:

@@ -15,14 +15,14 @@ from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, 
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.statevector_emulator import emulate, emulate_swap, program_text
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
 from tnplan.executor.statevector.codegen.pass_program import PassProgram, make_program
 from tnplan.executor.statevector.cuda import kernel_defines
 from tnplan.executor.statevector.cuda.kernel_defines import neighbours
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, phases_of_diagonal
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 N_BITS = 12
 Run = Callable[..., None]

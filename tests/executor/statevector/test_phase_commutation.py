@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import dense_matrix, hadamards, many_kinds, qft, random_unitary
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
 from tnplan.executor.statevector.gates.phase_commutation import commute_phases, cost, is_rotation
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 N = 5
 

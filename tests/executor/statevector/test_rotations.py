@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.statevector import apply_block, apply_pass
 from tests.support.engines.statevector import TOLERANCE
+from tnplan.circuits.gates import KINDS, gate
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.executor.statevector.gates.one_bit import real_between_phases
@@ -18,7 +19,6 @@ from tnplan.executor.statevector.gates.rotations import as_rotations
 from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 DTYPES = ("complex64", "complex128")
 

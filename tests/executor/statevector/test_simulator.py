@@ -9,12 +9,12 @@ import tnplan
 from tests.oracles.statevector import apply_pass
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft, simulator_of
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.program import CircuitProgram, Measurement
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Tile
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement
 
 DTYPES = ("complex64", "complex128")
 

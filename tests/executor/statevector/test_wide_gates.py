@@ -18,9 +18,13 @@ import tnplan
 from tests.support.circuits import state_vector
 from tests.support.engines.statevector import NO_BITS, TOLERANCE, random_unitary, simulator_of
 from tests.support.root import ROOT
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.program import Channel, CircuitProgram
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import parse
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate, from_gate
@@ -28,10 +32,6 @@ from tnplan.executor.statevector.prepared_program import Segment, prepare_progra
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import Channel, CircuitProgram
 
 DTYPES = ("complex64", "complex128")
 LARGEST_MATRIX = 7

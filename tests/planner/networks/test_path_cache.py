@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tnplan.planner.common.cache_folder import CACHE_VARIABLE, write_entry
+from tnplan.common.cache_folder import CACHE_VARIABLE, write_entry
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.networks import eager_profile, random_path, window
 from tests.support.slow import slow_but
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.group_sizes import group_sizes
 from tnplan.planner.hardware.process_grid import (

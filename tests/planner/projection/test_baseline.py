@@ -13,7 +13,7 @@ import pytest
 import tnplan
 from tests.support.effort import repeats
 from tnplan.cli.main import run
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

@@ -17,7 +17,7 @@ from tests.support.contraction.shipped_paths import shipped_workloads
 from tests.support.networks import eager_profile, random_path
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
-from tnplan.planner.common.errors import InputError, OverLimitError
+from tnplan.common.errors import InputError, OverLimitError
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.support.networks import random_path
 from tests.support.search import chain_path, cost_of, odd_network, prepared, recount, search_path
 from tnplan.cli import search as search_command
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

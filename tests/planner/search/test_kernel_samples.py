@@ -13,9 +13,9 @@ import pytest
 from tests.support.hypernetworks import hypernetwork, task_of
 from tests.support.kernels.samples import check_called, forget
 from tests.support.search import chain_path
-from tnplan.planner.common.compiled import ahead
-from tnplan.planner.common.compiled.kernel import argument_types
-from tnplan.planner.common.compiled.object_cache import find_object
+from tnplan.common.kernels import ahead
+from tnplan.common.kernels.kernel import argument_types
+from tnplan.common.kernels.object_cache import find_object
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.search import cotengra_search
 from tnplan.planner.search.annealer.anneal_state import Heat

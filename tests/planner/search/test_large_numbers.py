@@ -18,12 +18,12 @@ from tests.support.contraction.executor import contract_fixed, no_early_sums
 from tests.support.networks import eager_profile, random_arrays
 from tests.support.robustness.checkpoint_files import parted
 from tests.support.search import prepared, search_path
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
+from tnplan.common.units import count_text
 from tnplan.executor.contraction.run.checkpoint import RunCheckpoint
 from tnplan.executor.contraction.run.slice_partition import parse_slices
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import count_text
+from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

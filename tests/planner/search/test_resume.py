@@ -19,7 +19,7 @@ from tests.support.robustness.checkpoint_files import changed, document_of
 from tests.support.search import cost_of, search_path
 from tests.support.slow import slow_after
 from tnplan.cli import search as search_command
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

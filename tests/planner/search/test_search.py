@@ -23,7 +23,7 @@ from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
 from tnplan.cli import workload as workload_command
 from tnplan.cli.options.common import COUNT, QUBITS, SIZE, SizeType
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import from_cotengra, read_network
 from tnplan.planner.networks.network import Network

@@ -10,8 +10,8 @@ import cotengra
 import pytest
 from cotengra.pathfinders import path_basic
 
-from tnplan.api.planning.search import search
-from tnplan.api.progress import Progress
+from tnplan.calls.search import search
+from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

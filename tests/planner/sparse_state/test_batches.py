@@ -7,10 +7,10 @@ from math import prod
 import numpy as np
 import pytest
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import greedy_path

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from tests.support.networks import eager_profile
 from tests.support.workloads import greedy_ssa_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.cli.main import cli
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_network
 from tnplan.planner.networks.simplify import simplify

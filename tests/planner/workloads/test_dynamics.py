@@ -12,7 +12,7 @@ import tnplan
 from tests.support.circuits import state_vector, unitary
 from tests.support.engines.pauli import eagle_edges
 from tests.support.root import ROOT
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.workloads.dynamics import kicked_ising, loschmidt, qaoa_ansatz, vqe_ansatz
 from tnplan.planner.workloads.heavy_hex import coupling_map, edge_layers
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from tests.support.networks import eager_profile
 from tests.support.root import ROOT
 from tests.support.workloads import closed_value, greedy_ssa_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.cli.main import cli
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_network, load_path

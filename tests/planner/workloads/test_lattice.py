@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from tests.support.contraction.executor import contract_pairwise
 from tests.support.workloads import closed_value
+from tnplan.circuits.circuit import GateSequence
 from tnplan.cli.main import cli
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import GateSequence
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.support.workloads import closed_value, dense_terms
 from tnplan.cli.main import cli
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.path_file import load_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors

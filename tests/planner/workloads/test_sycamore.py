@@ -9,10 +9,10 @@ import cotengra
 import numpy as np
 import pytest
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.load import load_circuit
-from tnplan.planner.networks.circuits.qsim import save_qsim
+from tnplan.circuits.load import load_circuit
+from tnplan.circuits.qsim import save_qsim
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors

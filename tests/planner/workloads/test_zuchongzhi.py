@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.load import load_circuit
 from tnplan.cli.main import cli
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.load import load_circuit
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_network, load_path
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors

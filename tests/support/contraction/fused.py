@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.support.contraction.executor import check_result
 from tests.support.networks import eager_profile, random_arrays
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.executor.device.protocols.device import FusedShape
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath

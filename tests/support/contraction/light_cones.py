@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tnplan.api.circuits.contraction.expectation import LightCones, PlannedAhead
-from tnplan.api.contraction.options import ContractionOptions
-from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import GateSequence
-from tnplan.planner.networks.circuits.program import CircuitProgram
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.program import CircuitProgram
+from tnplan.common.arrays import Array
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
 
 
 def expectations(

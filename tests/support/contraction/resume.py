@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tnplan.api.jobs.contraction.result import ExecutionResult
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.jobs.progress import Progress
+from tnplan.jobs.schedules.result import ExecutionResult
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.array_file import read_array
+from tnplan.common.files import read_json
 from tnplan.executor.contraction.run.result import FORMAT, VERSION, place_shard
-from tnplan.planner.common.array_file import read_array
-from tnplan.planner.common.files import read_json
 
 
 def load_shards(index: str | Path) -> NDArray[Any]:

@@ -9,15 +9,15 @@ import numpy as np
 
 from tests.support import dense_answers as dense
 from tests.support.circuits import unitary
-from tnplan.api.jobs.pauli.sampling import SampledValue
-from tnplan.executor.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import KINDS, gate
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import KINDS, gate
+from tnplan.jobs.pauli.sampling import SampledValue
 
 Random = np.random.Generator
 QUESTIONS = ("bits", "product", "overlap", "echo")

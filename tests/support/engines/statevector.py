@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.cpu.state import HostState
@@ -16,8 +18,6 @@ from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS
 from tnplan.executor.statevector.scheduling.tiled_passes import PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 TOLERANCE = {"complex64": 1e-5, "complex128": 1e-12}
 NO_BITS = np.zeros(0, np.uint8)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tnplan.planner.common.compiled.ahead import Sample
-from tnplan.planner.common.compiled.kernel import argument_types
+from tnplan.common.kernels.ahead import Sample
+from tnplan.common.kernels.kernel import argument_types
 
 
 def check_called(samples: list[Sample]) -> None:

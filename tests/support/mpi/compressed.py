@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tests.support.contraction.compression import EXCHANGE, arrays_of, exchanging, plan_exchanges
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import sys
 
 from mpi4py import MPI
 
-from tnplan.api.jobs import calibrate as calibration
+from tnplan.calls import calibrate as calibration
 from tnplan.cli.main import main
 
 

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 
-from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job import Rank
+from tnplan.calls.execute import execute
 from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.jobs.job import Rank
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from math import inf
 from mpi4py import MPI
 
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.planner.passes.pipeline import plan
 

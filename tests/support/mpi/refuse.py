@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Any
 
-from tnplan.api.jobs.pauli import propagation
 from tnplan.cli.main import main
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.pauli import propagation
 
 ranks, how = sys.argv[1:3]
 

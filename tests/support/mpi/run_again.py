@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.executor.device.comm.launcher import launched_rank
 
 TIMES = 3

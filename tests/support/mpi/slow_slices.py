@@ -4,9 +4,9 @@ import sys
 import time
 from pathlib import Path
 
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
-from tnplan.planner.common.errors import InputError
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
+from tnplan.jobs.progress import Progress
 
 schedule, output, pause, timeout, *options = sys.argv[1:]
 

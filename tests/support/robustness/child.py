@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tnplan.planner.common.compiled.ahead import end_with_parent
+from tnplan.common.kernels.ahead import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.robustness.faults import FAULTS, Outcome
 from tests.support.root import ROOT
-from tnplan.planner.common.files import write_text
+from tnplan.common.files import write_text
 
 PAGE = ROOT / "benchmarks" / "notes" / "failures.md"
 RESULTS = ROOT / "benchmarks" / "results" / "robustness" / "faults.json"

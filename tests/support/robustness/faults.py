@@ -26,8 +26,8 @@ from tests.support.contraction.schedules import planned, sliced_lattice
 from tests.support.mpirun import SCRIPTS
 from tests.support.networks import random_arrays
 from tests.support.robustness.hosts import Cluster, Host, cluster, ended
-from tnplan.api.jobs.execute import execute
-from tnplan.planner.common.errors import InputError
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.schedule.file import save_schedule
 

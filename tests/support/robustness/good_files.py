@@ -19,15 +19,15 @@ import numpy as np
 
 from tests.support.bad_input import make_folder
 from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, some_strings
-from tnplan.api.circuits.engines import task_list
-from tnplan.api.jobs.diagonalize import diagonalize
-from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.pauli import sampling
-from tnplan.api.progress import Progress
+from tnplan.calls.diagonalize import diagonalize
+from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
 from tnplan.executor.sbd.solver import checkpoint as solver_checkpoint
+from tnplan.jobs.pauli import sampling
+from tnplan.jobs.progress import Progress
 from tnplan.planner.search.checkpoint import SearchCheckpoint
+from tnplan.questions.engines import task_list
 
 N_ORBITALS = 6
 QASM = """OPENQASM 3.0;

@@ -17,17 +17,17 @@ import numpy as np
 from tests.support.contraction.executor import make_case
 from tests.support.engines.sbd import lines_of, random_integrals, some_strings
 from tests.support.robustness.good_files import CPU, QSIM, done_in, ended_in
-from tnplan.api.circuits.engines import task_list
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.checkpoint import CheckpointFile
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as run_checkpoint
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
 from tnplan.executor.sbd.solver import checkpoint as solver_checkpoint
 from tnplan.executor.sbd.solver import initial_guess
-from tnplan.planner.common.checkpoint import CheckpointFile
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.progress import Progress
+from tnplan.questions.engines import task_list
 
 INTERRUPTED, REFUSED = 130, 2
 LABELS = (1, 2, 1, 3, 4, 1)

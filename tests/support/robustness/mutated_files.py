@@ -29,8 +29,8 @@ from tests.support.robustness import checkpoint_files, mutations
 from tests.support.robustness.good_files import ANSWER, CPU, GROWTH, QUBITS, SAMPLED, SEARCH, good_files
 from tests.support.robustness.mutations import Mutation
 from tnplan.cli.main import run
+from tnplan.common.files import identity_of
 from tnplan.compress.format.stream import checksum
-from tnplan.planner.common.files import identity_of
 
 LIMIT_S, LIMIT_BYTES = 10.0, 500e6
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import LARGEST, size_in_bytes
+from tnplan.common.errors import InputError
+from tnplan.common.units import LARGEST, size_in_bytes
 
 
 class FileType(click.Path):

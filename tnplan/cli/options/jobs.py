@@ -13,7 +13,7 @@ from tnplan.cli.options.common import FILE, SIZE, added
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tnplan.api.progress import Progress
+    from tnplan.jobs.progress import Progress
 
 LOG_EVERY_S = 10.0
 """Seconds between lines of progress in a log."""
@@ -140,6 +140,6 @@ def _duration(time_s: float) -> str:
         return f"{time_s / 60:.0f} min"
     if time_s < 172800:
         return f"{time_s / 3600:.1f} h"
-    from tnplan.planner.common.units import time_text
+    from tnplan.common.units import time_text
 
     return time_text(time_s)

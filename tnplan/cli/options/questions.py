@@ -14,9 +14,9 @@ from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job
 from tnplan.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
-    from tnplan.api.circuits.answer import CircuitAnswer
-    from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+    from tnplan.questions.answer import CircuitAnswer
+    from tnplan.questions.circuit import Circuit
 
 SHOWN = 16
 """Values that are shown; --output and --json have all."""
@@ -133,7 +133,7 @@ def sampling_of(options: dict[str, Any]) -> dict[str, Any]:
 
 def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteCarlo | None:
     """The plan of repetitions; None where none are asked for."""
-    from tnplan.planner.common.errors import InputError
+    from tnplan.common.errors import InputError
 
     if repetitions is not None:
         from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
@@ -146,7 +146,7 @@ def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteC
 
 def state_of(state: str | None, stabilizers: str | None) -> str | list[str] | None:
     """The input state that `--state` or `--stabilizers` gives."""
-    from tnplan.planner.common.errors import InputError
+    from tnplan.common.errors import InputError
 
     if stabilizers is None:
         return state
@@ -162,10 +162,10 @@ def answer_question(
     options: dict[str, Any],
 ) -> None:
     """Read a circuit, ask, and print the answer on the first rank."""
-    from tnplan.api.circuits.ask import told_by_first, watched_ranks
-    from tnplan.api.circuits.circuit import Circuit
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.executor.pauli.sampling.estimate import Estimate
+    from tnplan.questions.ask import told_by_first, watched_ranks
+    from tnplan.questions.circuit import Circuit
 
     parameters, as_json = options.pop("parameters"), options.pop("as_json")
     options["state"] = state_of(options["state"], options.pop("stabilizers"))

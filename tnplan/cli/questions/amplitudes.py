@@ -11,7 +11,7 @@ from tnplan.cli.options.common import FILE, QUBITS
 from tnplan.cli.options.questions import answer_question, question_options, show_rows
 
 if TYPE_CHECKING:
-    from tnplan.api.circuits.answer import CircuitAnswer
+    from tnplan.questions.answer import CircuitAnswer
 
 
 @click.command()

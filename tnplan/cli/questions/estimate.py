@@ -60,7 +60,7 @@ def command(circuit: Path, parameters: dict[str, str], as_json: bool, **options:
     predicted from the profile, Pauli propagation from a short pilot run: see
     docs/how-to/questions.md.
     """
-    from tnplan.api.circuits.circuit import Circuit
+    from tnplan.questions.circuit import Circuit
 
     if options["amplitudes"] is not None:
         options["amplitudes"] = options["amplitudes"].split(",")

@@ -19,8 +19,8 @@ from tnplan.cli.options.questions import (
 )
 
 if TYPE_CHECKING:
-    from tnplan.api.circuits.answer import CircuitAnswer
-    from tnplan.api.circuits.circuit import Circuit
+    from tnplan.questions.answer import CircuitAnswer
+    from tnplan.questions.circuit import Circuit
 
 
 @click.command()

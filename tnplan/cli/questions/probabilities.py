@@ -17,7 +17,7 @@ from tnplan.cli.options.questions import (
 )
 
 if TYPE_CHECKING:
-    from tnplan.api.circuits.answer import CircuitAnswer
+    from tnplan.questions.answer import CircuitAnswer
 
 
 @click.command()

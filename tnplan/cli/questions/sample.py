@@ -19,7 +19,7 @@ from tnplan.cli.options.questions import (
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
-    from tnplan.api.circuits.answer import CircuitAnswer
+    from tnplan.questions.answer import CircuitAnswer
 
 
 @click.command()

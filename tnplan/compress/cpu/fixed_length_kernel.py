@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.compiled.numba_cache import cached_njit
+from tnplan.common.kernels.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 int64: Any = np.int64

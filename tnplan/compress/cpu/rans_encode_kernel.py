@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.compress.cpu.rans_kernel import (
     BUCKETS,
     CLASSES,
@@ -32,7 +33,6 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL_LOG2,
 )
 from tnplan.compress.cpu.unowned_views import unowned_views
-from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")

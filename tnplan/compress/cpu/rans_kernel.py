@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.compress.cpu.unowned_views import unowned_views
-from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")

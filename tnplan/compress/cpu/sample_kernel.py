@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.numba_cache import cached_njit
 from tnplan.compress.cpu.quantize_kernel import pointwise_number
 from tnplan.compress.format.bit_tiling import CLASSES
-from tnplan.planner.common.compiled.numba_cache import cached_njit
 
 jit = cached_njit(nogil=True, error_model="numpy")
 int64: Any = np.int64

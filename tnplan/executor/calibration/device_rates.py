@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.calibration.timing import REPEATS, fill, seconds, seconds_in_a_row, sustained_seconds
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape, Device, FusedShape, View
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.fusion_tile import fused_tile
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.calibration.timing import REPEATS, seconds
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Digit, prime_factors
 
 DTYPE = "complex64"

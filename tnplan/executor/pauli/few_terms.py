@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.terms.batched_rotations import Bound, rotate_all
 from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms

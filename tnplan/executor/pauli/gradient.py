@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import PauliStep, Rotation, TransferMatrix, simple_steps
 from tnplan.executor.pauli.algebra.tableau import absorb
@@ -25,8 +27,6 @@ from tnplan.executor.pauli.terms.ledger import Dropped, total
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.tape import TapedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 TERMS_SHARE = 0.25
 """The share of the memory that terms may take; the rest is for the tape."""

@@ -11,8 +11,12 @@ from time import perf_counter
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack, pack_all
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.common.kernels.ahead import compile_soon
 from tnplan.executor.device.protocols.communicator import agree
-from tnplan.executor.observables.pauli_sum import PauliSum, pack, pack_all
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
@@ -33,10 +37,6 @@ from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.selection import Resampler, TermCap
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.compiled.ahead import compile_soon
-from tnplan.planner.common.errors import InputError
 
 KEEP = ("all", "own", "none")
 """Which of the final terms a rank may ask for."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum, check_range, n_words
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import PauliSum, check_range, n_words
-from tnplan.planner.common.checks import check_count, is_number
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 DEVICES = ("cpu", "gpu")
 PRECISIONS = {"fp64": (np.float64, np.complex128), "fp32": (np.float32, np.complex64)}

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, Piece, with_overlaps
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners, QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 PIECE_BITS = 22
 """An exchange moves at most 2^22 amplitudes of a peer at a time, so that its buffers stay small."""

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
-from tnplan.executor.statevector.prepared_program import prepare_program
-from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.program import (
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.program import (
     CircuitProgram,
     final_measurements,
     measures,
     without_final_measurements,
 )
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.simulator import Simulator, check_bits, check_marginal
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.adjoint.sweep import Derivative

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 TILES_A_THREAD = 3
 """A thread holds one tile, and tables of a pass as large as one or two."""

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.program import (
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.program import (
     BitAssignment,
     Channel,
     Conditional,
@@ -20,6 +18,8 @@ from tnplan.planner.networks.circuits.program import (
     Reset,
     WhileLoop,
 )
+from tnplan.common.arrays import Array
+from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 
 UNITARY = 1e-12
 """How far K^dagger K of an operator may be from its weight times 1 to count as unitary."""

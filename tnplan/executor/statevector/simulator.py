@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.circuit import check_qubits
+from tnplan.circuits.gates import X
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.program import BitAssignment, Channel, Measurement, Reset
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
 from tnplan.executor.statevector.prepared_program import Mixture, PreparedStep, Rounds, Segment, cumulated
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import check_qubits
-from tnplan.planner.networks.circuits.gates import X
-from tnplan.planner.networks.circuits.program import BitAssignment, Channel, Measurement, Reset
 
 CHUNK_BITS = 12
 """A sample is looked for in a chunk of 2^12 amplitudes."""

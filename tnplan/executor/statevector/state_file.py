@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.statevector.memory_estimate import LARGEST
-from tnplan.planner.common.array_file import ArrayHeader, map_array
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import (
+from tnplan.common.array_file import ArrayHeader, map_array
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.files import (
     check_writable,
     file_path,
     identity_of,
@@ -27,6 +26,7 @@ from tnplan.planner.common.files import (
     write_file,
     write_json,
 )
+from tnplan.executor.statevector.memory_estimate import LARGEST
 
 FORMAT = "tnplan.state"
 VERSION = 2

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from math import isfinite
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 
 PLACE = "--compress"
 SETTINGS = ("fast", "small")

@@ -15,10 +15,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.convert import converted
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import file_path, plain, read_text
-from tnplan.planner.common.units import size_text
+from tnplan.common.convert import converted
+from tnplan.common.errors import InputError
+from tnplan.common.files import file_path, plain, read_text
+from tnplan.common.units import size_text
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}
 EXACTNESS = ("fp64", "fp32", "fp16x3", "tf32")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tnplan.planner.common.files import identity_of
+from tnplan.common.files import identity_of
 from tnplan.planner.networks.network import Network
 
 Colours = list[int]

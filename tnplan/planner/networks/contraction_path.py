@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.shown_text import html_table
-from tnplan.planner.common.units import count_text
+from tnplan.common.errors import InputError
+from tnplan.common.shown_text import html_table
+from tnplan.common.units import count_text
 from tnplan.planner.networks.network import Network
 
 DTYPES = ("float32", "float64", "complex64", "complex128")

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import plural
+from tnplan.common.errors import InputError
+from tnplan.common.units import plural
 
 LARGEST_SIZE = 2**40
 """No index is larger: the planner factorises sizes by trial division."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.files import check_writable
+from tnplan.common.files import check_writable
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_network
 from tnplan.planner.networks.tensors import save_tensors

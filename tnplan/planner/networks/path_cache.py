@@ -14,9 +14,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.cache_folder import cache_folder, own_folder, read_entry, write_entry
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of
+from tnplan.common.cache_folder import cache_folder, own_folder, read_entry, write_entry
+from tnplan.common.errors import InputError
+from tnplan.common.files import identity_of
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 

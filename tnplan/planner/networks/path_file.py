@@ -10,20 +10,18 @@ Changelog of `tnplan.path`:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tnplan.planner.common.convert import converted_file
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import file_path, identity_of, plain, read_json, write_text
+from tnplan.common.convert import converted_file
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import file_path, identity_of, plain, read_json, write_text
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 
 FORMAT = "tnplan.path"
 VERSION = 1
 
-Built = TypeVar("Built")
 
 _NETWORK_FIELDS: list[tuple[Any, ...]] = [
     ("inputs", list[list[str]]),
@@ -52,7 +50,7 @@ def load_network(path: str | Path) -> tuple[Network, str, str | None]:
     form = _form(read_json(path, FORMAT, VERSION), place)
     if form.dtype not in DTYPES:
         raise InputError(f"{place}: dtype", f"{form.dtype!r} is unknown", f"use one of {', '.join(DTYPES)}")
-    return placed(place, lambda: _network(form)), form.dtype, form.tensors
+    return located(place, lambda: _network(form)), form.dtype, form.tensors
 
 
 def save_path(contraction_path: ContractionPath, path: str | Path) -> None:
@@ -108,15 +106,7 @@ def path_from_document(document: dict[str, Any], place: str) -> ContractionPath:
         if form.path is None:
             raise InputError(f"{place}: ssa_path", "is missing", "find a path with 'tnplan search'")
         raise InputError(f"{place}: path", "stands beside ssa_path", "give one of the two")
-    return placed(place, lambda: _contraction_path(form))
-
-
-def placed(place: str, build: Callable[[], Built]) -> Built:
-    """Call `build`; its input errors come out with `place` in front of their place."""
-    try:
-        return build()
-    except InputError as error:
-        raise InputError(f"{place}: {error.place}", error.problem, error.remedy) from None
+    return located(place, lambda: _contraction_path(form))
 
 
 def _form(document: dict[str, Any], place: str) -> Any:

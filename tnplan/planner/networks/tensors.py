@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.array_file import Check, open_archive
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import write_file
-from tnplan.planner.common.units import plural
+from tnplan.common.array_file import Check, open_archive
+from tnplan.common.errors import InputError
+from tnplan.common.files import write_file
+from tnplan.common.units import plural
 from tnplan.planner.networks.network import Network
 
 REMEDY = "give the arrays t0, t1, ... that belong to this network"

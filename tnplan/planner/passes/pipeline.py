@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import groupby
 from math import inf
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError, OverLimitError
-from tnplan.planner.common.units import size_text
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError, OverLimitError
+from tnplan.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import CostModel, make_grid, memory_limit
 from tnplan.planner.hardware.group_sizes import group_sizes

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from tnplan.planner.common.checks import is_finite
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import figure_text, size_text, time_text
+from tnplan.common.checks import is_finite
+from tnplan.common.errors import InputError
+from tnplan.common.units import figure_text, size_text, time_text
 from tnplan.planner.hardware.cost import ITEM_BYTES, memory_limit
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.canonical_form import structure_key
@@ -176,7 +176,7 @@ def _searched(options: SearchOptions, network: Network, dtype: str) -> Contracti
 
 def _compile_kernels() -> None:
     """Have the kernels of the search compiled, so that this takes nothing of its time."""
-    from tnplan.planner.common.compiled.ahead import compile_soon, still_compiling
+    from tnplan.common.kernels.ahead import compile_soon, still_compiling
     from tnplan.planner.search.orders.uncompiled import KERNELS, are_compiled
 
     if not are_compiled():

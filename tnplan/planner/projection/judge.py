@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.passes.pipeline import Planner
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.schedule.schedule import Schedule

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tnplan.planner.common.units import count_text, figure_text, percent_text, time_text
+from tnplan.common.units import count_text, figure_text, percent_text, time_text
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.projection.projection import Projection, Row
 from tnplan.planner.schedule.schedule import Schedule

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf
 
-from tnplan.planner.common.errors import InputError, NothingFitsError
-from tnplan.planner.common.shown_text import html_table, text_table
-from tnplan.planner.common.units import count_text, figure_text, size_text, time_text
+from tnplan.common.errors import InputError, NothingFitsError
+from tnplan.common.shown_text import html_table, text_table
+from tnplan.common.units import count_text, figure_text, size_text, time_text
 from tnplan.planner.hardware.group_sizes import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 from tnplan.planner.networks.network import Network
 
 

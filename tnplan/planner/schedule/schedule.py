@@ -21,8 +21,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
-from tnplan.planner.common.shown_text import html_table
-from tnplan.planner.common.units import count_text, size_text, time_text
+from tnplan.common.shown_text import html_table
+from tnplan.common.units import count_text, size_text, time_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.process_grid import Digit, Layout

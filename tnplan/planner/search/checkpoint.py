@@ -3,7 +3,7 @@
 The file says which search it belongs to, and is replaced whole. Knows no moves, no clock and no processes.
 
 Changelog of `tnplan.search`:
-6 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 5 is refused.
+6 (2026-11-29): as `tnplan.common.checkpoint`. Version 5 is refused.
 5 (2026-11-26): `pools`, which was `ladder`: two, one without the limit.
 4 (2026-11-25): `power` of a ladder.
 3 (2026-11-25): `starts` of a search, several.
@@ -16,10 +16,10 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import Any
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
-from tnplan.planner.common.convert import converted
-from tnplan.planner.common.files import identity_of, plain
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
+from tnplan.common.convert import converted
+from tnplan.common.files import identity_of, plain
 from tnplan.planner.search.annealing import Found, Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import Pools

@@ -17,7 +17,7 @@ from math import inf
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.search.annealer.annealed import Annealed, Tell
 from tnplan.planner.search.annealing import Found, Start, Task, greedy_s, random_greedy, roots
 from tnplan.planner.search.checkpoint import SearchCheckpoint

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from math import inf, log2, prod
 
-from tnplan.planner.common.compiled.ahead import compile_soon
+from tnplan.common.kernels.ahead import compile_soon
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import ITEM_BYTES
-from tnplan.planner.common.units import count_text
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.units import count_text
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile
 from tnplan.planner.networks.contraction_path import ContractionPath

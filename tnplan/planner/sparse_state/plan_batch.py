@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.schedule.batch_plan import BatchedStep, BatchPlan
 from tnplan.planner.sparse_state.rows import Rows, rows_of_bits, rows_of_product

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.batch_plan import BatchPlan

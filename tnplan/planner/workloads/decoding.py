@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
 from tnplan.planner.workloads.error_model import ErrorModel, check_syndrome
 

@@ -10,10 +10,10 @@ from math import pi
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count, is_finite
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.common.checks import check_count, is_finite
+from tnplan.common.errors import InputError
 from tnplan.planner.workloads.heavy_hex import Edge, coupling_map, edge_layers
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 
 LARGEST_MODEL = 1_000_000
 """The most errors, detectors or observables."""

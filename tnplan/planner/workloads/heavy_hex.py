@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 
 Edge = tuple[int, int]
 

@@ -13,8 +13,8 @@ from math import isfinite, log2
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
 
 Site = tuple[int, int]

@@ -12,10 +12,10 @@ from math import isfinite
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 
 RIGHT, DOWN, DIAGONAL = (0, 1), (1, 0), (1, 1)
 DIRECTIONS = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
 
 HYPER_DEGREE = 3

@@ -13,12 +13,12 @@ from math import isfinite, pi
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.amplitude_network import circuit_network
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.workloads.mixed import LARGEST_DEGREE, regular_graph
 
 Edge = tuple[int, int]

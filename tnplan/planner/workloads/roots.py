@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import gate
 
 ROOTS = ("x_1_2", "y_1_2", "hz_1_2")
 """The square roots of X, Y and W = (X + Y) / sqrt 2."""

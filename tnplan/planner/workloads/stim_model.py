@@ -9,10 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_text
-from tnplan.planner.networks.path_file import placed
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import read_text
 from tnplan.planner.workloads.error_model import LARGEST_MODEL, Error, ErrorModel
 
 KINDS = ("circuit", "capacity")
@@ -65,7 +64,7 @@ def parse_model(text: str, place: str) -> ErrorModel:
         model = stim.DetectorErrorModel(text)
     except (ValueError, IndexError) as error:
         raise InputError(place, f"is no model that stim reads ({error})", "mend the file") from None
-    return placed(place, lambda: _model(model))
+    return located(place, lambda: _model(model))
 
 
 def _stim(place: str) -> ModuleType:

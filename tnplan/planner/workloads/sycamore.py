@@ -12,9 +12,9 @@ from math import pi
 
 import numpy as np
 
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.common.checks import check_count
 from tnplan.planner.workloads.roots import root_layers
 
 # The chip by rows: first column and number of qubits of each; qubits are numbered row by row.

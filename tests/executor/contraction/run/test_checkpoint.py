@@ -12,10 +12,10 @@ from tests.support.bad_input import snapshot
 from tests.support.contraction.executor import Case, make_case
 from tests.support.contraction.resume import InterruptedRunError
 from tests.support.robustness.checkpoint_files import changed, parted
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.progress import Progress
 
 DAMAGE = {
     "old": "is damaged, or of another version of tnplan", "flip": "is damaged", "count": "was written as",

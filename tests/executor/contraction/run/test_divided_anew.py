@@ -23,15 +23,15 @@ from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_sche
 from tests.support.networks import random_arrays
 from tests.support.robustness.checkpoint_files import changed, parted
 from tests.support.slow import slow_after, slow_unless
-from tnplan.api.jobs.contraction.result import ExecutionResult
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run import rank_run
 from tnplan.executor.contraction.run.checkpoint_manifest import Division
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.progress import Progress
+from tnplan.jobs.schedules.result import ExecutionResult
 
 GROUP = 2
 SLICES = 16
@@ -203,7 +203,7 @@ def finished(case: Case, output: Path, groups: int) -> None:
         raise InterruptedRunError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tnplan.api.jobs.contraction.execution.write_result", refuse)
+        patch.setattr("tnplan.jobs.schedules.execution.write_result", refuse)
         with pytest.raises(InterruptedRunError):
             go_on(case, output, groups)
 

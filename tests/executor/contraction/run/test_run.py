@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
-from tnplan.api.jobs import job
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError, WriteError
+from tnplan.common.files import Staged
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run
@@ -29,8 +29,8 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import BlockingExchange
 from tnplan.executor.device.selection import select
 from tnplan.executor.device.selection.select import Chosen
-from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import Staged
+from tnplan.jobs import job
+from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.process_grid import Digit, Layout, grid_size, largest_shard
 from tnplan.planner.schedule.annotation import Prediction
 from tnplan.planner.schedule.schedule import (

@@ -11,10 +11,10 @@ import pytest
 from tests.support.contraction.schedules import planned, sliced_lattice
 from tests.support.networks import random_arrays
 from tests.support.stop import ask_to_stop
-from tnplan.api.jobs.execute import execute
-from tnplan.api.progress import Progress
+from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
+from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.schedule.file import save_schedule
 

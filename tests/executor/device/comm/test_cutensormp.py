@@ -13,7 +13,8 @@ import pytest
 from tests.support.contraction.fused import fused_rates
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed, block_exchange, local_tensors
 from tnplan.executor.contraction.run.checkpoint_manifest import Division
 from tnplan.executor.contraction.run.rank_run import RunOutcome
@@ -27,7 +28,6 @@ from tnplan.executor.device.cuda.contract import cutensor
 from tnplan.executor.device.protocols.copy import row_major
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.tensor_library import fuse
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.passes.lowering.unfuse import reads, unfuse, writes
 from tnplan.planner.passes.pipeline import plan

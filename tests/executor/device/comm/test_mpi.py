@@ -17,7 +17,7 @@ import pytest
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm import threads
 from tnplan.executor.device.comm.launcher import launched_rank, launched_size
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.protocols.communicator import AgreedError, agree
-from tnplan.planner.common.errors import InputError
 
 
 def test_everyone_sends_to_everyone() -> None:

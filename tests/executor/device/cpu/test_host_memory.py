@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tnplan
-from tnplan.api.contraction import planning
 from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES, host_memory
+from tnplan.jobs.arrays import planning
 
 KIB = 1024
 MEMINFO = "MemTotal:       1000000 kB\nMemFree:         100000 kB\nMemAvailable:    600000 kB\n"

@@ -19,12 +19,12 @@ from tests.support.contraction.overlap import agree, hiding_profile, in_parts, p
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tests.support.networks import TOLERANCE, random_arrays
-from tnplan.api.jobs.execute import execute
-from tnplan.api.jobs.job_options import TIMEOUT_S
+from tnplan.calls.execute import execute
 from tnplan.executor.contraction.bind import binder as bind
 from tnplan.executor.device.cuda.runtime import events as stream_event
 from tnplan.executor.device.cuda.runtime import signals as stream_signal
 from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals
+from tnplan.jobs.job_options import TIMEOUT_S
 from tnplan.planner.networks.tensors import save_tensors
 from tnplan.planner.schedule.file import save_schedule
 
@@ -186,7 +186,7 @@ def test_parts_on_two_gpus_of_this_process_give_the_bits_of_the_whole(monkeypatc
 LATE = """
 import sys, threading, time
 from tnplan.executor.device.cuda.device import CupyDevice
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 
 late = tuple(sys.argv[3:5])
 waits = CupyDevice.synchronize
@@ -226,7 +226,7 @@ def saved(folder, seed):
 
 STRIKE = """
 import sys
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 
 def strike(at):
     raise RuntimeError("struck by a test")

@@ -16,11 +16,11 @@ from tests.support.contraction.copy import random_values
 from tests.support.contraction.executor import lattice
 from tests.support.kernels.gpus import DEVICES, needs_gpus, opened
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.redistribute import peer_copy as bind_direct
 from tnplan.executor.device.protocols.device import ContractShape
 from tnplan.executor.device.protocols.host_device import HostDevice
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.pipeline import plan
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.robustness.damages import DAMAGES
 from tests.support.root import ROOT
-from tnplan.planner.common.cache_folder import CACHE_VARIABLE, read_entry
-from tnplan.planner.common.errors import InputError
+from tnplan.common.cache_folder import CACHE_VARIABLE, read_entry
+from tnplan.common.errors import InputError
 
 CUDA = ROOT / "executor" / "device" / "cuda"
 ADD_FILE, SUM_FILE = CUDA / "copy" / "add.cu", CUDA / "copy" / "sum.cu"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.contraction.executor import make_case
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import step_error
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu import device as numpy_device
@@ -20,7 +21,6 @@ from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import expected_gpu, select
 from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.executor.device.selection.select import PROFILES, open_device, profile_of
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.profile import load_profile
 
 NO_GPU = (select.PLACE, "here is no GPU", "go elsewhere")

@@ -22,6 +22,7 @@ from tests.support.engines.sbd_lists import as_list, random_list
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.lists.batched_list import BatchedList
@@ -36,7 +37,6 @@ from tnplan.executor.sbd.solver.memory_estimate import fit_list
 from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
-from tnplan.planner.common.errors import InputError
 
 TIGHT = Criteria(residual=1e-9)
 

@@ -20,10 +20,10 @@ from tests.support.engines.sbd_growth import chain, every_determinant, labelled_
 from tests.support.engines.sbd_kinds import KINDS, ORBITALS, integrals_of, random_bodies
 from tests.support.robustness.checkpoint_files import arrays_of, changed, document_of, parted
 from tests.support.stop import ask_to_stop
-from tnplan.api.progress import Progress
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.selected_ci.grow import SETTLED
-from tnplan.planner.common.errors import InputError
+from tnplan.jobs.progress import Progress
 
 Array = NDArray[Any]
 N = 6

@@ -11,17 +11,17 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.program import CircuitProgram, Measurement
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradients
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.memory_estimate import observables_at_once
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
-from tnplan.planner.networks.circuits.program import CircuitProgram, Measurement
 
 OBSERVABLE = "0.5*X0 Y1 + 0.3*Z3 - 1.2*Z2 X5 Y4 + 0.25"
 STEP = 1e-4

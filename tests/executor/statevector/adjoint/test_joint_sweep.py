@@ -10,7 +10,9 @@ from tests.support.engines.statevector import simulator_of
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.statevector_emulator import emulate, program_text
 from tests.support.slow import slow_unless
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep, takes_words
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
 from tnplan.executor.statevector.codegen.pass_program import make_program
@@ -20,8 +22,6 @@ from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.executor.statevector.scheduling.pass_tables import pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 OBSERVABLE = "0.5*X0 Y1 + 0.3*Z3 - 1.2*Z2 X5 Y4 + 0.25"
 TILES = {"complex64": Tile(10, 3, 1, 4, True), "complex128": Tile(8, 2, 1, 3, True)}

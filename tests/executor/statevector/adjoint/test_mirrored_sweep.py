@@ -8,7 +8,9 @@ import pytest
 import tnplan
 from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import simulator_of
-from tnplan.executor.observables.pauli_sum import parse
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.mirrored_sweep import mirrored_sweep
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
 from tnplan.executor.statevector.cpu.joint import state as joint
@@ -16,8 +18,6 @@ from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import gate
 
 OBSERVABLE = "0.5*X0 Y1 + 0.3*Z3 - 1.2*Z2 X5 Y4 + 0.25"
 ROUNDING = {"complex64": 5e-6, "complex128": 1e-14}

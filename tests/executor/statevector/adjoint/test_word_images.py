@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.engines.statevector import random_unitary
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.generators import pauli_words, word_matrix
+from tnplan.circuits.gates import KINDS, gate
 from tnplan.executor.statevector.adjoint.word_images import WordImages
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.generators import pauli_words, word_matrix
-from tnplan.planner.networks.circuits.gates import KINDS, gate
 
 ANGLES = (0.0, np.pi / 2, np.pi, 0.7, -2.1)
 

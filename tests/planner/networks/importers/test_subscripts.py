@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.importers.subscripts import parse_call
 
 N_CALLS = 3000

@@ -25,11 +25,11 @@ from tests.support.contraction.overlap import (
 )
 from tests.support.networks import TOLERANCE, random_arrays
 from tests.support.slow import slow_after
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import OverlappedExchange
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.chunked_overlap import Span, Spans, cut_modes, exposed_s, hazards
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.passes import context_passes
@@ -140,7 +140,7 @@ def test_chains_that_close_are_among_those_in_parts():
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
     wrong = refused = 0
     monkeypatch.setattr(beside, "hazards", lambda *_: [])
-    for user in ("tnplan.planner.passes.pipeline", "tnplan.api.jobs.contraction.execution"):
+    for user in ("tnplan.planner.passes.pipeline", "tnplan.jobs.schedules.execution"):
         monkeypatch.setattr(f"{user}.verify", lambda schedule: None)
     for seed in SEEDS:
         schedule = case.__wrapped__(seed)

@@ -19,12 +19,12 @@ from tests.support.effort import in_turn
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
 from tests.support.root import ROOT
 from tests.support.slow import slow_after, slow_but
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import FusedShape
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -17,8 +17,8 @@ from tests.support.contraction.stems import in_place, steady_path, stem
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.networks import TOLERANCE, random_arrays
 from tests.support.slow import slow_after
-from tnplan.api.jobs.execute import execute
-from tnplan.planner.common.errors import InputError
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.lowering import buffer_assignment as memory
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime, assign

@@ -22,9 +22,9 @@ from tests.support.contraction.compression import (
 )
 from tests.support.networks import eager_profile
 from tnplan.cli.main import run
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.contraction.run.dry_run import dry_run
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression, Lossy, Request, parse_request
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.profile import CodecRates, Profile, Tier, load_profile, profile_from_document

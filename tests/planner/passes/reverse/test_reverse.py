@@ -11,7 +11,7 @@ import pytest
 from tests.support.contraction.fused import fusing_profile, stem_path
 from tests.support.contraction.schedules import closing, early_sums_schedule, meeting_path
 from tests.support.networks import random_path, window
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.contraction.executor import check_result, lattice
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
 from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath

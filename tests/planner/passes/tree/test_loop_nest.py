@@ -17,11 +17,11 @@ import pytest
 from tests.support.contraction.executor import contract_fixed, contract_pairwise, lattice, no_early_sums
 from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, random_path
-from tnplan.api.jobs.execute import execute
+from tnplan.calls.execute import execute
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group, starts
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.tree.build import Tree, build
@@ -282,7 +282,7 @@ def test_a_schedule_with_parts_is_read_as_it_was_written(tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_a_damaged_part_is_refused(entry: object) -> None:
-    from tnplan.planner.common.files import identity_of
+    from tnplan.common.files import identity_of
 
     document = {**to_document(SCHEDULE), "outer": [entry]}
     with pytest.raises(InputError, match=r"outer\[0\]"):

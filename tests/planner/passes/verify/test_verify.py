@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from tests.support.networks import eager_profile, random_path, window
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan

@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.bind.adjoints import bind_adjoint, prepare_adjoints
 from tnplan.executor.contraction.bind.chains import chain_shape
 from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
@@ -36,7 +37,6 @@ from tnplan.executor.device.protocols.device import (
     call_in_turn,
 )
 from tnplan.executor.device.selection.open_codec import open_codec
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import chunk_order
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.redistribute.error_bound import Tally
 from tnplan.executor.device.protocols.codec import Codec, StreamTooLongError
 from tnplan.executor.device.protocols.device import Call, View, nothing
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Lossy
 
 

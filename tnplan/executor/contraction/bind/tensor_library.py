@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind.binder import Binder
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.device.protocols.communicator import Communicator
@@ -23,7 +24,6 @@ from tnplan.executor.device.protocols.tensor_library import (
     UnsupportedError,
     fused_tensors,
 )
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.process_grid import Grid
 from tnplan.planner.schedule.schedule import Buffer, Contract, Redistribute, ReduceScatter, Schedule
 

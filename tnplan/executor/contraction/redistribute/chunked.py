@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.peer_copy import (
     can_copy_to_peers,
@@ -20,7 +21,6 @@ from tnplan.executor.contraction.redistribute.plan import RedistributionPlan, pl
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
 from tnplan.executor.device.protocols.communicator import Communicator, OverlappedExchange, PeerMemory
 from tnplan.executor.device.protocols.device import Device, View
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import cut_modes
 
 

@@ -17,6 +17,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
+from tnplan.common.memory import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.compress.format.errors import CodecError
 from tnplan.executor.contraction.redistribute.error_bound import Tally
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
@@ -25,8 +27,6 @@ from tnplan.executor.contraction.redistribute.redistribution import Redistributi
 from tnplan.executor.device.protocols.codec import Codec, most_sampled, sample_count
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_down, round_up
 from tnplan.planner.hardware.compression_options import Lossy
 from tnplan.planner.hardware.process_grid import slowest_tier
 

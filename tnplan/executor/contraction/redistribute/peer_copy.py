@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.redistribute.packing import Packing, Piece
 from tnplan.executor.contraction.redistribute.plan import BoxTransfer, RedistributionPlan
 from tnplan.executor.contraction.redistribute.redistribution import (
@@ -20,7 +21,6 @@ from tnplan.executor.contraction.redistribute.redistribution import (
 from tnplan.executor.device.protocols.communicator import PeerMemory
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, View
-from tnplan.planner.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import box_shape
 
 SHORTEST_RUN_BYTES = 64

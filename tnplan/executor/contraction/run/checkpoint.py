@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError, WriteError
+from tnplan.common.files import check_writable
 from tnplan.executor.contraction.run.checkpoint_manifest import (
     RESTART,
     Division,
@@ -36,8 +38,6 @@ from tnplan.executor.contraction.run.checkpoint_manifest import (
 from tnplan.executor.contraction.run.partial_sum import PartialSum
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.stop_signal import asked
-from tnplan.planner.common.errors import InputError, WriteError
-from tnplan.planner.common.files import check_writable
 
 FORMS = ("npy", "tnz")
 INTERVAL = 20

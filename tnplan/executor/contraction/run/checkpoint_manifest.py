@@ -4,7 +4,7 @@ Changelog of `tnplan.checkpoint`:
 1 (2026-11-21): first version.
 2 (2026-11-23): a group computes a run of consecutive slices. Version 1 is refused.
 3 (2026-11-25): what is left of an even division of the slices goes to other groups. Version 2 is refused.
-5 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 4 is refused.
+5 (2026-11-29): as `tnplan.common.checkpoint`. Version 4 is refused.
 4 (2026-11-26): `groups` and `left` for `n_groups`; `identity`; names with the division. Version 3 is refused.
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
+from tnplan.common.files import identity_of
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
-from tnplan.planner.common.files import identity_of
 
 RESTART = "delete the folder to start again"
 

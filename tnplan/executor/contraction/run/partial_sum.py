@@ -11,13 +11,13 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from tnplan.common.array_file import ArrayHeader
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
 from tnplan.compress.cpu.codec import allocate, decode, encode
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.run.checkpoint_manifest import RESTART
-from tnplan.planner.common.array_file import ArrayHeader
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
 
 COMPRESSED = ".tnz"
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.files import Staged
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.slice_partition import Share
@@ -21,7 +22,6 @@ from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import Device, View
-from tnplan.planner.common.files import Staged
 from tnplan.planner.hardware.process_grid import Box, box, box_shape, grid_size, rank_digits
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Schedule

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.scaling_plan import ScalingPlan
 from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads, writes
 from tnplan.planner.schedule.schedule import Accumulate, Fused, Instruction, Schedule, Zero
 

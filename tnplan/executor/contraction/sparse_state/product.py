@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.device.protocols.copy import make_copy, row_major
-from tnplan.planner.common.arrays import Array
 
 ROWS = ""
 """Stands for the axis of the rows among the indices of a tensor's axes."""

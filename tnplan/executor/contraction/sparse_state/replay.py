@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.contraction.sparse_state.product import ROWS, RowProducts, RowTensor, StepLegs, sort_legs
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
-from tnplan.planner.common.arrays import Array
 from tnplan.planner.schedule.batch_plan import BatchPlan
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.release import release, source_hash
 from tnplan.executor.device.cpu.host_facts import cpu_name
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator
-from tnplan.planner.common.release import release, source_hash
 
 LIBRARIES = ("numba", "llvmlite", "mpi4py")
 

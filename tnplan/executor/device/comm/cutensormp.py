@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors
 from tnplan.executor.device.cuda.contract.cutensor import (
     IDENTITY,
@@ -31,7 +32,6 @@ from tnplan.executor.device.cuda.contract.cutensor import (
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call, Device, View
 from tnplan.executor.device.protocols.tensor_library import LocalTensor, SpreadTensor, UnsupportedError
-from tnplan.planner.common.errors import InputError
 
 NEEDS_NCCL_2_29 = (2, 8)
 """The first version of cuTENSOR whose cuTENSORMp calls what NCCL has since 2.29."""

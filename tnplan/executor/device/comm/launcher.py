@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 
 if TYPE_CHECKING:
     from tnplan.executor.device.protocols.communicator import World

@@ -15,6 +15,7 @@ import cupy
 import numpy as np
 from cupy_backends.cuda.libs import nccl
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.peer_memory import FIRST, MILLISECONDS, CudaMemory, machine
 from tnplan.executor.device.cuda.runtime.events import record
 from tnplan.executor.device.protocols.communicator import (
@@ -25,7 +26,6 @@ from tnplan.executor.device.protocols.communicator import (
     PeerMemory,
 )
 from tnplan.executor.device.protocols.device import Call
-from tnplan.planner.common.errors import InputError
 
 START_LIMIT_S = 25.0
 START_LIMIT_A_RANK_S = 0.05

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.compiled.bits_kernel import count_bits as count_bits
-from tnplan.planner.common.compiled.kernel import kernel
+from tnplan.common.kernels.bits_kernel import count_bits as count_bits
+from tnplan.common.kernels.kernel import kernel
 
 ONE = np.uint64(1)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.common.memory import CACHE_LINE_BYTES
 from tnplan.executor.device.cpu.adjoint import bind_adjoint
 from tnplan.executor.device.cpu.contract import bind_product, bind_tiles
 from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
@@ -30,7 +31,6 @@ from tnplan.executor.device.protocols.device import (
 )
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
-from tnplan.planner.common.memory import CACHE_LINE_BYTES
 
 Array = NDArray[Any]
 

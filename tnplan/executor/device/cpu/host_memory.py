@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")

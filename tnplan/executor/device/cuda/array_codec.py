@@ -17,10 +17,10 @@ import numpy as np
 from cupy_backends.cuda.api import driver
 from numpy.typing import NDArray
 
+from tnplan.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.compress.gpu.arrays import register
 from tnplan.compress.gpu.launches import FOLDER, KernelLaunch, defines
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
-from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 
 WORD_BYTES = 8
 PINNED_BYTES = 1 << 13

@@ -12,6 +12,8 @@ from typing import Any
 
 import cupy
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.options import CodingOptions
@@ -20,8 +22,6 @@ from tnplan.compress.gpu import decode, survey
 from tnplan.compress.gpu.write import write
 from tnplan.executor.device.cuda.array_codec import CupyCodec
 from tnplan.executor.device.protocols.codec import Packed, StreamTooLongError, measured, sample_stride
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 from tnplan.planner.hardware.compression_options import Lossy
 
 WORD_BYTES = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 
 PLACE = "--device gpu"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from cupy.cuda import Device, runtime
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 
 def visible_gpus() -> VisibleGpus:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.stop_signal import STATUS, StoppedRunError
-from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:  # the command line asks for ranks before it needs arrays
     from tnplan.executor.device.protocols.copy import Copy

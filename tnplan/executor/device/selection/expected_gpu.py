@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cuda.runtime.early_context import begin_cuda
-from tnplan.planner.common.errors import InputError
 
 DEVICES = ("auto", "cpu", "gpu")
 

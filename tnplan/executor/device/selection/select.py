@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.device import Device
-from tnplan.planner.common.errors import InputError
 
 PROFILES = (("H200", "h200-nvlink"), ("H100", "h100-nvlink"), ("B200", "gb200-nvl72"))
 """Part of a GPU's name, and the shipped profile of machines that have it; the first one for others."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, TransferMatrix, heisenberg_matrix
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_number
-from tnplan.planner.common.errors import InputError
 
 TRACE_ROUNDING = 1e-10
 """How far the sum of K^dagger K of a channel may be from 1."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.terms.ledger import Dropped
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 ONE = np.uint64(1)
 BLOCH_ROUNDING = 1e-12

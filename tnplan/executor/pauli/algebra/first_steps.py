@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import bits_bloch
 from tnplan.executor.pauli.algebra.gates import (
     Clifford,
@@ -16,7 +17,6 @@ from tnplan.executor.pauli.algebra.gates import (
     rotation_matrix,
 )
 from tnplan.executor.pauli.algebra.states import ProductState, State
-from tnplan.planner.common.arrays import Array
 
 BLOCH_WORDS = [1, 3, 2]
 """The local words X, Y and Z, in the order of a Bloch vector."""

@@ -13,12 +13,12 @@ from functools import cache, lru_cache, reduce
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import masks
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_finite
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate, GateSequence
-from tnplan.planner.networks.circuits.gates import I2, X, Y, Z
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.gates import I2, X, Y, Z
+from tnplan.circuits.observables.pauli_sum import masks
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_finite
+from tnplan.common.errors import InputError
 
 EXACT = 1e-14
 """Elements nearer than this to 0 or 1 are 0 or 1: the rounding of a gate's matrix."""

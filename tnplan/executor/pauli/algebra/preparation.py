@@ -10,13 +10,13 @@ from math import atan2, cos, hypot, sin, sqrt
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import unpack
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.gates import X, gate
+from tnplan.circuits.observables.pauli_sum import unpack
+from tnplan.circuits.program import Channel
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import BLOCH_ROUNDING
 from tnplan.executor.pauli.algebra.states import ProductState, StabilizerState
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.gates import X, gate
-from tnplan.planner.networks.circuits.program import Channel
 
 S_INVERSE = np.diag([1, -1j]).astype(np.complex128)
 

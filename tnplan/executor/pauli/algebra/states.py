@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.executor.observables.given_sum import given_sum
-from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, pack, parse, product_powers, unpack
+from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, pack, parse, product_powers, unpack
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values
 from tnplan.executor.pauli.algebra.tableau import Word, product
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 LABELS = {
     "0": (0, 0, 1), "1": (0, 0, -1), "+": (1, 0, 0), "-": (-1, 0, 0), "r": (0, 1, 0), "l": (0, -1, 0),

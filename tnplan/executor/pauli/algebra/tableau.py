@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, quarter_turns, word_masks
-from tnplan.planner.common.arrays import Array
 
 Word = tuple[int, int, int]
 """x mask, z mask, e: i^e times all X of the word and then all Z; the Hermitian word has e = |x & z|."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.cuda.layout import EVENT
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
-from tnplan.planner.common.arrays import Array
 
 CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
 """The fields of what was lost in branches, and in sweeps."""

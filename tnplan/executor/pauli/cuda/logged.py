@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer
 from tnplan.executor.pauli.cuda.ledger import EventLedger
 from tnplan.executor.pauli.terms.ledger import Ledger
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 Again = Callable[[int, int], None]
 """A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import cupy
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 
 POOLED_BYTES = 1 << 26
 """So much that is free stays in CuPy's pool in any case."""

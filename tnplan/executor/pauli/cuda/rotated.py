@@ -9,14 +9,14 @@ from functools import cache
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, commuting_groups
+from tnplan.circuits.observables.pauli_sum import PauliSum, commuting_groups
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.cuda.layout import limits_struct
 from tnplan.executor.pauli.cuda.logged import LoggedTerms
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
-from tnplan.planner.common.arrays import Array
 
 ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
 """No limit, where frequencies must be followed since it is not known whether they are one."""

@@ -10,11 +10,11 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import key_products
 from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
-from tnplan.planner.common.arrays import Array
 
 READ_ROWS = 1 << 20
 """Rows that are copied to the host at once, where there are many."""

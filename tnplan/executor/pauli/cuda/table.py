@@ -16,6 +16,8 @@ import numpy as np
 from cupy.cuda import runtime
 from cupy_backends.cuda.api import driver
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel
 from tnplan.executor.pauli.cuda.layout import (
@@ -28,8 +30,6 @@ from tnplan.executor.pauli.cuda.layout import (
 )
 from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.terms.protocol import RotationBatch
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 Lists = tuple[Any, Any, Any]
 """Branches on the GPU: rows or numbers of rows, values, frequencies."""

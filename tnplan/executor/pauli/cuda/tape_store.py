@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.host_memory import host_memory
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 FIRST_ENTRIES, BLOCK_ENTRIES = 1 << 18, 1 << 22
 """Entries of the first block, and of others at least."""

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, pack
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
@@ -22,8 +24,6 @@ from tnplan.executor.pauli.cuda.layout import limits_struct, pauli_defines, rota
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 TAPE_FILE = Path(__file__).parent / "kernels" / "tape.cu"
 COUNT = np.dtype(

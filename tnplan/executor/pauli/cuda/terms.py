@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator, messages
-from tnplan.executor.observables.pauli_sum import PauliSum, pack
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.cuda.rotated import RotatedTerms
@@ -27,8 +29,6 @@ from tnplan.executor.pauli.sharding.resharding import (
 )
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 COSTS = Costs(exchange_s=5e-4, move_s=4e-3, term_s=2e-10, alone_below=1 << 22)
 """Seconds of exchanges and moves between GPUs, as measured over NVLink."""

@@ -8,7 +8,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.checks import check_choice, check_count
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in
 from tnplan.executor.pauli.algebra.first_steps import after_first_steps
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, simple_steps
@@ -20,8 +22,6 @@ from tnplan.executor.pauli.sampling.resampling import StratifiedResampler, lette
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.planner.common.checks import check_choice, check_count
-from tnplan.planner.common.errors import InputError
 
 BY = {"magnitude": 1, "letters": 1, "square": 2}
 """In proportion to what terms stay: the power of magnitudes."""

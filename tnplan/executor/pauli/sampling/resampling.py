@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 KEPT_SHARE = 0.6
 """Terms that resampling leaves, as a part of those allowed: the next steps have room."""

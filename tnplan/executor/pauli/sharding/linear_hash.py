@@ -12,10 +12,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tnplan.circuits.observables.pauli_sum import bit_counts, integers_of, n_words, rows_of
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.observables.pauli_sum import bit_counts, integers_of, n_words, rows_of
 from tnplan.executor.pauli.algebra.gates import Clifford
-from tnplan.planner.common.errors import InputError
 
 SEED = 20260
 """Of the random masks: every rank has the same."""

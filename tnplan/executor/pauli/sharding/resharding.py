@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import integers_of, rows_of
+from tnplan.circuits.observables.pauli_sum import integers_of, rows_of
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.sharding.linear_hash import SEED
-from tnplan.planner.common.arrays import Array
 
 Reduced = list[tuple[int, int]]
 """Pivots and words: a word has its own pivot's bit, and none of those before it."""

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.terms.hash_table import HashTerms, ShardArrays
 from tnplan.executor.pauli.terms.ledger import Ledger, Loss
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
 
 NO_BOUND = 1 << 62
 """More terms than there can be."""

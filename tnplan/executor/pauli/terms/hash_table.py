@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, pack
+from tnplan.circuits.observables.pauli_sum import PauliSum, pack
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms.ledger import Loss
 from tnplan.executor.pauli.terms.selection import Arrivals
 from tnplan.executor.pauli.terms.truncation import TermLimits, Truncation
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 SMALLEST_CAPACITY = 1024
 """Rows that arrays have room for at first, at least."""

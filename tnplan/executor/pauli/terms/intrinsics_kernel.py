@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tnplan.planner.common.compiled.kernel import Late
+from tnplan.common.kernels.kernel import Late
 
 Generate = Callable[..., Any]
 WORD_BYTES = 8

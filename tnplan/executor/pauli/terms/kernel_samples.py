@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.terms import batched_rotations_kernel as many
@@ -13,7 +14,6 @@ from tnplan.executor.pauli.terms.batched_rotations import UNBOUNDED, shard_table
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 LIMITS = TermLimits(0.0, 1, 1, 1, False)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 Number = TypeVar("Number", int, complex)
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import bit_counts, merge
+from tnplan.circuits.observables.pauli_sum import bit_counts, merge
+from tnplan.common.arrays import Array
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
 
 
 class Resampler(Protocol):

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator, messages
-from tnplan.executor.observables.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
@@ -34,7 +35,6 @@ from tnplan.executor.pauli.terms.selection import (
     united,
 )
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
 
 Result = TypeVar("Result")
 

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.observables.pauli_sum import PauliSum, product_powers
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator, messages
-from tnplan.executor.observables.pauli_sum import PauliSum, product_powers
 from tnplan.executor.pauli.algebra.expectation import state_values
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms
@@ -24,9 +27,6 @@ from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.selection import Arrivals, is_past
 from tnplan.executor.pauli.terms.sharded import SINGLE_SHARD_BELOW, ShardedTerms
 from tnplan.executor.pauli.terms.truncation import TermLimits
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 ONE = np.uint64(1)
 MOST_NUMBERS = 1 << 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tnplan.planner.common.checks import check_count, is_number
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
 
 NO_LIMIT = 2**30
 """More than a weight, a number of letters or a frequency can be."""

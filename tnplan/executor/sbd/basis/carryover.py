@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import is_number
-from tnplan.planner.common.errors import InputError
+from tnplan.common.arrays import Array
+from tnplan.common.checks import is_number
+from tnplan.common.errors import InputError
 
 
 def carry_over(weights: Array, *, ratio: float | None = None, missing: float | None = None) -> Array:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.strings import StringSet, check_distinct, from_occupied, read_bits, text_lines
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 NEITHER = 0
 """The parity of states of a list: none, since nothing is exchanged."""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import number_pairs, pair_count
 from tnplan.executor.sbd.basis.strings import WORD, StringSet
-from tnplan.planner.common.arrays import Array
 
 
 class Singles(NamedTuple):

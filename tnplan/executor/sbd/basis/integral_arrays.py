@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_finite
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import (
     TOLERANCE,
     BetaIntegrals,
@@ -19,9 +22,6 @@ from tnplan.executor.sbd.basis.integrals import (
     packed,
     pair_count,
 )
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_finite
-from tnplan.planner.common.errors import InputError
 
 ONE, TWO = "one-electron integrals", "two-electron integrals"
 FOLDS = (4, 8)

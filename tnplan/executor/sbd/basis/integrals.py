@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 
 TOLERANCE = 1e-8
 """How far integrals that ought to be equal may differ, in Hartree or relative to their size."""

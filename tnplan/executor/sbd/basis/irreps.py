@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, Integrals, number_pairs
 from tnplan.executor.sbd.basis.strings import StringSet
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 BROKEN = 1e-6
 """Integrals up to this, in Hartree, may be there between orbitals whose labels forbid them."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import (
     BetaIntegrals,
     Integrals,
@@ -18,8 +20,6 @@ from tnplan.executor.sbd.basis.integrals import (
     packed,
     unpacked,
 )
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 UNITARY = 1e-8
 """How far a rotation times its adjoint may be from 1."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 
 def real_parts(x: Array) -> tuple[Array, Array]:

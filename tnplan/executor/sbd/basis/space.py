@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, read_determinants
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import irrep_counts, list_irreps, string_irreps, wanted_irrep
 from tnplan.executor.sbd.basis.string_files import SpinStrings, read_spin_strings, union
 from tnplan.executor.sbd.basis.strings import StringSet, from_integers
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 Strings = StringSet | Sequence[int] | str | Path
 """Half-strings: a set, integers whose bit p is orbital p, or a file."""

@@ -15,6 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.array_file import open_archive
+from tnplan.common.arrays import Array
+from tnplan.common.checks import is_number
+from tnplan.common.errors import InputError
+from tnplan.common.files import load_json, open_input, read_text
 from tnplan.executor.sbd.basis.strings import (
     LONGEST,
     StringSet,
@@ -23,11 +28,6 @@ from tnplan.executor.sbd.basis.strings import (
     check_electrons,
     from_occupied,
 )
-from tnplan.planner.common.array_file import open_archive
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import is_number
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json, open_input, read_text
 
 BITS = ("bitstrings", "bitstring_matrix", "samples", "strings")
 """Arrays of an .npz that hold bits [string, bit]."""

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_text
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.common.files import read_text
 
 WORD = 64
 """Bits of a word."""

@@ -13,11 +13,11 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.contract.cublas import add_product
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.sigma import packed_entry, pair_tiling
 from tnplan.executor.sbd.sigma.batched import BatchedBlock, BatchedTables
-from tnplan.planner.common.errors import InputError
 
 Array = Any
 """A cupy.ndarray."""

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.lists.list_tables import ListTables
-from tnplan.planner.common.arrays import Array
 
 
 class ListCells(NamedTuple):

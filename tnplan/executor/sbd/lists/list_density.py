@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import all_pairs
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.reduced_density import Densities, densities_of_parts
-from tnplan.planner.common.arrays import Array
 
 
 def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:

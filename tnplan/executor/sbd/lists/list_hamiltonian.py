@@ -9,6 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -25,7 +26,6 @@ from tnplan.executor.sbd.lists.list_tables import (
 )
 from tnplan.executor.sbd.lists.listed_rows import LEAST_ROWS, ListedRows
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
-from tnplan.planner.common.arrays import Array
 
 NO_COLUMNS = np.empty(0, np.int32)
 NO_VALUES = np.empty(0)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.excitations import neighbours
 from tnplan.executor.sbd.basis.integrals import Integrals, number_pairs
 from tnplan.executor.sbd.basis.strings import StringSet
-from tnplan.planner.common.arrays import Array
 
 COMPARISON = 0.1
 """The cost of comparing two strings, in elements."""

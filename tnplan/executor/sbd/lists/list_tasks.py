@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.lists.list_tables import StringGroups
-from tnplan.planner.common.arrays import Array
 
 ROWS = 64
 """Rows of a task, at most."""

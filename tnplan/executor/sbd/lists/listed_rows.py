@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import NEITHER, ListOfStates
 from tnplan.executor.sbd.sigma.row_partition import RowPartition
-from tnplan.planner.common.arrays import Array
 
 INDEX_BYTES, VALUE_BYTES = 4, 8
 """What an element of a sparse matrix takes: its column, and every real number of its value."""

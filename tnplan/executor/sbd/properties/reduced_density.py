@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, unpacked
 from tnplan.executor.sbd.basis.real_parts import real_parts
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian, Spin
-from tnplan.planner.common.arrays import Array
 
 OVERLAP_BYTES = 1 << 28
 """Overlaps of strings' rows are made in blocks of rows of at most this."""

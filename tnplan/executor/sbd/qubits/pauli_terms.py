@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.executor.observables.pauli_sum import PauliSum, bit_counts, merge
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
+from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, merge
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 
 HERMITIAN = 1e-12
 """Imaginary parts of coefficients are left out up to this share of the largest coefficient."""

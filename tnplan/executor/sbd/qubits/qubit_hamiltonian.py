@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms
 from tnplan.executor.sbd.qubits.string_table import StringTable, string_table
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
-from tnplan.planner.common.arrays import Array
 
 REAL_UNITS, COMPLEX_UNITS = np.array([1.0, 0.0]), np.array([1.0, 1j])
 """What real and imaginary words are multiplied by."""

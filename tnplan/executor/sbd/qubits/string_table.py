@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.strings import from_occupied
-from tnplan.planner.common.arrays import Array
 
 ROOM = 2
 """Places of the hash table for a string, at least."""

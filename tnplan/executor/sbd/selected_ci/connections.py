@@ -11,11 +11,11 @@ from math import fsum
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import DeterminantList, from_bits
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
 from tnplan.executor.sbd.selected_ci.parts import Visit, Workers, by_parts, known_table
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 AT_ONCE = 1 << 14
 """Candidates whose symmetry is found together: their bits take much more memory than their keys."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.selected_ci.excitation_tables import DiagonalTerms
 from tnplan.executor.sbd.selected_ci.mean_field import MeanField
-from tnplan.planner.common.arrays import Array
 
 DETERMINANTS = 300
 """So many determinants of least energy are looked for, and diagonalized."""

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.sbd.basis.integrals import Integrals, number_pairs
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 HASH_SEED = 2016
 """Of the random words whose exclusive or over filled orbitals is a determinant's hash."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.errors import InputError
+from tnplan.common.files import identity_of
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -44,8 +46,6 @@ from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_roots, solve
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import identity_of
 
 SETTLED = 1000
 """From so many determinants on, the memory of one tells that of a longer list."""

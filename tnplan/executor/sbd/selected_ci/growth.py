@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tnplan.planner.common.checks import check_count, is_finite, is_number
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count, is_finite, is_number
+from tnplan.common.errors import InputError
 
 FIRST, LAST, LEAST = 1e-2, 5e-4, 1e-7
 """Thresholds where none are given: from FIRST, each half of the one before, while they are above LAST; above

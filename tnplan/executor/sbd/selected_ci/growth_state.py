@@ -2,7 +2,7 @@
 
 Changelog of `tnplan.sbd.growth`:
 1 (2026-11-26): first version.
-2 (2026-11-29): as `tnplan.planner.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
+2 (2026-11-29): as `tnplan.common.checkpoint`; `starts`; lists closed under spin flips. Version 1 is
 refused.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys, unpacked_keys
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
 
 LENGTH_ERROR = 1e-2
 """How far from 1 the length of a checkpoint's state may be."""

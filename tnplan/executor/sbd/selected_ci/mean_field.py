@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.integrals import Integrals, dense_two
-from tnplan.planner.common.arrays import Array
 
 STEPS, MIXED = 60, 0.3
 """Steps of a mean field at most, and the share of the new density in each."""

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.sbd.selected_ci.excitation_tables import ExcitationTables
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 PARTS_A_THREAD = 4
 """Parts of a thread at least, so that none waits long for the last one."""

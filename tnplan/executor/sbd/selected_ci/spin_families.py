@@ -16,7 +16,7 @@ from math import comb
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 BITS = 64
 """Orbitals of a word."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_bits
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
@@ -21,8 +23,6 @@ from tnplan.executor.sbd.selected_ci.connections import from_keys, member_keys
 from tnplan.executor.sbd.selected_ci.determinant_search import DeterminantSearch
 from tnplan.executor.sbd.selected_ci.excitation_tables import DiagonalTerms
 from tnplan.executor.sbd.selected_ci.spin_families import SpinFamilies
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 MOST = 1000
 """Determinants that are diagonalized at most, with all that their spins' families have."""

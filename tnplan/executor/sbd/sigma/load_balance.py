@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.pair_tiling import DEEP, MOST, ROWS
-from tnplan.planner.common.arrays import Array
 
 WARPS_AT_ONCE = 3168
 """That take a share of what is left: twice the 12 that a GPU works on in each of 132 multiprocessors, so that

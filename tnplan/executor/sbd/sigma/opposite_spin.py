@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Singles
-from tnplan.planner.common.arrays import Array
 
 SIMD_LANES = 16
 """Alpha excitations that one vector instruction sums at once."""

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.sbd.sigma.packed_entry import SIGN
-from tnplan.planner.common.arrays import Array
 
 PART = 16
 """Active pairs whose products lie in shared memory at once."""

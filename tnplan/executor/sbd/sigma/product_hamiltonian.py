@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.host_facts import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import OneRank
@@ -39,8 +41,6 @@ from tnplan.executor.sbd.sigma.opposite_spin import OppositeSpinTables, beta_ent
 from tnplan.executor.sbd.sigma.pair_tiling import LANES, ROWS, PairTiles, block_warps, pair_tiles, tile_counts
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
 from tnplan.executor.sbd.sigma.same_spin import SpinMatrix, same_spin, string_energies
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 EVEN, ODD, NEITHER = 1, -1, 0
 """How a state behaves under exchange of its strings: x^T = x, x^T = -x, or neither."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.strings import StringSet
-from tnplan.planner.common.arrays import Array
 
 ROWS_AT_ONCE = 128
 """Rows of a dense product in one call, so that threads share a product evenly."""

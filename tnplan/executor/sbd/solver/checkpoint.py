@@ -2,7 +2,7 @@
 
 Changelog of `tnplan.sbd.checkpoint`:
 1 (2026-11-21): first version.
-2 (2026-11-29): as `tnplan.planner.common.checkpoint`. Version 1 is refused.
+2 (2026-11-29): as `tnplan.common.checkpoint`. Version 1 is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checkpoint import CheckpointFile
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
 
 INTERVAL = 20
 """A checkpoint is due when this many times the last one's cost has gone by (so that it costs 5% at most)."""

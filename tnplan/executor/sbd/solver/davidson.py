@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.planner.common.checks import check_count, is_number
-from tnplan.planner.common.errors import InputError
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
 
 Array = Any
 Small = NDArray[Any]

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.array_file import ArrayHeader, open_archive
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.properties.spin_square import SpinTarget
 from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian
-from tnplan.planner.common.array_file import ArrayHeader, open_archive
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 DETERMINANTS = 300
 """So many determinants of least energy are diagonalized exactly."""

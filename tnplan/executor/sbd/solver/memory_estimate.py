@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_text
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.lists.listed_rows import ListedRows
 from tnplan.executor.sbd.sigma.batched import ROWS_TRANSPOSED
@@ -14,8 +16,6 @@ from tnplan.executor.sbd.sigma.opposite_spin import entries_bytes, scratch_bytes
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.sigma.same_spin import SparseMatrix
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import size_text
 
 TEMPORARIES = 6
 TEMPORARIES_A_ROOT = 5

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.sbd.basis.determinants import DeterminantList
@@ -35,7 +36,6 @@ from tnplan.executor.sbd.solver.memory_estimate import (
     tables_bytes,
 )
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors, Hamiltonian, VectorBackend
-from tnplan.planner.common.arrays import Array
 
 USABLE = 0.95
 """The share of a GPU's free memory that a solve takes, since cuBLAS and fragments take some."""

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_finite, is_number
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.stop_signal import StoppedRunError, asked, keeping
 from tnplan.executor.sbd.basis.integrals import Integrals
@@ -29,9 +32,6 @@ from tnplan.executor.sbd.solver.initial_guess import LowStates
 from tnplan.executor.sbd.solver.lower_states import MANY, SHARE, SHARE_OF_LARGE, lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.checks import check_count, is_finite, is_number
-from tnplan.planner.common.errors import InputError
 
 BLAS_ELEMENTS = 1 << 17
 """BLAS takes one thread where a rank holds fewer elements of a vector: more would wait for each other."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from tnplan.circuits.circuit import Gate
 from tnplan.executor.statevector.adjoint.words import parameter_words
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, inverse
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
-from tnplan.planner.networks.circuits.circuit import Gate
 
 MOST_X_BITS = 2
 """Bits of x of a word that a compiled pass takes."""

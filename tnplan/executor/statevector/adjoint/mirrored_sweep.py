@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tnplan.circuits.circuit import Gate
 from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, Term, sums_of_gate
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, inverse
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename
-from tnplan.planner.networks.circuits.circuit import Gate
 
 
 def mirrored_sweep(gates: Sequence[Gate], where: Sequence[int], tile: Tile) -> JointSweep | None:

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tnplan.circuits.circuit import Gate
 from tnplan.executor.statevector.adjoint.word_images import WordImages
 from tnplan.executor.statevector.adjoint.words import Parameter, Word, parameter_words
-from tnplan.planner.networks.circuits.circuit import Gate
 
 
 @dataclass(frozen=True)

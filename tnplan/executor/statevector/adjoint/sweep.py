@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from tnplan.executor.observables.pauli_sum import PauliSum
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, joint_sweep
 from tnplan.executor.statevector.adjoint.mirrored_sweep import mirrored_sweep
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments
@@ -20,8 +22,6 @@ from tnplan.executor.statevector.gates.multiplexed_gate import from_gate, invers
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator, StateVector
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import Gate
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from functools import cache
 
 import numpy as np
 
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.generators import SAME, pauli_words, word_matrix
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.adjoint.words import Word, spread
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.generators import SAME, pauli_words, word_matrix
 
 COMMUTES = 1e-14
 """How far products in two orders may be from each other by rounding."""

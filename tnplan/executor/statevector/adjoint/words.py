@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.networks.circuits.circuit import Gate
-from tnplan.planner.networks.circuits.derivatives.generators import generators, pauli_words
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.generators import generators, pauli_words
+from tnplan.common.arrays import Array
 
 Word = tuple[int, int, complex]
 """The masks x and z over all qubits, bit q for qubit q, and the coefficient."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.codegen.gate_levels import GateLevels
 from tnplan.executor.statevector.codegen.gate_macros import UnfitError, is_turn
 from tnplan.executor.statevector.codegen.phase_macros import (
@@ -30,7 +31,6 @@ from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.overlap import MOST_PART_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 MOST_TARGETS = 2
 """Targets of a gate that a compiled pass takes."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.codegen.gate_macros import STEEP, GateMacros, shears
 from tnplan.executor.statevector.codegen.register_layout import LANE_BITS, RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
-from tnplan.planner.common.arrays import Array
 
 SIGN_PRICE, SHEAR_PRICE, SIGNS_PRICE, BULK_PRICE = 2, 3, 5, 9
 """Instructions an amplitude: a sign, a phase by shears, all signs, all phases of a thread."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL, GATE, PHASES, PassTables
-from tnplan.planner.common.arrays import Array
 
 IN_REGISTERS = 2
 """A gate on more targets is a round of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.joint import sum_kernel
 from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, sum_room
@@ -17,7 +18,6 @@ from tnplan.executor.statevector.cpu.words.word_table import word_room, word_tab
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.gates.word_sum import word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 
 def state_kernels(dtype: str, n_bits: int, largest: int) -> list[Samples]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tnplan.common.kernels.kernel import kernel
 from tnplan.executor.statevector.cpu.vector_kernel import (
     VECTOR_BYTES,
     copy,
@@ -28,7 +29,6 @@ from tnplan.executor.statevector.cpu.vector_tables import (
     TURN_ROTATE,
     TURNS_ROTATE,
 )
-from tnplan.planner.common.compiled.kernel import kernel
 
 jit = kernel(nogil=True, error_model="numpy", fastmath={"contract"})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
 from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
@@ -17,7 +18,6 @@ from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.cpu.joint.state import HostJointState

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.cpu.vector_tables import ROUND_BYTES, VectorPass
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
-from tnplan.planner.common.arrays import Array
 
 LANE_BITS = 6
 LANES = 1 << LANE_BITS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tnplan.planner.common.compiled.kernel import Late
+from tnplan.common.kernels.kernel import Late
 
 VECTOR_BYTES = 64
 LANE_BITS = {4: 4, 8: 3}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, bits_of, mask_of
 from tnplan.executor.statevector.gates.one_bit import (
     Elements,
@@ -24,7 +25,6 @@ from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, 
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.qubit_cover import rounds
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 Matrix = tuple[float, float, float, float]
 """A real matrix of one bit, row by row."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import (
     Multiplication,
@@ -34,7 +35,6 @@ from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.pass_tables import FIELDS, pass_tables
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 ROUND = 3
 """The kind of a step; see `pass_tables` for the others."""

@@ -18,6 +18,7 @@ import numpy as np
 from cupy.cuda import runtime
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
 from tnplan.executor.device.cuda.runtime.own_memory import own_array
@@ -54,7 +55,6 @@ from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_
 from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
-from tnplan.planner.common.errors import InputError
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.codegen.pass_program import PassProgram

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.circuit import Gate
+from tnplan.circuits.circuit import Gate
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 
 EXACT = 1e-14
 """Elements nearer than this to 0 are 0: the rounding of a gate's matrix."""

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.planner.common.arrays import Array
 
 Elements = tuple[complex, complex, complex, complex]
 """A matrix, row by row."""

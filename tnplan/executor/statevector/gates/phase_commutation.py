@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.one_bit import (
     Elements,
@@ -22,7 +23,6 @@ from tnplan.executor.statevector.gates.one_bit import (
 )
 from tnplan.executor.statevector.gates.phase_polynomial import is_phase_gate
 from tnplan.executor.statevector.gates.word_sum import WordSum
-from tnplan.planner.common.arrays import Array
 
 ROTATION = 4
 """What a real rotation costs."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, mask_of
-from tnplan.planner.common.arrays import Array
 
 UNIT = 1e-12
 """Elements whose modulus is nearer than this to 1 are phases: the rounding of products of gates."""

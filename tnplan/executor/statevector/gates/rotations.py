@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
 from tnplan.executor.statevector.gates.one_bit import (
     ONE,
@@ -26,7 +27,6 @@ from tnplan.executor.statevector.gates.one_bit import (
     real_between_phases,
 )
 from tnplan.executor.statevector.gates.word_sum import WordSum, word_sum
-from tnplan.planner.common.arrays import Array
 
 BASES_KEPT = 4096
 """Distinct controlled gates whose bases are remembered."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel
-from tnplan.planner.common.compiled.ahead import Sample, Samples
 
 COVERS = Samples(__name__, "of_covers")
 """What sorts gates into passes, for states on CPUs and GPUs."""

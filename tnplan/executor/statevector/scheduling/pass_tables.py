@@ -19,12 +19,12 @@ from functools import cache
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, MultiplexedGate
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import with_low_bits
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 GATE, DIAGONAL, PHASES = 0, 1, 2
 """Kinds of a step."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
-from tnplan.planner.common.arrays import Array
 
 EXCHANGES_TRIED = 64
 """Times that one held bit is exchanged for another."""

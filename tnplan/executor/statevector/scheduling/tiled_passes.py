@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -24,7 +25,6 @@ from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep, fuse, fuse_in_rounds
 from tnplan.executor.statevector.scheduling.qubit_cover import cover, forget_covers, sweep
 from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, Stage, make_stages
-from tnplan.planner.common.errors import InputError
 
 MODES = ("compiled", "stages", "gates")
 """How gates become passes; see `compile_gates`."""

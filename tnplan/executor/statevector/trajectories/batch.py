@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
 from tnplan.executor.statevector.prepared_program import IMPOSSIBLE
-from tnplan.planner.common.arrays import Array
 
 
 class Batch:

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tnplan.circuits.program import BitAssignment, Channel, Measurement, Reset
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.statevector.cpu.state import apply_to_rows, prepare_passes
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
@@ -25,9 +28,6 @@ from tnplan.executor.statevector.prepared_program import (
 )
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile, compile_gates
 from tnplan.executor.statevector.trajectories.batch import Batch, apply_gate
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.networks.circuits.program import BitAssignment, Channel, Measurement, Reset
 
 ROOM_BYTES = 1 << 25
 """What the rows of a batch may take."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json
+from tnplan.common.errors import InputError
+from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.cotengra_json import from_cotengra_json
 from tnplan.planner.networks.importers.cotengra_tree import from_cotengra

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers.checks import field, index_names, integer_steps
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_file import placed
 
 REMEDY = "give the file that cotengra's save_to_json writes"
 
@@ -28,7 +27,7 @@ def network_from_json(path: str | Path) -> Network:
             raise InputError(f"{place}: inputs[{number}]", "is no list of indices", REMEDY)
     names = index_names((label for term in [*inputs, output] for label in term), place)
     terms = tuple(tuple(names[label] for label in term) for term in inputs)
-    return placed(place, lambda: Network(terms, tuple(names[label] for label in output), sizes))
+    return located(place, lambda: Network(terms, tuple(names[label] for label in output), sizes))
 
 
 def from_cotengra_json(
@@ -79,4 +78,4 @@ def from_cotengra_json(
         ssa_path = pairs if ssa else ssa_from_linear(pairs, len(structure.inputs))
         return ContractionPath(structure, ssa_path, tuple(sliced_inds), dtype, Path(network).stem)
 
-    return placed(place, build)
+    return located(place, build)

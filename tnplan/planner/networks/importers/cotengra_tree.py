@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.checks import index_names, integer_steps, relabelled
 

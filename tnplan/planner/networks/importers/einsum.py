@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.importers.subscripts import parse_call

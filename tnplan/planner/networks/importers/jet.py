@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.checks import field, integer_steps
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_file import placed
 
 REMEDY = "give the file that Jet's TensorNetworkSerializer writes"
 
@@ -76,7 +75,7 @@ def from_document(
     def build() -> ContractionPath:
         return ContractionPath(Network(tuple(terms), output, sizes), steps, (), dtype, Path(place).stem)
 
-    return placed(place, build), arrays
+    return located(place, build), arrays
 
 
 def _tensor(entry: Any, where: str) -> tuple[tuple[str, ...], np.ndarray]:

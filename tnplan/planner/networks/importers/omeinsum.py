@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import load_json
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.checks import field, index_names
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.path_file import placed
 
 REMEDY = "give the file that OMEinsumContractionOrders.jl writes"
 
@@ -71,7 +70,7 @@ def from_document(
         network = Network(terms, tuple(names[label] for label in output), extents)
         return ContractionPath(network, ssa_path, sliced, dtype, Path(place).stem)
 
-    return placed(place, build)
+    return located(place, build)
 
 
 def _size(sizes: Mapping[Any, int] | int, label: Any, name: str, place: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.networks.importers.checks import index_names
 from tnplan.planner.networks.network import Network
 

@@ -12,8 +12,8 @@ from operator import index
 from types import EllipsisType
 from typing import Any
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.units import plural
+from tnplan.common.errors import InputError
+from tnplan.common.units import plural
 from tnplan.planner.networks.importers.checks import index_names
 from tnplan.planner.networks.network import Network
 

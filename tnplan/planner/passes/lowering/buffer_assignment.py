@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.common.memory import ALIGNMENT_BYTES, round_up
 
 LARGE_COUNT = 512
 LARGE = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.hardware.compression_options import PLACE, Compression, Lossy, Request, lossy
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.profile import profile_from_document

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import inf
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.schedule.data_flow import DataFlow, reads, writes
 from tnplan.planner.schedule.file import with_identity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tnplan.planner.common.errors import OverLimitError
-from tnplan.planner.common.units import size_text
+from tnplan.common.errors import OverLimitError
+from tnplan.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.process_grid import grid_size
 from tnplan.planner.networks.contraction_path import ContractionPath

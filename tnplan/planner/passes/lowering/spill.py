@@ -11,7 +11,7 @@ from bisect import bisect
 from dataclasses import replace
 from itertools import accumulate
 
-from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
+from tnplan.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.planner.hardware.compression_options import LEAST_MESSAGE_BYTES
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.passes.lowering.buffer_assignment import Arena, assign, most_alive

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.process_grid import Layout, largest_shard
 from tnplan.planner.passes.fusion.chunk_exchanges import with_first
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime

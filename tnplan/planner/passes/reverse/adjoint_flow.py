@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tnplan.planner.common.errors import InputError
+from tnplan.common.errors import InputError
 from tnplan.planner.schedule.data_flow import reads
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.schedule import (

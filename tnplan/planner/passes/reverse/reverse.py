@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from tnplan.planner.common.errors import OverLimitError
-from tnplan.planner.common.files import identity_of
-from tnplan.planner.common.units import size_text
+from tnplan.common.errors import OverLimitError
+from tnplan.common.files import identity_of
+from tnplan.common.units import size_text
 from tnplan.planner.passes.lowering.annotate import predict
 from tnplan.planner.passes.lowering.liveness import in_one_arena, until_freed
 from tnplan.planner.passes.reverse.adjoint_flow import AdjointFlow, adjoint_flow

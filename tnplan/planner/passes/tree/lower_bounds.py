@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 
-from tnplan.planner.common.errors import OverLimitError
-from tnplan.planner.common.units import size_text
+from tnplan.common.errors import OverLimitError
+from tnplan.common.units import size_text
 from tnplan.planner.hardware.cost import CostModel
 from tnplan.planner.hardware.fusion_tile import MOST_EXTENT, MOST_STAGES
 from tnplan.planner.passes.tree.build import Tree

@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import ITEM_BYTES
+from tnplan.common.errors import InputError
+from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import cut_modes, hazards
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard

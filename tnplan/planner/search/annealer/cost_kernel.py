@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tnplan.planner.common.compiled.bits_kernel import count_bits as ones_of
-from tnplan.planner.common.compiled.kernel import kernel
+from tnplan.common.kernels.bits_kernel import count_bits as ones_of
+from tnplan.common.kernels.kernel import kernel
 from tnplan.planner.search.annealer.anneal_state import LARGEST
 
 EXACT = 2.0**53

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.compiled.ahead import Sample, Samples
+from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.planner.search.annealer.anneal_kernel import RESTORE, work
 from tnplan.planner.search.annealer.anneal_state import Best, Heat, make_problem, new_state
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.planner.common.compiled.random_kernel import draw_uniform, generator
+from tnplan.common.kernels.random_kernel import draw_uniform, generator
 from tnplan.planner.search.orders.heap_kernel import jit, new_heap, put, remove
 
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.planner.common.compiled.kernel import kernel
+from tnplan.common.kernels.kernel import kernel
 
 jit = kernel(nogil=True, error_model="numpy")
 

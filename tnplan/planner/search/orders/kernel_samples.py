@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.planner.common.compiled.ahead import Sample, Samples
+from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.planner.search.orders.bisection_kernel import new_room
 from tnplan.planner.search.orders.dissection_kernel import Cuts, cut_all, new_dissection
 from tnplan.planner.search.orders.elimination_kernel import FILL, Rule, begin, go_on, new_elimination

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tnplan.planner.common.compiled.ahead import compile_soon, is_compiled, still_compiling
+from tnplan.common.kernels.ahead import compile_soon, is_compiled, still_compiling
 from tnplan.planner.search.annealer.kernel_samples import MOVES
 from tnplan.planner.search.annealing import Effort, Found, Task, search_tree
 from tnplan.planner.search.orders.kernel_samples import DIVISIONS, PLAIN_ORDERS

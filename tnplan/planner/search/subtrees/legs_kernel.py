@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.planner.common.compiled.kernel import kernel
+from tnplan.common.kernels.kernel import kernel
 
 jit = kernel(nogil=True, error_model="numpy")
 

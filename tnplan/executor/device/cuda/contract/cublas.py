@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.precision import DOUBLE
-from tnplan.planner.common.errors import InputError
 
 Array = Any
 """A cupy.ndarray."""

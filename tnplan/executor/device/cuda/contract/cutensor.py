@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.errors import InputError
+from tnplan.common.memory import ALIGNMENT_BYTES
 from tnplan.executor.device.cuda.contract.cublas import DATA_TYPES, factors, nvmath_bindings
 from tnplan.executor.device.cuda.runtime.bound_kernel import bind_zero
 from tnplan.executor.device.protocols.copy import mode_strides
 from tnplan.executor.device.protocols.device import Call, ContractShape, View, nothing
 from tnplan.executor.device.protocols.precision import SINGLE
 from tnplan.executor.device.protocols.tensor_library import fused_tensors
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.memory import ALIGNMENT_BYTES
 
 REMEDY = "install it with: pip install 'cutensor-cu13==2.6.*'"
 OLDEST, NEWEST = (2, 2), (3, 0)

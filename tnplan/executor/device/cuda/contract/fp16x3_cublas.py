@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.cuda.contract import cublas
 from tnplan.executor.device.cuda.contract.scatter import offset_tables, spans, table_arguments
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
@@ -20,7 +21,6 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.device import Call, ContractShape
 from tnplan.executor.device.protocols.output_tiling import innermost
 from tnplan.executor.device.protocols.precision import BLOCK_REALS
-from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 
 Array = Any
 """A flat cupy.ndarray."""

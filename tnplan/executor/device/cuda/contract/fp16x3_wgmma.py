@@ -13,6 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.common.memory import ALIGNMENT_BYTES, round_up
 from tnplan.executor.device.cuda.contract.fp16x3_cublas import bind_exponents
 from tnplan.executor.device.cuda.contract.scatter import (
     LONGEST_ROW,
@@ -25,7 +26,6 @@ from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel
 from tnplan.executor.device.cuda.runtime.kernel_cache import cached_per_device, load_kernel
 from tnplan.executor.device.protocols.device import Call, ContractShape, call_in_turn
 from tnplan.executor.device.protocols.output_tiling import StridedModes
-from tnplan.planner.common.memory import ALIGNMENT_BYTES, round_up
 
 Array = Any
 """A flat cupy.ndarray."""

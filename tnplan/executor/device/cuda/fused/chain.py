@@ -12,6 +12,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.fused.bank_layout import TENSOR_SIDE
 from tnplan.executor.device.cuda.fused.tables import FusedTables, StageTables, best_tables
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
@@ -23,7 +24,6 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import (
     number_defines,
 )
 from tnplan.executor.device.protocols.device import Call, FusedShape, call_in_turn, nothing
-from tnplan.planner.common.errors import InputError
 from tnplan.planner.hardware.fusion_tile import MOST_STAGES
 
 FILE = Path(__file__).parent / "fused.cu"

@@ -14,8 +14,8 @@ import numpy as np
 from cupy_backends.cuda.api import driver, runtime
 from numpy.typing import NDArray
 
+from tnplan.common.memory import CACHE_LINE_BYTES, round_up
 from tnplan.executor.device.protocols.device import Call
-from tnplan.planner.common.memory import CACHE_LINE_BYTES, round_up
 
 
 class BoundKernel:

@@ -25,10 +25,10 @@ from typing import Any, ParamSpec, TypeVar
 import cupy
 from cupy_backends.cuda.libs import nvrtc
 
+from tnplan.common.cache_folder import cache_folder as kept_in
+from tnplan.common.cache_folder import has_entry, own_folder, read_entry, write_entry
+from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.precision import DOUBLE
-from tnplan.planner.common.cache_folder import cache_folder as kept_in
-from tnplan.planner.common.cache_folder import has_entry, own_folder, read_entry, write_entry
-from tnplan.planner.common.errors import InputError
 
 NEVER_COMPILE = "TNPLAN_NO_COMPILE"
 """Environment variable: where it is set and not 0, a kernel that is not in the cache is refused."""

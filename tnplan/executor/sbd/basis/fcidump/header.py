@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.integrals import LARGEST_IRREP, OrbitalLabels
-from tnplan.planner.common.errors import InputError
 
 REMEDY = "give an FCIDUMP file of a molecule's Hamiltonian"
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([EeDd][+-]?\d{1,3}|[+-]\d{1,3})?")

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.files import read_text
+from tnplan.common.units import size_text
 from tnplan.executor.sbd.basis.fcidump.header import (
     BLOCKS,
     GENERAL,
@@ -32,10 +36,6 @@ from tnplan.executor.sbd.basis.integrals import (
     check_counts,
     pair_count,
 )
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
-from tnplan.planner.common.files import read_text
-from tnplan.planner.common.units import size_text
 
 FIELDS = 5
 """Of a line: a value and four indices. A value in two fields is complex; a line of one is the core energy."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.fcidump.header import NUMBER, REMEDY
 from tnplan.executor.sbd.basis.integrals import TOLERANCE, number_pairs, pair_count, turned_pairs
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.errors import InputError
 
 DIGITS = 2
 """How many units of the last digit printed integrals that ought to be equal may differ."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tnplan.common.arrays import Array
+from tnplan.common.files import file_path, write_text
 from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, turned_pairs
-from tnplan.planner.common.arrays import Array
-from tnplan.planner.common.files import file_path, write_text
 
 SEPARATOR = "0.0 0 0 0 0"
 """The line between two blocks of a file with orbitals of each spin."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.cpu.joint.sum_tables import SumPass, sum_pass
 from tnplan.executor.statevector.cpu.state import HostState, over_chunks
 from tnplan.executor.statevector.cpu.tile_room import tile_room
@@ -23,7 +24,6 @@ from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.fusion import PassStep
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
-from tnplan.planner.common.arrays import Array
 
 JOINT_FROM = 8
 """Bits of a state whose rounds have room for all steps."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.cpu.vector_rounds import IDENTITY, RoundBuilder, RoundStep, Turn
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate, bits_of
 from tnplan.executor.statevector.gates.one_bit import Elements, is_real
 from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial
 from tnplan.executor.statevector.gates.word_sum import WordSum
-from tnplan.planner.common.arrays import Array
 
 Terms = tuple[tuple[int, float], ...]
 """The numbers of the sums that something is part of, and the factors."""

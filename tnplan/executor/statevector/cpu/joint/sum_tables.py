@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tnplan.common.arrays import Array
 from tnplan.executor.statevector.cpu.joint.sum_rounds import (
     CrossSum,
     DiagonalSums,
@@ -36,7 +37,6 @@ from tnplan.executor.statevector.cpu.vector_tables import (
     round_bits,
 )
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
-from tnplan.planner.common.arrays import Array
 
 CROSS_SUM, DIAGONAL_SUMS = TURN_ALL + 1, TURN_ALL + 2
 """Kinds of an action."""

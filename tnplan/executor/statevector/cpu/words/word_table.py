@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.planner.common.arrays import Array
+from tnplan.common.arrays import Array
 
 BLOCK = 64
 """Neighbouring indices for which a diagonal is made at once."""

@@ -1,0 +1,151 @@
+"""`tnplan compress` and `decompress`: files in, files out, reports, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tnplan
+from tests.support.kernels.compress_arrays import holds_bound, make_array
+from tnplan.cli.main import run
+from tnplan.common.errors import InputError
+from tnplan.common.files import write_file
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    np.save(tmp_path / "t.npy", make_array("mirrored", 5000, "complex64", 1).reshape(50, 100))
+    return tmp_path / "t.npy"
+
+
+def test_there_and_back(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = saved.read_bytes()
+    packed = saved.with_name("t.npy.tnz")
+    back = saved.with_name("back.npy")
+    assert run(["compress", str(saved), "--bound", "5e-3"]) == 0
+    assert "half of a mirrored array; range bound 0.005" in capsys.readouterr().out
+    assert run(["decompress", str(packed), "-o", str(back)]) == 0
+    assert str(back) in capsys.readouterr().out
+    assert saved.read_bytes() == before
+    holds_bound(np.load(saved), np.load(back), 5e-3, "range")
+    with pytest.raises(InputError, match="is an input and would be replaced"):
+        tnplan.decompress_file(packed, packed)
+    assert "t.npy: is there already; name the output with -o" in refused(["decompress", str(packed)], capsys)
+    assert saved.read_bytes() == before
+    saved.unlink()
+    assert run(["decompress", str(packed)]) == 0
+    assert saved.read_bytes() == back.read_bytes()
+
+
+@pytest.mark.parametrize("setting", ["fast", "small", "auto"])
+@pytest.mark.parametrize("mode", ["range", "absolute", "pointwise"])
+def test_options_reach_the_codec(
+    saved: Path, capsys: pytest.CaptureFixture[str], setting: str, mode: str
+) -> None:
+    out = saved.with_name("out.tnz")
+    arguments = ["compress", str(saved), "--setting", setting, "--mode", mode, "-o", str(out), "--json"]
+    assert run(arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["mode"] == mode
+    assert report["coder"] == setting or setting == "auto"
+    assert report["stream_bytes"] == out.stat().st_size
+    assert report["shape"] == [50, 100]
+    holds_bound(
+        np.load(saved), np.load(tnplan.decompress_file(out, out.with_suffix(".npy"))["output"]), 1e-3, mode
+    )
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command line is refused."""
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_bad_input_is_refused_in_one_line(
+    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = tmp_path / "whole.npy"
+    np.save(whole, np.arange(5))
+    spoilt = tmp_path / "spoilt.npy"
+    np.save(spoilt, np.array([1.0, np.nan]))
+    text = tmp_path / "text.npy"
+    text.write_text("no array")
+    objects = tmp_path / "objects.npy"
+    np.save(objects, np.array([None]), allow_pickle=True)
+    cut = tmp_path / "cut.npy"
+    cut.write_bytes(saved.read_bytes()[:-8])
+    for arguments, wanted in (
+        ([str(saved), "--bound", "-1"], "t.npy: bound: is -1.0"),
+        ([str(saved), "--bound", "nan"], "t.npy: bound: is nan"),
+        ([str(saved), "--bound", "x"], "Invalid value for '--bound'"),
+        ([str(whole)], "whole.npy: holds integers (int64); give the bound 0"),
+        ([str(spoilt), "--refuse-nonfinite"], "spoilt.npy: holds NaN or infinities"),
+        ([str(text)], "text.npy: cannot be read (it is no .npy file)"),
+        ([str(objects)], "objects.npy: cannot be read"),
+        ([str(cut)], "cut.npy: cannot be read"),
+        ([str(tmp_path / "absent.npy")], "absent.npy: cannot be read (No such file"),
+        ([str(saved), "-o", str(saved)], "is an input and would be replaced"),
+        ([str(saved), "-o", str(tmp_path / "no" / "x")], "its folder does not exist"),
+        ([str(saved), "-o", ""], "the path is empty"),
+        ([str(saved), "-o", "x" * 300], "xxx: cannot be written (File name too long); give another name"),
+        ([str(saved), "--compare", "--plot", ""], "the path is empty"),
+    ):
+        assert wanted in refused(["compress", *arguments], capsys)
+    assert not list(tmp_path.glob("*.tnz"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_no_plain_file_is_not_replaced(
+    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = str(tnplan.compress_file(saved)["output"])
+    pipe = tmp_path / "pipe.svg"
+    os.mkfifo(pipe)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for arguments in (
+        ["compress", str(saved), "-o", str(pipe)], ["compress", str(saved), "-o", str(link)],
+        ["decompress", packed, "-o", str(pipe)], ["compress", "--compare", str(saved), "--plot", str(pipe)],
+    ):  # fmt: skip
+        assert "is a device or a pipe, which a file would replace; give" in refused(arguments, capsys)
+    assert pipe.is_fifo()
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+            tnplan.compress_file(saved, name)
+        with pytest.raises(InputError, match=r"^file '.*': is no name of a file"):
+            tnplan.decompress_file(packed, name)
+
+
+def test_a_short_write_says_why(tmp_path: Path) -> None:
+    def short(stream: object) -> None:
+        raise OSError("40 requested and 8 written")
+
+    with pytest.raises(InputError, match=r"x: cannot be written \(40 requested and 8 written\); free space"):
+        write_file(tmp_path / "x", short)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_streams_are_refused_in_one_line(
+    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = Path(tnplan.compress_file(saved)["output"])
+    damaged = tmp_path / "damaged.npy.tnz"
+    damaged.write_bytes(packed.read_bytes()[:-1] + bytes([packed.read_bytes()[-1] ^ 1]))
+    newer = tmp_path / "newer.npy.tnz"
+    newer.write_bytes(packed.read_bytes().replace(b"CZ\x01\0", b"CZ\x09\0", 1))
+    for arguments, wanted in (
+        ([str(saved)], "does not end in .tnz; name the output with -o"),
+        ([str(saved), "-o", str(tmp_path / "x.npy")], "t.npy: is no compressed array of tnplan"),
+        ([str(damaged)], "damaged.npy.tnz: stream: frame 0: is damaged"),
+        ([str(newer)], "newer.npy.tnz: is version 9 of tnplan.compressed; this tnplan reads 1 to 2"),
+        ([str(tmp_path / "absent.tnz")], "absent.tnz: cannot be read"),
+    ):
+        assert wanted in refused(["decompress", *arguments], capsys)
+    assert not list(tmp_path.glob("damaged.npy")) + list(tmp_path.glob("newer.npy"))

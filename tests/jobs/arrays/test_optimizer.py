@@ -1,0 +1,112 @@
+"""`Optimizer` in quimb, cotengra and opt_einsum: the same values, and slices where they know them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import cotengra
+import numpy as np
+import opt_einsum
+import pytest
+
+from tests.support.networks import random_path
+from tnplan.calls.optimizer import Optimizer
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.tensors import random_tensors
+
+quimb = pytest.importorskip("quimb", reason="needs quimb")
+qtn = pytest.importorskip("quimb.tensor", reason="needs quimb")
+
+CHAIN = "ab,bc,cd,de,ef->af"
+
+
+def circuit(n: int) -> Any:
+    """Layers of rotations and controlled phases."""
+    made = qtn.Circuit(n)
+    for layer in range(4):
+        for qubit in range(n):
+            made.apply_gate("RX", 0.3 * qubit + layer, qubit)
+        for qubit in range(layer % 2, n - 1, 2):
+            made.apply_gate("CZ", qubit, qubit + 1)
+    return made
+
+
+def test_quimb_contracts_a_network() -> None:
+    network = qtn.TN2D_rand(4, 4, 3, seed=1)
+    assert network.contract(optimize=Optimizer()) == pytest.approx(
+        network.contract(optimize="greedy"), rel=1e-10
+    )
+
+
+def test_quimb_asks_a_circuit() -> None:
+    made, bits = circuit(10), "0110100110"
+    wanted = made.amplitude(bits, optimize="greedy")
+    assert made.amplitude(bits, optimize=Optimizer()) == pytest.approx(wanted, rel=1e-5)
+    z = quimb.pauli("Z")
+    found = made.local_expectation(z, 4, optimize=Optimizer())
+    assert found == pytest.approx(made.local_expectation(z, 4, optimize="greedy"), abs=1e-5)
+
+
+def test_cotengra_contracts_random_networks() -> None:
+    rng = random.Random(0)
+    for seed in range(20):
+        network = random_path(seed, 2000).network
+        arrays = random_tensors(network, "complex128", seed)
+        names = {index: cotengra.get_symbol(number) for number, index in enumerate(network.size_dict)}
+        terms = [tuple(names[index] for index in dict.fromkeys(term)) for term in network.inputs]
+        diagonals = [
+            np.einsum(array, [list(dict.fromkeys(term)).index(i) for i in term], list(range(len(set(term)))))
+            for array, term in zip(arrays, network.inputs, strict=True)
+        ]
+        output = tuple(names[index] for index in network.output)
+        wanted = cotengra.array_contract(diagonals, terms, output, optimize="greedy")
+        optimizer = Optimizer(seed=rng.randrange(100), dtype="complex128")
+        found = cotengra.array_contract(diagonals, terms, output, optimize=optimizer)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_cotengra_slices_within_the_limit() -> None:
+    network = qtn.TN2D_rand(5, 5, 3, seed=2)
+    names: dict[str, str] = {}
+    terms = [tuple(names.setdefault(i, cotengra.get_symbol(len(names))) for i in one.inds) for one in network]
+    sizes = {names[index]: size for index, size in network.ind_sizes().items()}
+    tree = Optimizer(time=1.0, max_tensor=81).search(terms, (), sizes)
+    assert tree.sliced_inds
+    assert tree.max_size() <= 81
+    found = tree.contract([one.data for one in network])
+    assert found == pytest.approx(network.contract(optimize="greedy"), rel=1e-8)
+
+
+def test_opt_einsum() -> None:
+    arrays = [np.random.default_rng(seed).random((4, 4)) for seed in range(5)]
+    found = opt_einsum.contract(CHAIN, *arrays, optimize=Optimizer())
+    np.testing.assert_allclose(found, np.linalg.multi_dot(arrays))
+    with pytest.raises(InputError, match=r"max_tensor: of 1000000 elements needs \d+ sliced indices"):
+        opt_einsum.contract_path(
+            CHAIN, *[(1000, 1000)] * 2, *[(1000, 1001)], (1001, 1000), (1000, 1000), shapes=True,
+            optimize=Optimizer(max_tensor=1_000_000),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time": -1}, "time: is -1"),
+        ({"time": "long"}, "time: is 'long'"),
+        ({"time": True}, "time: is True"),
+        ({"dtype": "int8"}, "dtype: 'int8' is unknown"),
+        ({"seed": "x"}, "seed: is 'x'"),
+        ({"hardware": "abacus"}, "abacus"),
+    ],
+)
+def test_what_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Optimizer(**options)  # type: ignore[arg-type]
+
+
+def test_networks_that_are_incomplete_are_named() -> None:
+    with pytest.raises(InputError, match="sizes: have no extent of index 'c'"):
+        Optimizer()(["ab", "bc"], "ac", {"a": 2, "b": 2})
+    with pytest.raises(InputError, match="output: index 'z' is on no tensor"):
+        Optimizer()(["ab", "bc"], "az", {"a": 2, "b": 2, "c": 3})

@@ -1,0 +1,173 @@
+"""Amplitudes of many bit strings, and of open qubits, against dense states and single amplitudes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.circuits import random_circuit, state_vector
+from tnplan.circuits.circuit import GateSequence
+from tnplan.common.errors import InputError
+from tnplan.executor.contraction.sparse_state.replay import peak_elements
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.progress import Progress
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.network import Network
+from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.planner.sparse_state.search import SHORTEST_SEARCH_S, BatchSearch, search_batch
+from tnplan.planner.workloads.lattice import lattice_circuit
+from tnplan.questions.tensor_networks import amplitudes as module
+from tnplan.questions.tensor_networks import sparse_state
+from tnplan.questions.tensor_networks.amplitudes import amplitudes, open_amplitudes
+from tnplan.questions.tensor_networks.sparse_state import SparseState
+from tnplan.questions.tensor_networks.string_calls import amplitudes_by_calls
+
+PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
+CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)
+
+
+def options(precision: str, **others: object) -> ContractionOptions:
+    return ContractionOptions(precision=precision, device="cpu", threads=1, **others)  # type: ignore[arg-type]
+
+
+def strings(n_qubits: int, count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2, (count, n_qubits), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("n_qubits", [2, 3, 5, 8, 10])
+def test_amplitudes_of_strings_equal_dense_ones(n_qubits: int, precision: str) -> None:
+    circuit = random_circuit(n_qubits, 60, n_qubits)
+    state = state_vector(circuit)
+    for count in (1, 2, 7, 60):
+        bits = strings(n_qubits, count, count)
+        found = amplitudes(circuit, bits, options(precision))
+        np.testing.assert_allclose(found, state[tuple(bits.T)], rtol=0, atol=PRECISIONS[precision])
+
+
+def test_strings_come_one_by_one_where_that_is_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0)
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    monkeypatch.setattr(module, "CALLS_FROM_S", 0.0)
+    seen: list[int] = []
+
+    def by_calls(circuit: GateSequence, bits: np.ndarray, options: ContractionOptions) -> np.ndarray:
+        seen.append(len(bits))
+        return amplitudes_by_calls(circuit, bits, options)
+
+    monkeypatch.setattr(module, "amplitudes_by_calls", by_calls)
+    for alone, taken in ((0, [20]), (10**9, [])):
+        monkeypatch.setattr(SparseState, "alone", lambda state, alone=alone: alone)
+        seen.clear()
+        found = amplitudes(circuit, bits, CPU)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+        assert seen == taken
+
+
+def test_what_one_string_takes_is_searched_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = SparseState(lattice_circuit("rectangular", 3, 4, 10, 1), strings(12, 20, 0), options("fp64"))
+    asked: list[float | None] = []
+
+    def search(network: Network, n_strings: int, given: BatchSearch, *start: ContractionPath) -> object:
+        asked.append(given.time_s)
+        return search_batch(network, n_strings, replace(given, time_s=0.1), *start)
+
+    monkeypatch.setattr("tnplan.planner.sparse_state.search.search_batch", search)
+    state.products_per_s = 1e-3  # as if a string took years
+    assert 0 < state.alone() < state.plan.products
+    assert asked == [SHORTEST_SEARCH_S]
+
+
+@pytest.mark.parametrize(("devices", "memory"), [(1, None), (1, 2e6), (2, None)])
+def test_calls_for_each_string_equal_dense_ones(devices: int, memory: float | None) -> None:
+    circuit, bits = lattice_circuit("triangular", 3, 4, 6, 2), strings(12, 30, 1)
+    bits[:, 3] = 1
+    found = amplitudes_by_calls(circuit, bits, options("fp64", devices=devices, memory=memory))
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("most", [2**12, 2**10, 2**9])
+def test_slices_add_up_and_keep_what_they_share(most: int) -> None:
+    circuit = lattice_circuit("rectangular", 3, 4, 10, 1)
+    bits = distinct_strings(strings(12, 40, 0))[0]
+    told: list[Progress] = []
+    memory = 3 * 16.0 * most
+    state = SparseState(circuit, bits, options("fp64", memory=memory, search_s=0.5, progress=told.append))
+    wanted = state_vector(circuit)[tuple(bits.T)]
+    np.testing.assert_allclose(state.amplitudes(), wanted, rtol=0, atol=1e-10)
+    n_slices = state.plan.n_slices
+    assert [one.done for one in told] == list(range(1, n_slices + 1))
+    if most < 2**12:
+        assert n_slices > 1
+        parts = [state.amplitudes([number]) for number in range(n_slices)]
+        np.testing.assert_allclose(sum(parts), wanted, rtol=0, atol=1e-10)
+        backwards = state.amplitudes(range(n_slices - 1, -1, -1))
+        np.testing.assert_allclose(backwards, wanted, rtol=0, atol=1e-10)
+
+
+def test_no_more_is_taken_than_the_host_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, bits = lattice_circuit("rectangular", 3, 4, 10, 1), distinct_strings(strings(12, 40, 0))[0]
+    free_bytes = 3 * 16 * 2**10
+    monkeypatch.setattr(sparse_state, "host_memory", lambda: (2 * free_bytes, free_bytes))
+    state = SparseState(circuit, bits, options("fp64", memory=1e12, search_s=0.5))
+    assert state.plan.n_slices > 1
+    assert 16 * peak_elements(state.plan) <= free_bytes
+
+
+def test_strings_that_stand_twice_and_none_at_all() -> None:
+    circuit = random_circuit(4, 40, 0)
+    bits = strings(4, 50, 3)
+    found = amplitudes(circuit, bits, CPU)
+    np.testing.assert_allclose(found, state_vector(circuit)[tuple(bits.T)], rtol=0, atol=1e-10)
+    assert amplitudes(circuit, bits[:0], CPU).shape == (0,)
+    assert amplitudes(GateSequence(2, ()), np.array([[0, 0], [0, 1]]), CPU).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("n_qubits", [1, 2, 4, 7, 10])
+def test_open_amplitudes_equal_dense_ones(n_qubits: int) -> None:
+    circuit = random_circuit(n_qubits, 50, n_qubits) if n_qubits > 1 else GateSequence(1, ())
+    state = state_vector(circuit)
+    rng = np.random.default_rng(n_qubits)
+    order = rng.permutation(n_qubits).tolist()
+    for m in {0, 1, n_qubits // 2, n_qubits}:
+        fixed = {qubit: int(rng.integers(2)) for qubit in order[m:]}
+        found = open_amplitudes(circuit, fixed, order[:m], options("fp64"))
+        wanted = state[tuple(fixed.get(qubit, slice(None)) for qubit in range(n_qubits))]
+        rising = sorted(order[:m])
+        wanted = wanted.transpose([rising.index(qubit) for qubit in order[:m]])
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
+
+
+def test_a_stated_time_of_search_and_seed_answer_the_same() -> None:
+    circuit = lattice_circuit("rectangular", 3, 4, 8, 2)
+    state = state_vector(circuit)
+    for seed in (0, 1):
+        how = options("fp64", search_s=0.3, seed=seed)
+        found = open_amplitudes(circuit, dict.fromkeys(range(9), 0), [9, 11, 10], how)
+        np.testing.assert_allclose(found, state[(0,) * 9].transpose(0, 2, 1), rtol=0, atol=1e-10)
+
+
+def test_bad_strings_and_qubits_are_refused() -> None:
+    circuit = random_circuit(3, 20, 0)
+    with pytest.raises(InputError, match=r"bit strings: have shape \(2, 4\)"):
+        amplitudes(circuit, np.zeros((2, 4), np.uint8))
+    with pytest.raises(InputError, match="bit string 1: has 2 for qubit 0"):
+        amplitudes(circuit, np.array([[0, 1, 0], [2, 0, 0]]))
+    with pytest.raises(InputError, match="do not say what qubit 1 is"):
+        open_amplitudes(circuit, {0: 1}, [2])
+    with pytest.raises(InputError, match="names qubit 2 twice"):
+        open_amplitudes(circuit, {0: 1, 1: 0, 2: 0}, [2])
+    with pytest.raises(InputError, match="fix qubit 1 on 3"):
+        open_amplitudes(circuit, {0: 1, 1: 3}, [2])
+    for refused in (ContractionOptions(devices=2), ContractionOptions(device="gpu")):
+        with pytest.raises(InputError, match=r"devices?: "):
+            SparseState(circuit, strings(3, 2, 0), refused)
+    with pytest.raises(InputError, match="search time: is -1"):
+        ContractionOptions(search_s=-1.0)
+    with pytest.raises(InputError, match="precision: 'tf32' is not for a CPU"):
+        amplitudes(circuit, np.zeros((2, 3)), ContractionOptions(precision="tf32"))
+    with pytest.raises(InputError, match="memory"):
+        amplitudes(circuit, strings(3, 8, 0), ContractionOptions(memory=64.0))

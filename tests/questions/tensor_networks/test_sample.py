@@ -1,0 +1,156 @@
+"""Samples by contraction follow the distribution of dense states, and say whether they are independent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.circuits import random_circuit, state_vector
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.gates import gate
+from tnplan.circuits.noise import depolarizing
+from tnplan.circuits.program import CircuitProgram
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.planner.workloads.lattice import lattice_circuit
+from tnplan.questions.engines.outcome import linear_xeb
+from tnplan.questions.tensor_networks.sample import SampleOptions, sample
+
+CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)
+DEVIATIONS = 5.0
+"""How far a chi-square may be from its mean, in standard deviations; seeds are fixed."""
+
+
+def chi_square(bits: np.ndarray, chances: np.ndarray) -> tuple[float, int]:
+    """The statistic of strings against probabilities, and its degrees of freedom; rare values are one."""
+    n_qubits = bits.shape[1]
+    values = bits @ (1 << np.arange(n_qubits - 1, -1, -1))
+    counts = np.bincount(values, minlength=2**n_qubits).astype(float)
+    wanted = chances.reshape(-1) * len(bits)
+    often = wanted >= 5
+    observed = np.append(counts[often], counts[~often].sum())
+    expected = np.append(wanted[often], wanted[~often].sum())
+    kept = expected > 1e-9
+    assert observed[~kept].sum() == 0
+    statistic = ((observed[kept] - expected[kept]) ** 2 / expected[kept]).sum()
+    return float(statistic), int(kept.sum()) - 1
+
+
+def binned(bits: np.ndarray, chances: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Observed and expected counts of values in 256 bins: by halves of the qubits, and by probability."""
+    n_qubits = bits.shape[1]
+    weights = 1 << np.arange(n_qubits - 1, -1, -1)
+    rows = np.arange(2**n_qubits)[:, None] >> np.arange(n_qubits - 1, -1, -1) & 1
+    values, chances = bits @ weights, chances.reshape(-1)
+    halves = [slice(0, 8), slice(n_qubits - 8, None), slice(0, 16, 2)]
+    labels = [rows[:, half] @ (1 << np.arange(7, -1, -1)) for half in halves]
+    order = np.argsort(chances, kind="stable")
+    ranked = np.empty(len(order), np.int64)
+    ranked[order] = np.minimum(np.cumsum(chances[order]) * 256, 255)
+    return [
+        (np.bincount(label[values], minlength=256), len(bits) * np.bincount(label, chances, 256))
+        for label in (*labels, ranked)
+    ]
+
+
+def assert_follows(bits: np.ndarray, chances: np.ndarray) -> None:
+    statistic, freedom = chi_square(bits, chances)
+    assert freedom > 0
+    assert abs(statistic - freedom) < DEVIATIONS * np.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("n_qubits", [1, 4, 8, 11])
+def test_the_chain_follows_the_distribution(n_qubits: int) -> None:
+    circuit = GateSequence(1, (gate("rx", (0,), (1.0,)),))
+    if n_qubits > 1:
+        circuit = random_circuit(n_qubits, 40, n_qubits)
+    found = sample(circuit, 3000, 1, CPU)
+    assert (found.kind, found.exact) == ("independent", True)
+    assert_follows(found.bitstrings, abs(state_vector(circuit)) ** 2)
+    again = sample(circuit, 3000, 1, CPU)
+    np.testing.assert_array_equal(again.bitstrings, found.bitstrings)
+
+
+def test_a_wrong_distribution_would_be_seen() -> None:
+    circuit = random_circuit(8, 40, 8)
+    found = sample(circuit, 3000, 1, CPU)
+    chances = abs(state_vector(circuit)) ** 2
+    statistic, freedom = chi_square(found.bitstrings, (chances + 0.2 / 2**8) / 1.2)
+    assert statistic - freedom > DEVIATIONS * np.sqrt(2 * freedom)
+
+
+def test_the_chain_takes_noise_into_account() -> None:
+    plus = gate("h", (0,)), gate("cnot", (0, 1)), depolarizing((0, 1), 0.3)
+    found = sample(CircuitProgram(2, 0, plus), 4000, 2, CPU)
+    same, other = 0.5 * (0.7 + 0.3 * 7 / 15), 0.5 * 0.3 * 8 / 15
+    assert_follows(found.bitstrings, np.array([same, other, other, same]))
+
+
+@pytest.mark.parametrize("n_open", [0, 4])
+def test_rejection_samples_a_random_circuit(n_open: int) -> None:
+    circuit = lattice_circuit("rectangular", 3, 3, 16, 0)
+    chances = abs(state_vector(circuit)) ** 2
+    found = sample(circuit, 2000, 3, CPU, SampleOptions("rejection", n_open))
+    assert found.kind == ("correlated" if n_open else "independent")
+    assert found.clipped < 2e-3
+    assert_follows(found.bitstrings, chances)
+    wanted = 2**9 * (chances**2).sum() - 1
+    value, error = linear_xeb(chances[tuple(found.bitstrings.T)], 9)
+    assert abs(value - wanted) < 5 * error
+
+
+def test_rejection_refuses_a_distribution_with_a_peak() -> None:
+    """Its most likely string has 0.6 of the probability, and rejection can give it a hundredth."""
+    turns = GateSequence(10, tuple(gate("ry", (qubit,), (0.45,)) for qubit in range(10)))
+    with pytest.raises(InputError, match=r'rejection would leave out \d+% of the probability.*use "chain"'):
+        sample(turns, 2000, 1, CPU, SampleOptions("rejection"))
+
+
+def test_a_share_of_the_slices_has_that_fidelity() -> None:
+    circuit = lattice_circuit("rectangular", 3, 4, 16, 0)
+    chances = abs(state_vector(circuit)) ** 2
+    how = SampleOptions("rejection", fidelity=0.25)
+    found = sample(circuit, 2000, 4, CPU, how)
+    value, error = linear_xeb(chances[tuple(found.bitstrings.T)], 12)
+    assert found.fidelity == 0.25
+    assert abs(value - 0.25 * (2**12 * (chances**2).sum() - 1)) < 0.1 + 5 * error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [SampleOptions(), SampleOptions("rejection")], ids=["chain", "rejection"])
+def test_samples_of_16_qubits_follow_the_distribution(how: SampleOptions) -> None:
+    circuit = lattice_circuit("rectangular", 4, 4, 10, 6)
+    chances = abs(state_vector(circuit)) ** 2
+    shots = 20_000
+    found = sample(circuit, shots, 11, CPU, how)
+    assert found.bitstrings.shape == (shots, 16)
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities, chances[tuple(found.bitstrings.T)], rtol=1e-8)
+    for observed, expected in binned(found.bitstrings, chances):
+        assert expected.min() > 5
+        statistic = ((observed - expected) ** 2 / expected).sum()
+        deviation = abs(statistic - 255) / np.sqrt(2 * 255)
+        assert deviation < DEVIATIONS
+    uniform = np.full_like(chances, 2.0**-16)
+    assert any(
+        ((observed - expected) ** 2 / np.maximum(expected, 1)).sum() > 2 * 255
+        for observed, expected in binned(found.bitstrings, uniform)
+    )
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    circuit = random_circuit(3, 20, 0)
+    with pytest.raises(InputError, match="shots: is 0"):
+        sample(circuit, 0, 0)
+    with pytest.raises(InputError, match="sampling method: 'guess' is unknown"):
+        SampleOptions("guess")
+    with pytest.raises(InputError, match="fidelity: is for samples by rejection"):
+        SampleOptions(fidelity=0.5)
+    with pytest.raises(InputError, match="fidelity: is 0"):
+        SampleOptions("rejection", fidelity=0)
+    noisy = CircuitProgram(1, 0, (depolarizing((0,), 0.1),))
+    with pytest.raises(InputError, match="noisy"):
+        sample(noisy, 1, 0, CPU, SampleOptions("rejection"))
+    peaked = GateSequence(20, ())
+    with pytest.raises(InputError, match="rejection took 0 of"):
+        sample(peaked, 1, 0, CPU, SampleOptions("rejection"))

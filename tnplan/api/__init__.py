@@ -1,1 +1,0 @@
-"""The Python API: one file a call."""

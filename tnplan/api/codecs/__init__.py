@@ -1,1 +1,0 @@
-"""Arrays in files, compressed and back; codecs compared."""

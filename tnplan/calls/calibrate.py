@@ -1,0 +1,256 @@
+"""`calibrate`: measures the machine at hand and makes its hardware profile.
+
+Rank 0 measures what a device does alone while the others wait; then all measure changes of layout together:
+those of one host, which is the first tier, and those of several hosts, which is the second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from tnplan.common.checks import check_choice, check_count
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_writable, write_text
+from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
+from tnplan.common.shown_text import shown_text
+from tnplan.common.units import size_in_bytes, size_text
+from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
+from tnplan.executor.calibration.fit import chip_rates, redistribution_rate
+from tnplan.executor.calibration.redistribution_time import redistribution_time
+from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
+from tnplan.executor.device.protocols.precision import supported
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.progress import Listener
+from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
+
+GPU_BYTES = 1 << 31
+CPU_BYTES = 1 << 26
+WORKSPACE_SHARE = 8
+"""A product's tile is this part of a buffer, but at most what the base profile says."""
+SWAP_STEP = 4
+LEAST_SWAP_BYTES = 1 << 20
+LATENCY_BYTES = 1 << 12
+NETWORK = "network"
+"""The tier between hosts, where the base profile has none."""
+
+
+def calibrate(
+    base: str | Path,
+    *,
+    name: str | None = None,
+    size: int | str | None = None,
+    dtypes: Sequence[str] = tuple(ITEM_BYTES),
+    device: str = "auto",
+    ranks: int | None = None,
+    output: str | Path | None = None,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> Profile:
+    """Measure this machine and make its hardware profile.
+
+    Rank 0 measures what a device does alone; all ranks measure changes of layout. A CPU works with one thread
+    a rank. Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    base : str or path
+        A shipped profile or a TOML file. What is not measured comes from it: exchanges need several ranks,
+        those of the second tier as many on each of several hosts.
+    name : str, optional
+        The name of the profile. Default: that of `base`.
+    size : int or str, optional
+        The bytes of each of the two tensors that a device works on, rounded down to a multiple of 256.
+        Default: 2 GiB on a GPU, 64 MiB on a CPU.
+    dtypes : sequence of str
+        The dtypes that are measured.
+    device, ranks, output, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `execute`. `output` is a TOML file. `progress`
+        hears of every figure.
+
+    Returns
+    -------
+    Profile
+        The profile, on every rank.
+
+    Raises
+    ------
+    InputError
+        Before anything is measured.
+
+    Examples
+    --------
+    >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
+    """
+    options = JobOptions.given(
+        device, ranks, 1, None, output, False, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    size_bytes = None
+    if size is not None:
+        size_bytes = check_count("--size", size_in_bytes(size, "--size", unlimited=False), LEAST_SWAP_BYTES)
+    if name == "":
+        raise InputError("--name", "is empty", "name the profile, or leave it out for the base's name")
+    for dtype in dtypes:
+        check_choice("--dtype", dtype, ITEM_BYTES)
+
+    def prepare() -> Profile:
+        if options.output is not None:
+            check_writable(options.output)
+        try:
+            return load_profile(base)
+        except InputError as error:
+            place = "--base" if error.place == "--hardware" else error.place
+            raise InputError(place, error.problem, error.remedy) from None
+
+    def work(rank: Rank, known: Profile) -> Profile:
+        if options.device != "auto":
+            rank.say(0, 0, rank.chosen.line)
+        elif known.fused_bytes and rank.device.name != "gpu":
+            raise AgreedError(
+                "--base", f"{known.name!r} is a GPU, and this would measure the CPU",
+                "take the base cpu; on a machine with GPUs, --device gpu says what they lack",
+            )  # fmt: skip
+        profile = _Calibration(rank, known, size_bytes, dtypes).profile(name)
+        if options.output is not None and rank.is_first:
+            write_text(options.output, profile_text(profile))
+        return profile
+
+    needs = Needs(2 * (size_bytes or GPU_BYTES), 2 * (size_bytes or CPU_BYTES), "give a smaller --size")
+    return run_job(Job(prepare, work, needs=lambda known, n, threads: needs), options)
+
+
+class _Calibration:
+    def __init__(self, rank: Rank, base: Profile, size_bytes: int | None, dtypes: Sequence[str]) -> None:
+        self.base, self.dtypes, self.device = base, dtypes, rank.device
+        self.say: Callable[[str], None] = lambda line: rank.say(0, 0, line)
+        self.ranks = rank.chosen.ranks.split(0, rank.world.rank)
+        given = size_bytes or (GPU_BYTES if self.device.name == "gpu" else CPU_BYTES)
+        self.size_bytes, workspace, self.exchange_bytes = (
+            size // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+            for size in (given, min(base.tile_bytes, given // WORKSPACE_SHARE),
+                         min(base.exchange_bytes, given // 2))
+        )  # fmt: skip
+        self.bench = LocalBench(self.device, self.size_bytes, max(workspace, self.exchange_bytes), workspace)
+
+    def profile(self, name: str | None) -> Profile:
+        """All figures; collective."""
+        ranks = self.ranks
+        local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
+        figures: dict[str, Any] = ranks.broadcast_object(local, 0)
+        tiers = self._tiers(figures["permute_bytes_per_s"])
+        total_bytes, free_bytes = self.device.memory()
+        arena_bytes = self.device.peak_bytes
+        figures["memory_bytes"] = total_bytes
+        figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
+        self.say(
+            f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
+        )
+        return replace(self.base, name=name or self.base.name, tiers=tiers, **figures)
+
+    def _local(self) -> dict[str, Any]:
+        """What one device does alone."""
+        bench, say = self.bench, self.say
+        memory, permute = bench.copy_bytes_per_s(), bench.permute_bytes_per_s("complex64")
+        say(f"copy {memory / 1e12:.3f} TB/s, permutation {permute / 1e12:.3f} TB/s")
+        launch_s = bench.launch_s()
+        say(f"launch {launch_s * 1e6:.2f} us")
+        direct: dict[str, dict[str, GemmCurve]] = {}
+        scattered: dict[str, dict[str, GemmCurve]] = {}
+        for dtype in self.dtypes:
+            for precision in supported(dtype):
+                if precision not in self.base.flop_per_s.get(dtype, {}):
+                    continue
+                for table, is_scattered in ((direct, False), (scattered, True)):
+                    extents = bench.product_extents(dtype)
+                    rates = [bench.product_flop_per_s(dtype, precision, k, is_scattered) for k in extents]
+                    table.setdefault(dtype, {})[precision] = GemmCurve(extents, tuple(rates))
+                    kind = "scattered" if is_scattered else "direct"
+                    listed = ", ".join(f"{rate / 1e12:.3g}" for rate in rates)
+                    say(
+                        f"{dtype} {precision} {kind}, TFLOP/s at k = n = "
+                        f"{extents[0]}..{extents[-1]}: {listed}"
+                    )
+        flop_per_s = {
+            dtype: {
+                precision: max(direct[dtype][precision].flop_per_s) if dtype in direct else rate
+                for precision, rate in rates.items()
+            }
+            for dtype, rates in self.base.flop_per_s.items()
+        }
+        return {
+            "memory_bytes_per_s": memory, "permute_bytes_per_s": permute, "launch_s": launch_s,
+            "gemm_curves": {**self.base.gemm_curves, **direct},
+            "scattered_curves": {**self.base.scattered_curves, **scattered},
+            "flop_per_s": flop_per_s, **self._fused(permute),
+        }  # fmt: skip
+
+    def _fused(self, permute_bytes_per_s: float) -> dict[str, Any]:
+        """Rates of fused chains, for a base profile that has them."""
+        if not self.base.fused_bytes:
+            return {}
+        names = ("fused_tile_bytes_per_s", "fused_flop_per_s")
+        tables = {
+            name: {key: dict(rates) for key, rates in getattr(self.base, name).items()} for name in names
+        }
+        for dtype in self.dtypes:
+            for precision in self.base.fused_flop_per_s.get(dtype, {}):
+                chains = [
+                    self.bench.chain_time(dtype, precision, logs, self.base.fused_bytes) for logs in CHAINS
+                ]
+                measured = [chain for chain in chains if chain is not None]
+                rates = chip_rates(measured, permute_bytes_per_s, self.base.short_run_bytes)
+                for name, rate in zip(names, rates, strict=True):
+                    tables[name][dtype][precision] = rate
+                listed = ", ".join(f"{chain.time_s * 1e3:.3g}" for chain in measured)
+                self.say(f"{dtype} {precision} chains {listed} ms: {rates[1] / 1e12:.3g} TFLOP/s, "
+                         f"{rates[0] / 1e12:.3g} TB/s on chip")  # fmt: skip
+        return tables
+
+    def _tiers(self, permute_bytes_per_s: float) -> tuple[Tier, ...]:
+        """The tiers of the base with what can be measured: within a host, then between hosts; collective."""
+        ranks, tiers = self.ranks, list(self.base.tiers)
+        hosts = ranks.gather_objects(gethostname())
+        counts = Counter(hosts)
+        if len({*counts.values()}) > 1:
+            listed = ", ".join(f"{count} on {host}" for host, count in counts.items())
+            raise AgreedError("mpirun", f"started {listed}", "start as many ranks on every host")
+        here = [rank for rank, host in enumerate(hosts) if host == hosts[ranks.rank]]
+        # Ranks with the same place on their hosts use the network all at once, as in an exchange.
+        near, far = ranks.split(here[0], ranks.rank), ranks.split(here.index(ranks.rank), ranks.rank)
+        first = tiers[0] if near.size == 1 else self._tier(near, tiers[0], permute_bytes_per_s)
+        joins_all = not first.devices and far.size == 1
+        tiers[0] = replace(first, devices=0 if joins_all else max(first.devices, near.size))
+        if far.size > 1:
+            second = tiers[1] if len(tiers) > 1 else replace(first, name=NETWORK, devices=0)
+            tiers[1:2] = [self._tier(far, second, permute_bytes_per_s)]
+        measured_tiers: tuple[Tier, ...] = ranks.broadcast_object(tuple(tiers), 0)
+        return measured_tiers
+
+    def _tier(self, ranks: Communicator, base: Tier, permute_bytes_per_s: float) -> Tier:
+        """A tier as exchanges of these ranks have it; collective."""
+        latency = redistribution_time(
+            self.device, ranks, LATENCY_BYTES * ranks.size, self.size_bytes, self.exchange_bytes
+        )
+        points: list[float] = []
+        rates: list[float] = []
+        shard_bytes = LEAST_SWAP_BYTES
+        while shard_bytes <= self.size_bytes:
+            swap = redistribution_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
+            points.append(swap.received_bytes)
+            rates.append(redistribution_rate(swap, permute_bytes_per_s))
+            self.say(
+                f"swap of {size_text(shard_bytes)} over {ranks.size} ranks by {shown_text(base.name, 40)}: "
+                f"{rates[-1] / 1e9:.4g} GB/s"
+            )
+            shard_bytes *= SWAP_STEP
+        return replace(
+            base, bytes_per_s=rates[-1], latency_s=latency.time_s,
+            curve_bytes=tuple(points), curve_bytes_per_s=tuple(rates),
+        )  # fmt: skip

@@ -1,0 +1,177 @@
+"""`contract` and `compile`: the contraction of an einsum equation, a network, a path or a schedule.
+
+This module has only the calls. What they do is in carry_out.py, which is imported while a GPU begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tnplan
+from tnplan.common.errors import InputError
+from tnplan.executor.device.selection.expected_gpu import expect_gpu
+
+
+def contract(
+    network: Any,
+    *arrays: Any,
+    optimize: Any = "auto",
+    hardware: tnplan.Profile | str | Path | None = None,
+    memory: float | str | None = None,
+    precision: str | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    threads: int | None = None,
+    strip_exponent: bool = False,
+) -> Any:
+    """Contract arrays to one array.
+
+    Parameters
+    ----------
+    network : str, array, TensorNetwork, ContractionTree, ContractionPath, Network, path or Schedule
+        An einsum equation, in all of NumPy's and opt_einsum's syntax; or, as the first argument of
+        interleaved lists, an array; or a network of quimb, which has its arrays; or a tree of cotengra; or
+        a path or a schedule, or the file of one.
+    *arrays : array_like
+        The tensors in the order of the network: arrays of NumPy, CuPy, torch or JAX, or others with DLPack.
+    optimize : str, list or object
+        How the contraction path is found where `network` has none. "auto": with as much search as it can
+        gain. A method of cotengra by name, a list of pairs of positions as opt_einsum has it, or an
+        optimizer object of cotengra or opt_einsum.
+    hardware : Profile, name or path
+        The machine whose costs decide the layout. Default: the shipped profile of the device.
+    memory : float or str, optional
+        The most bytes that tensors take on a device while they are contracted, such as "12GiB". On a CPU
+        copies of the arrays come beside them. Default: what is free.
+    precision : str, optional
+        How values are multiplied; default: as their dtype says.
+    device : {"auto", "cpu", "gpu"}
+        Where it is carried out. "auto": where the arrays are; for arrays of the host a GPU only where a CPU
+        would take a second or more.
+    devices : int
+        Devices that share the work, each with the `memory` that is stated: GPUs, or threads of this process
+        as ranks on the CPU. Under mpirun those of all its ranks, which all make this call with equal arrays;
+        the result is on rank 0, and None on the others.
+    threads : int, optional
+        Threads of a device on a CPU. Default: as BLAS is set; of several, the cores over their number.
+    strip_exponent : bool
+        Return a pair (mantissa, exponent): the result is mantissa * 10^exponent, and may be beyond the range
+        of the dtype. The mantissa's largest real or imaginary part is from 0.5 to 1.
+
+    Returns
+    -------
+    array
+        Of the library of the arrays and on their device, with the dtype to which NumPy promotes theirs.
+
+    Raises
+    ------
+    InputError
+        Where the arrays do not fit the network, or values would be rounded that the dtype promises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tnplan.contract("ab,bc->ac", np.eye(2), np.ones((2, 3))).shape
+    (2, 3)
+    """
+    _expect_gpu(device, arrays)
+    from tnplan.jobs.arrays.carry_out import contract_arrays
+    from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
+
+    options = ContractionOptions(
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads,
+        strip_exponent=strip_exponent,
+    )  # fmt: skip
+    return contract_arrays(network, arrays, options)
+
+
+def compile(
+    network: Any,
+    *shapes: Any,
+    dtype: str | None = None,
+    constants: Mapping[int, Any] | None = None,
+    batch: int | None = None,
+    batched: Sequence[int] | None = None,
+    keep: bool = False,
+    calls: int | None = None,
+    optimize: Any = "auto",
+    hardware: tnplan.Profile | str | Path | None = None,
+    memory: float | str | None = None,
+    precision: str | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    threads: int | None = None,
+    strip_exponent: bool = False,
+) -> tnplan.CompiledContraction:
+    """Make a contraction ready to be called again and again with new values.
+
+    Parameters
+    ----------
+    network : str, TensorNetwork, ContractionTree, ContractionPath, Network, path or Schedule
+        As in `contract`.
+    *shapes : tuple or array
+        The shapes of all tensors, or arrays of these shapes, where `network` is an equation. Those of a batch
+        are the shapes of one value.
+    dtype : str, optional
+        "float32", "float64", "complex64" or "complex128". Default: that of the arrays given, of the path or
+        of the schedule.
+    constants : mapping of int to array_like, optional
+        Tensors by their number that are the same in all calls, which then take the others alone. What
+        depends on constants alone is contracted once and kept as far as the memory allows.
+    batch : int, optional
+        The tensors of a batch have a first axis of any length, and so has the result. So many values are
+        contracted at once, or as many as the memory allows.
+    batched : sequence of int, optional
+        The numbers of the tensors of the batch. Default: all that are not constant.
+    keep : bool
+        Keep all results in between as far as the memory allows, so that `CompiledContraction.update` with a
+        few new tensors repeats only what depends on them.
+    calls : int, optional
+        About how often it will be called. The search for a path weighs what is contracted once against what
+        is contracted in each call, and takes the longer the more it can gain. Default: the batch; 1000 where
+        there are constants; else 1.
+    optimize, hardware, memory, precision, device, devices, threads, strip_exponent
+        As in `contract`.
+
+    Returns
+    -------
+    CompiledContraction
+        To be called with arrays.
+
+    Raises
+    ------
+    InputError
+        Where the network, the shapes or the options do not fit together, or the memory does not suffice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with tnplan.compile("ab,bc->ac", (2, 3), (3, 4), dtype="float64") as product:
+    ...     product(np.ones((2, 3)), np.ones((3, 4))).shape
+    (2, 4)
+    """
+    if not isinstance(constants, Mapping | None):
+        raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
+    fixed = dict(constants or {})
+    _expect_gpu(device, (*shapes, *fixed.values()))
+    from tnplan.jobs.arrays.carry_out import CompileRequest, compile_network
+    from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
+
+    options = ContractionOptions(
+        optimize, hardware, in_bytes(memory), precision, device, devices, threads,
+        strip_exponent=strip_exponent, waits_for_kernels=True,
+    )  # fmt: skip
+    asked = CompileRequest(dtype, fixed, batch, batched, keep, calls)
+    return compile_network(network, shapes, asked, options)
+
+
+def _expect_gpu(device: str, given: Iterable[Any]) -> None:
+    """Let a GPU begin that is asked for by name.
+
+    With "auto" a small contraction stays on the CPU. Arrays of other libraries than NumPy may be on another
+    GPU than the first, which is used then.
+    """
+    if device == "gpu" and all(type(one).__module__ in ("builtins", "numpy") for one in given):
+        expect_gpu(device)

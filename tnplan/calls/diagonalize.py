@@ -1,0 +1,398 @@
+"""Selected-basis diagonalization from files or arrays to a result: `tnplan sbd` and `tnplan.diagonalize`.
+
+Reads inputs, chooses the space, solves, measures and writes; the arithmetic is in executor/sbd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tnplan.common.checks import check_choice, check_count, check_kind
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_writable, file_path
+from tnplan.common.units import size_text
+from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.sbd.basis.determinants import DeterminantList
+from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.irreps import wanted_irrep
+from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
+from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
+from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
+from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
+from tnplan.executor.sbd.selected_ci.growth import Growth
+from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
+from tnplan.executor.sbd.selected_ci.parts import Workers
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
+from tnplan.executor.sbd.solver.initial_guess import given_states
+from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.solve import (
+    SpinPenalty,
+    check_roots,
+    check_spin,
+    solve,
+)
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.outputs.diagonalization_result import (
+    CarryOver,
+    Diagonalization,
+    consistent_densities,
+    determinants_file,
+    natural_files,
+    read_rotation,
+    solve_report,
+    solver_device,
+    step_text,
+    write_carry_over,
+    write_natural,
+    write_result,
+)
+from tnplan.jobs.progress import Listener
+
+Array = NDArray[Any]
+
+PRECISIONS = ("fp64", "mixed")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What rank 0 has read and checked for all ranks; `start` are the states that a solve begins with.
+
+    `space` is None where a list is to grow from where it finds best.
+    """
+
+    integrals: Integrals
+    space: Space | None
+    start: list[Array]
+
+
+@dataclass(frozen=True)
+class _Solve:
+    """The arguments of `diagonalize` besides the job's options; rank 0 reads the inputs."""
+
+    integrals: Integrals | str | Path
+    alpha: Strings | None
+    beta: Strings | None
+    determinants: DeterminantList | str | Path | None
+    start: Sequence[Array] | str | Path
+    roots: int
+    criteria: Criteria
+    penalty: SpinPenalty | None
+    rdm: bool
+    carry: CarryOver | None
+    is_mixed: bool
+    symmetry: int | None
+    spin_orbitals: bool | None
+    rotation: Any
+    natural: Path | None
+    grow: Growth | None
+    begin_s: float
+
+
+def diagonalize(
+    integrals: Integrals | str | Path,
+    alpha: Strings | None = None,
+    beta: Strings | None = None,
+    *,
+    determinants: DeterminantList | str | Path | None = None,
+    grow: Growth | None = None,
+    roots: int = 1,
+    criteria: Criteria | None = None,
+    penalty: SpinPenalty | None = None,
+    start: Sequence[Array] | str | Path = (),
+    rdm: bool = False,
+    carry: CarryOver | None = None,
+    precision: str = "fp64",
+    symmetry: int | None = None,
+    spin_orbitals: bool | None = None,
+    rotation: Array | str | Path | None = None,
+    natural: str | Path | None = None,
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | str | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> Diagonalization:
+    """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
+
+    Under mpirun the call is collective; rank 0 reads and writes all files and alone has states.
+
+    Parameters
+    ----------
+    integrals : Integrals or path
+        An FCIDUMP file, or `tnplan.from_arrays(...)`.
+    alpha, beta : path, sequence of int, or StringSet, optional
+        The half-strings; bit p of an integer is orbital p. Default of `beta`: those of `alpha`.
+    determinants : DeterminantList or path, optional
+        A list of determinants instead of products.
+    grow : Growth, optional
+        Select determinants by the Hamiltonian's elements, from `determinants` or from the best of several
+        starts (selected configuration interaction). The result has the list.
+    roots : int
+        How many states to find.
+    criteria : Criteria, optional
+        When a solve ends.
+    penalty : SpinPenalty, optional
+        Raises states of another total spin.
+    start : sequence of arrays or path, optional
+        States to start from, or the file of an earlier result.
+    rdm : bool
+        Make one- and two-body reduced density matrices.
+    carry : CarryOver, optional
+        Write the strings of most weight to files.
+    precision : {"fp64", "mixed"}
+        "mixed": early iterations in fp32, the last ones and their residuals in fp64.
+    symmetry : int, optional
+        The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
+        ISYM of the FCIDUMP where that is above 1, else any.
+    spin_orbitals : bool, optional
+        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), as in `read_fcidump`.
+    rotation : array or path, optional
+        New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
+        integrals are rotated before anything else.
+    natural : path, optional
+        Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
+        and coefficients to the .npz of the same name.
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `execute`. `output` is an .npz with a .json
+        beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
+
+    Returns
+    -------
+    Diagonalization
+        Energies in Hartree, states of shape [alpha string, beta string] or [determinant], and the report.
+
+    Raises
+    ------
+    InputError
+        For input that cannot be used.
+
+    Examples
+    --------
+    >>> integrals = tnplan.from_arrays(np.diag([-1.0, 1.0]), np.zeros((2, 2, 2, 2)), 1, 1)
+    >>> tnplan.diagonalize(integrals, [0b01, 0b10], device="cpu").energies.round(6)
+    array([-2.])
+    """
+    begin_s = perf_counter()
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    check_choice("--precision", precision, PRECISIONS)
+    if symmetry is not None:
+        check_count("--symmetry", symmetry, 0)
+    check_kind("criteria", criteria, Criteria)
+    check_kind("penalty", penalty, SpinPenalty)
+    check_kind("carry", carry, CarryOver)
+    check_kind("grow", grow, Growth)
+    asked = _Solve(
+        integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
+        precision == "mixed", symmetry, spin_orbitals, rotation,
+        None if natural is None else file_path(natural),
+        grow, begin_s,
+    )  # fmt: skip
+    job = Job(
+        prepare=lambda: _prepare(asked, options),
+        work=lambda rank, request: _work(rank, request, asked, options),
+        needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request.integrals)),
+    )
+    with options.heeding_signals():
+        return run_job(job, options)
+
+
+def _prepare(asked: _Solve, options: JobOptions) -> _Request:
+    """Read and check all inputs, on rank 0."""
+    _check_outputs(asked, options.output)
+    room_bytes = min(options.memory or inf, host_memory()[1])
+    given = asked.integrals
+    known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
+    if asked.rotation is not None:
+        known = rotate_orbitals(known, read_rotation(asked.rotation))
+    if asked.grow is not None:
+        space = None
+        _check_growth(asked)
+        check_count("roots", asked.roots)
+        wanted_irrep(known, asked.symmetry)
+        if asked.penalty is not None:
+            check_spin(asked.penalty, known)
+        if asked.determinants is not None:
+            space = choose_space(known, None, None, asked.determinants, asked.symmetry)
+        return _Request(known, space, [])
+    space = choose_space(known, asked.alpha, asked.beta, asked.determinants, asked.symmetry)
+    check_roots(asked.roots, space.size)
+    if asked.penalty is not None:
+        check_spin(asked.penalty, known)
+    request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
+    kind = _fp64_only(known, space, asked)
+    if asked.is_mixed and kind:
+        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out")
+    return request
+
+
+def _cpu_only(integrals: Integrals) -> str:
+    """What of a solve only CPUs can do; empty where there is nothing."""
+    return "complex integrals" if integrals.is_complex else ""
+
+
+def _fp64_only(integrals: Integrals, space: Space, asked: _Solve) -> str:
+    """What of a solve is in fp64 alone; empty where there is nothing."""
+    if isinstance(space.basis, DeterminantList):
+        return "lists of determinants"
+    return _cpu_only(integrals) if asked.penalty is None else "solves with a spin penalty"
+
+
+def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> Diagonalization:
+    """What one rank does, from the checked input to the written result."""
+    chosen = solver_device(rank, rank.connected() or rank.world)
+    growth = None
+    with rank.on_stream():
+        if asked.grow is not None:
+            grown = _grow(rank, request, asked, options, chosen)
+            setup, solution, space, growth = grown.setup, grown.solution, grown.space, grown.report
+            setup_s = 0.0
+        else:
+            assert request.space is not None
+            space = request.space
+            setup = _set_up(rank, request.integrals, space, asked, chosen)
+            setup_s = perf_counter() - asked.begin_s
+            solution = _solved(rank, request, asked, options, setup)
+        peak_bytes = setup.peak_bytes()
+    solve_s = perf_counter() - asked.begin_s - setup_s
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    if not rank.is_first:
+        agree(rank.world, lambda: None)
+        return Diagonalization(solution, None, (), {})
+    return agree(rank.world, lambda: _hand_over(
+        request.integrals, space, asked, options, setup, solution, measured, growth
+    ))  # fmt: skip
+
+
+def _set_up(
+    rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
+) -> SolveSetup[FermionHamiltonian]:
+    """The tables of a solve; a line says how large it is."""
+    share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
+    penalty = 0 if asked.penalty is None else penalty_bytes(share)
+    setup = set_up_solve(
+        integrals, space.basis, chosen, rank.world, asked.roots, asked.criteria,
+        max(rank.memory_bytes - penalty, 1), rank.threads,
+    )  # fmt: skip
+    setup = replace(setup, predicted_bytes=setup.predicted_bytes + penalty)
+    keep_symmetry(setup, space)
+    rank.say(0, 0, _described(setup, space))
+    return setup
+
+
+def _solved(
+    rank: Rank, request: _Request, asked: _Solve, options: JobOptions, setup: SolveSetup[FermionHamiltonian]
+) -> Solution:
+    """The states of a space."""
+
+    def heard(step: DavidsonStep) -> None:
+        rank.say(step.number, asked.criteria.steps, step_text(step, " Ha"), step)
+
+    return solve(
+        setup.hamiltonian, request.integrals, asked.roots, criteria=setup.criteria,
+        penalty=asked.penalty, start=request.start if rank.is_first else [],
+        checkpoint=options.checkpoint_file, resume=options.resume, progress=heard, backend=setup.backend,
+        mixed_precision=asked.is_mixed,
+    )  # fmt: skip
+
+
+def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, chosen: ChosenDevice) -> Grown:
+    """A list that grows, and its states. Solves and selections get half of the memory each."""
+    assert asked.grow is not None
+    start = None
+    if request.space is not None:
+        assert isinstance(request.space.basis, DeterminantList)
+        start = request.space.basis
+    problem = GrowthProblem(
+        request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start, asked.penalty
+    )
+    solve_bytes = select_bytes = rank.memory_bytes / 2
+    if rank.device.name == "gpu":
+        solve_bytes = rank.memory_bytes
+        select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))
+    growing = GrowingList(
+        problem, chosen, solve_bytes, Workers(rank.world, rank.threads, select_bytes), rank.say
+    )
+    path = options.checkpoint_file
+    store = None if path is None else GrowthCheckpoint(path, problem.identity)
+    return growing.grow(store, options.resume)
+
+
+def _hand_over(
+    integrals: Integrals, space: Space, asked: _Solve, options: JobOptions,
+    setup: SolveSetup[FermionHamiltonian], solution: Solution, measured: dict[str, Any],
+    growth: dict[str, Any] | None,
+) -> Diagonalization:  # fmt: skip
+    """Measure the states, write files and give the result, on rank 0."""
+    hamiltonian, states = setup.hamiltonian, solution.states
+    matrices = consistent_densities(hamiltonian, integrals, states, solution) if asked.rdm else ()
+    report = solve_report(setup, solution, space, integrals, measured)
+    if growth is not None:
+        report["growth"] = growth
+    basis = space.basis
+    listed = basis if isinstance(basis, DeterminantList) else None
+    order = None if listed is None else listed.given
+    result = Diagonalization(solution, order, matrices, report, None if growth is None else listed)
+    if asked.natural is not None:
+        write_natural(asked.natural, integrals, matrices or tuple(densities(hamiltonian, x) for x in states))
+    if asked.carry is not None:
+        write_carry_over(asked.carry, hamiltonian, states)
+    if options.output is not None:
+        write_result(options, options.output, result)
+    return result
+
+
+def _check_growth(asked: _Solve) -> None:
+    """Refuse what does not go with a list that grows."""
+    refused = (
+        ("--alpha", asked.alpha is not None or asked.beta is not None, "start from --determinants"),
+        ("--start", len(str(asked.start) if isinstance(asked.start, Path) else asked.start) > 0,
+         "start from --determinants"),
+        ("--precision", asked.is_mixed, "leave it out, since lists have fp64 alone"),
+    )  # fmt: skip
+    for name, is_there, remedy in refused:
+        if is_there:
+            raise InputError(name, "does not go with --grow", remedy)
+
+
+def _check_outputs(asked: _Solve, target: Path | None) -> None:
+    """Refuse outputs that cannot be written, or would replace an input or each other."""
+    outputs = [] if asked.carry is None else [*asked.carry.files]
+    inputs = asked.integrals, asked.alpha, asked.beta, asked.determinants, asked.rotation
+    if asked.natural is not None:
+        outputs += natural_files(asked.natural)
+        if target is not None and {target, target.with_suffix(".json")} & {*natural_files(asked.natural)}:
+            raise InputError("--natural", f"is {asked.natural}, which -o writes too", "give another name")
+    if target is not None:
+        if target.suffix != ".npz":
+            raise InputError(str(target), "is no .npz", "give the output a name that ends in .npz")
+        outputs += [target, target.with_suffix(".json")]
+        outputs += [] if asked.grow is None else [determinants_file(target)]
+    for output in outputs:
+        check_writable(output, *inputs)
+
+
+def _described(setup: SolveSetup[FermionHamiltonian], space: Space) -> str:
+    size = " x ".join(map(str, setup.hamiltonian.shape))
+    left_out = f"; samples of other electrons left out: {space.left_out:g}" if space.left_out else ""
+    pairs = f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
+    return f"{size} determinants, {pairs}{left_out}"

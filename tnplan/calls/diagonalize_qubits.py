@@ -1,0 +1,298 @@
+"""A qubit Hamiltonian in a list of bit strings: `tnplan sbd-qubits` and `tnplan.diagonalize_qubits`.
+
+Reads inputs, solves, measures and writes; the arithmetic is in executor/sbd.
+
+Changelog of `tnplan.sbd-qubits`, the JSON beside a result:
+1 (2026-11-26): first version. With `measured.test_multiplications` and `measured.whole_space` (2026-11-29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.circuits.inputs import given_observables, given_operator
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.checks import check_choice, check_kind
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_suffix, check_writable
+from tnplan.common.units import plural, size_text
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_bitstrings
+from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
+from tnplan.executor.sbd.qubits.string_table import words_of
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
+from tnplan.executor.sbd.solver.initial_guess import given_states
+from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
+from tnplan.executor.sbd.solver.solve import check_roots, solve
+from tnplan.jobs.job import Job, Rank, run_job
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.outputs.array_result import write_arrays
+from tnplan.jobs.outputs.diagonalization_result import (
+    Solved,
+    environment,
+    solution_text,
+    solver_device,
+    step_text,
+    work_of,
+)
+from tnplan.jobs.progress import Listener
+
+Array = NDArray[Any]
+
+FORMAT = "tnplan.sbd-qubits"
+VERSION = 1
+SIDES = ("right", "left")
+"""Where in a bit string qubit 0 may be."""
+MOST_STRINGS = 2**31 - 1
+"""Strings have numbers of 32 bits."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QubitDiagonalization(Solved):
+    """What `diagonalize_qubits` gives.
+
+    Parameters
+    ----------
+    solution : Solution
+        Energies in the unit of the Hamiltonian's coefficients, states [string], residuals, and whether the
+        solve `converged`.
+    bitstrings : array of bool
+        The distinct strings in the order of the states' elements [string, bit], qubit 0 in the last column.
+    expectations : array
+        Expectation values of the observables in the states [observable, root].
+    report : dict
+        What the JSON file says (docs/how-to/skqd.md).
+
+    Examples
+    --------
+    >>> tnplan.diagonalize_qubits("X0 X1 + 0.5*Z0", ["00", "11"], device="cpu")
+    QubitDiagonalization(converged: -1.118034 among 2 strings)
+    """
+
+    bitstrings: Array
+    expectations: Array
+    report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"QubitDiagonalization({solution_text(self.solution)} among {len(self.bitstrings)} strings)"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `diagonalize_qubits` besides the job's options."""
+
+    hamiltonian: Any
+    strings: Samples | Sequence[str]
+    first_qubit: str
+    observables: Any
+    start: Sequence[Array] | str | Path
+    roots: int
+    criteria: Criteria
+    begin_s: float
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What rank 0 has read and checked for all ranks; `strings` are words [string, W]."""
+
+    terms: PauliTerms
+    strings: Array
+    observables: list[PauliTerms]
+    start: list[Array]
+
+
+def diagonalize_qubits(
+    hamiltonian: Any,
+    strings: Samples | Sequence[str],
+    *,
+    roots: int = 1,
+    observables: Any = (),
+    first_qubit: str = "right",
+    criteria: Criteria | None = None,
+    start: Sequence[Array] | str | Path = (),
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | str | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> QubitDiagonalization:
+    """The lowest states of a qubit Hamiltonian in the space of given bit strings.
+
+    It is the last step of sample-based Krylov quantum diagonalization (SKQD; Yu et al., arXiv 2501.09702):
+    strings are sampled from states of a Krylov space, and the Hamiltonian is diagonalized among them. Under
+    mpirun the call is collective; rank 0 reads and writes all files and alone has states.
+
+    Parameters
+    ----------
+    hamiltonian : str, Path, PauliSum, SparsePauliOp, QubitOperator, or mapping
+        A Hermitian sum of Pauli words: a text such as "X0 X1 + 0.5*Z0", an object of Qiskit or OpenFermion,
+        words with their coefficients, or a file with a term a line or a JSON object of words.
+    strings : path, mapping, sequence of str, or array of bool
+        A file of bit strings, one a line, or of counts; a dictionary of counts; texts; or booleans
+        [string, bit] with qubit 0 in the last column. Strings that are repeated count once.
+    roots : int
+        How many states to find.
+    observables : str, PauliSum, SparsePauliOp, QubitOperator, list of these, or Path
+        Other Hermitian operators, whose expectation values are measured in the states; a file has one a
+        line.
+    first_qubit : {"right", "left"}
+        Where in a string qubit 0 is: on the right as Qiskit's counts have it, or on the left as in `sample`.
+    criteria : Criteria, optional
+        When a solve ends; in the unit of the coefficients.
+    start : sequence of arrays or path, optional
+        States to start from, or the file of an earlier result over the same strings.
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `diagonalize`. `output` is an .npz with a .json beside it;
+        OUTPUT.ckpt keeps a checkpoint while the solve runs.
+
+    Returns
+    -------
+    QubitDiagonalization
+        Energies, states over the distinct strings in rising order, and expectation values.
+
+    Raises
+    ------
+    InputError
+        For input that cannot be used.
+
+    Examples
+    --------
+    >>> found = tnplan.diagonalize_qubits(
+    ...     "X0 X1 + Y0 Y1 + Z0 Z1", {"01": 60, "10": 40}, observables="Z0", device="cpu"
+    ... )
+    >>> found.energies.round(6), found.expectations.round(6) + 0
+    (array([-3.]), array([[0.]]))
+    """
+    begin_s = perf_counter()
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    check_choice("--first-qubit", first_qubit, SIDES)
+    check_kind("criteria", criteria, Criteria)
+    asked = _Asked(
+        hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
+    )
+    job = Job(
+        prepare=lambda: _prepare(asked, options),
+        work=lambda rank, request: _work(rank, request, asked, options),
+    )
+    with options.heeding_signals():
+        return run_job(job, options)
+
+
+def _prepare(asked: _Asked, options: JobOptions) -> _Request:
+    """Read and check all inputs, on rank 0."""
+    target = options.output
+    if target is not None:
+        check_suffix(target, ".npz")
+        for path in (target, target.with_suffix(".json")):
+            check_writable(path, asked.hamiltonian, asked.strings, asked.start)
+    strings = _read_strings(asked)
+    n_strings, n_qubits = strings.bits.shape
+    if n_strings > MOST_STRINGS:
+        raise InputError("strings", f"are {n_strings}", f"give {MOST_STRINGS} at most")
+    place = str(asked.hamiltonian) if isinstance(asked.hamiltonian, Path) else "hamiltonian"
+    terms = pauli_terms(given_operator(asked.hamiltonian, n_qubits, "hamiltonian"), place)
+    sums: Sequence[PauliSum] = ()
+    if not isinstance(asked.observables, Sequence) or len(asked.observables):
+        sums, _ = given_observables(asked.observables, n_qubits)
+    check_roots(asked.roots, n_strings, "strings")
+    return _Request(
+        terms, words_of(strings.bits), [pauli_terms(one, "--observable") for one in sums],
+        given_states(asked.start, (n_strings,), terms.is_complex),
+    )  # fmt: skip
+
+
+def _read_strings(asked: _Asked) -> Bitstrings:
+    """The distinct strings, of as many bits as the Hamiltonian has qubits, where it says how many."""
+    given = asked.hamiltonian
+    n_qubits = given.n_qubits if isinstance(given, PauliSum) else getattr(given, "num_qubits", None)
+    return read_bitstrings(
+        asked.strings, "strings", None if n_qubits is None else (int(n_qubits),),
+        "give a bit for each qubit of the Hamiltonian", asked.first_qubit == "left",
+    )  # fmt: skip
+
+
+def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> QubitDiagonalization:
+    """What one rank does, from the checked input to the written result."""
+    chosen = solver_device(rank, rank.connected() or rank.world)
+
+    def heard(step: DavidsonStep) -> None:
+        rank.say(step.number, asked.criteria.steps, step_text(step, ""), step)
+
+    with rank.on_stream():
+        setup = set_up_qubits(
+            request.terms, request.strings, chosen, rank.world, asked.roots, asked.criteria,
+            rank.memory_bytes, rank.threads,
+        )  # fmt: skip
+        rank.say(0, 0, _described(setup, request))
+        setup_s = perf_counter() - asked.begin_s
+        solution = solve(
+            setup.hamiltonian, request.terms, asked.roots, criteria=setup.criteria,
+            start=request.start if rank.is_first else [], checkpoint=options.checkpoint_file,
+            resume=options.resume, progress=heard, backend=setup.backend,
+        )  # fmt: skip
+        peak_bytes = setup.peak_bytes()
+    solve_s = perf_counter() - asked.begin_s - setup_s
+    measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    if not rank.is_first:
+        agree(rank.world, lambda: None)
+        return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})
+    return agree(rank.world, lambda: _hand_over(request, options, setup, solution, measured))
+
+
+def _hand_over(
+    request: _Request, options: JobOptions, setup: SolveSetup[QubitHamiltonian], solution: Solution,
+    measured: dict[str, Any],
+) -> QubitDiagonalization:  # fmt: skip
+    """Measure the states, write files and give the result, on rank 0."""
+    hamiltonian, terms = setup.hamiltonian, request.terms
+    measured_in = [[hamiltonian.expectation(one, x) for x in solution.states] for one in request.observables]
+    expectations = np.array(measured_in).reshape(len(request.observables), len(solution.states))
+    report = {
+        "format": FORMAT, "version": VERSION, "converged": solution.converged,
+        "energies": solution.energies.tolist(), "residuals": solution.residuals.tolist(),
+        "expectations": expectations.tolist(),
+        "space": {
+            "strings": len(request.strings), "qubits": terms.n_qubits, "words": terms.n_terms,
+            "flips": len(terms.groups.flips), "complex": terms.is_complex,
+            "pairs_contributing": setup.pairs_contributing,
+        },
+        "measured": {**work_of(solution), **measured},
+        "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
+        "device": setup.device, "environment": environment(),
+    }  # fmt: skip
+    bits = np.unpackbits(request.strings.view(np.uint8), axis=1, bitorder="little")
+    bitstrings = np.ascontiguousarray(bits[:, : terms.n_qubits][:, ::-1], bool)
+    result = QubitDiagonalization(solution, bitstrings, expectations, report)
+    if options.output is not None:
+        write_arrays(options, {
+            "energies": result.energies, "states": np.array(result.states), "bitstrings": bitstrings,
+            "expectations": expectations,
+        }, report)  # fmt: skip
+    return result
+
+
+def _described(setup: SolveSetup[QubitHamiltonian], request: _Request) -> str:
+    terms = request.terms
+    return (
+        f"{plural(len(request.strings), 'string', 'strings')} of "
+        f"{plural(terms.n_qubits, 'qubit', 'qubits')}, "
+        f"{plural(terms.n_terms, 'word', 'words')} that flip bits in "
+        f"{plural(len(terms.groups.flips), 'way', 'ways')}, "
+        f"{setup.pairs_contributing:.4g} contributing pairs, {size_text(setup.predicted_bytes)} a rank"
+    )

@@ -1,0 +1,112 @@
+"""tnplan's search as `optimize=` of quimb, cotengra and opt_einsum: their interface for optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+from typing import Any
+
+from cotengra import ContractionTree
+from cotengra.oe import PathOptimizer
+
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError
+from tnplan.planner.hardware.profile import Profile, known_profile
+from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
+from tnplan.planner.networks.importers.checks import index_names, relabelled
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_jointly
+from tnplan.planner.search.search_in_proportion import search_in_proportion
+
+
+class Optimizer(PathOptimizer):
+    """Finds contraction paths for quimb, cotengra and opt_einsum.
+
+    Parameters
+    ----------
+    time : float or "auto"
+        Seconds of search. "auto": as many as the contraction can gain.
+    max_tensor : int, optional
+        The most elements of a tensor. Indices are sliced until all are within it; opt_einsum knows no
+        slices and is refused then.
+    dtype : str
+        Of the values that will be contracted.
+    hardware : Profile, name or path
+        The machine whose rates decide how long "auto" searches.
+    seed : int
+        Of the search.
+
+    Examples
+    --------
+    >>> import cotengra
+    >>> shapes = [(2, 3), (3, 4)]
+    >>> cotengra.array_contract_path(["ab", "bc"], "ac", shapes=shapes, optimize=tnplan.Optimizer())
+    [(0, 1)]
+    """
+
+    def __init__(
+        self,
+        time: float | str = "auto",
+        *,
+        max_tensor: int | None = None,
+        dtype: str = "complex128",
+        hardware: Profile | str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        number = isinstance(time, int | float) and not isinstance(time, bool) and 0 < time < inf
+        if time != "auto" and not number:
+            raise InputError("time", f"is {time!r}", 'give seconds, or "auto"')
+        if max_tensor is not None:
+            check_count("max_tensor", max_tensor)
+        self.time, self.max_tensor, self.seed = time, max_tensor, check_count("seed", seed, 0)
+        self.dtype = dtype_name(dtype, "dtype")
+        self.hardware = known_profile(hardware)
+
+    def __repr__(self) -> str:
+        limit = "" if self.max_tensor is None else f", max_tensor={self.max_tensor}"
+        return f"Optimizer(time={self.time!r}{limit}, dtype={self.dtype!r})"
+
+    def search(
+        self,
+        inputs: Sequence[Collection[Any]],
+        output: Collection[Any],
+        size_dict: Mapping[Any, int],
+        **_: Any,
+    ) -> ContractionTree:
+        """The contraction tree of a network, with its sliced indices: cotengra's interface."""
+        path, names = self._found(inputs, output, size_dict)
+        labels = {name: label for label, name in names.items()}
+        tree = ContractionTree.from_path(inputs, output, size_dict, ssa_path=path.ssa_path)
+        for name in path.sliced_inds:
+            tree.remove_ind_(labels[name])
+        return tree
+
+    def __call__(
+        self,
+        inputs: Sequence[Collection[Any]],
+        output: Collection[Any],
+        size_dict: Mapping[Any, int],
+        memory_limit: int | None = None,
+    ) -> list[tuple[int, ...]]:
+        """The path of a network, in positions of a shrinking list: opt_einsum's interface."""
+        path, _ = self._found(inputs, output, size_dict)
+        if path.sliced_inds:
+            problem = f"of {self.max_tensor} elements needs {len(path.sliced_inds)} sliced indices"
+            raise InputError("max_tensor", problem, "leave it out here, or contract with cotengra or tnplan")
+        tree = ContractionTree.from_path(inputs, output, size_dict, ssa_path=path.ssa_path)
+        return [tuple(step) for step in tree.get_path()]
+
+    def _found(
+        self, inputs: Sequence[Collection[Any]], output: Collection[Any], size_dict: Mapping[Any, int]
+    ) -> tuple[ContractionPath, dict[Any, str]]:
+        """The path, and the name of each label in it."""
+        names = index_names((label for term in inputs for label in term), "optimize")
+        network = relabelled(inputs, output, size_dict, names)
+        if self.time == "auto":
+            limit = inf if self.max_tensor is None else self.max_tensor
+            path = search_in_proportion(
+                network, self.dtype, self.hardware, max_elements=limit, seed=self.seed
+            )
+            return path, names
+        effort = Effort(time_s=float(self.time))
+        return search_jointly(network, self.dtype, effort, self.max_tensor, self.seed), names

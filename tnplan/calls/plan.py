@@ -1,0 +1,128 @@
+"""`plan`: a contraction path becomes a schedule."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tnplan.common.files import check_json_name, check_writable
+from tnplan.common.units import size_in_bytes
+from tnplan.planner.hardware.compression_options import parse_request
+from tnplan.planner.hardware.profile import Profile, known_profile
+from tnplan.planner.load import read_path
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.networks.tensors import save_tensors
+from tnplan.planner.passes import pipeline
+from tnplan.planner.schedule.file import save_schedule, with_identity
+from tnplan.planner.schedule.schedule import Schedule
+
+
+def limits(memory: float | str | None, threshold: float | str | None) -> dict[str, Any]:
+    """The planner's limits in bytes, from numbers or text."""
+    return {
+        "memory_bytes": None if memory is None else size_in_bytes(memory, "--memory"),
+        "threshold_bytes": (
+            None if threshold is None else size_in_bytes(threshold, "--threshold", unlimited=False)
+        ),
+    }
+
+
+def plan(
+    path: ContractionPath | str | Path,
+    *,
+    hardware: Profile | str | Path = "cpu",
+    devices: int = 1,
+    ranks_per_group: int | None = None,
+    memory: float | str | None = None,
+    threshold: int | str | None = None,
+    precision: str | None = None,
+    policy: str = "ours",
+    compress: str | None = None,
+    output: str | Path | None = None,
+) -> Schedule:
+    """Plan a contraction path as a schedule for a group of ranks.
+
+    Parameters
+    ----------
+    path : ContractionPath or path
+        A path, or a file that holds one (`load_path`).
+    hardware : Profile or path
+        A shipped profile by name, a TOML file, or a profile.
+    devices : int
+        Devices to plan for.
+    ranks_per_group : int, optional
+        Ranks that share a slice. Default: the fastest number.
+    memory : float or str, optional
+        All bytes of a rank, such as "128MiB" or "unlimited". Default: the profile's.
+    threshold : int or str, optional
+        Bytes from which a whole tensor is large, so that its step may be distributed. Default: the smaller of
+        8 GiB and a quarter of a rank's memory for the policy "paper", a 128th of that for "ours".
+    precision : str, optional
+        How values are multiplied: "fp32", "tf32", "fp16x3", "fp64". Default: by the dtype.
+    policy : {"ours", "paper"}
+        How modes are distributed; "paper" is section IV-B of arXiv 2606.01852.
+    compress : str, optional
+        The option of `tnplan plan`, such as "exchange=1e-3:4,store=1e-3:3". Default: nothing is compressed.
+    output : path, optional
+        A schedule file to write. The tensors go beside it where the file of the path itself has their values.
+
+    Returns
+    -------
+    Schedule
+        The schedule, verified.
+
+    Raises
+    ------
+    InputError
+        Where an option or the path cannot be used, or nothing fits into the memory.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),)), hardware="cpu")
+    Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
+    """
+    asked = None if compress is None else parse_request(compress).planned()
+    if output is not None:
+        check_writable(output, path, hardware)
+    profile = known_profile(hardware)
+    read, arrays = read_path(path)
+    values = None if output is None else _values(Path(output))
+    if values is not None and arrays is not None:
+        check_writable(values)
+        read = replace(read, tensors=os.path.abspath(values))
+    elif output is not None and read.tensors is not None:
+        check_writable(output, read.tensors)
+    if output is not None:
+        check_json_name(output)
+    schedule = pipeline.plan(
+        read,
+        profile,
+        devices=devices,
+        ranks_per_group=ranks_per_group,
+        **limits(memory, threshold),
+        precision=precision,
+        policy=policy,
+        compression=asked,
+    )
+    if output is not None:
+        if values is not None and arrays is not None:
+            save_tensors(arrays, values)
+        save_schedule(seen_from(Path(output).parent, schedule), output)
+    return schedule
+
+
+def _values(schedule_file: Path) -> Path:
+    """The file of tensors that goes with a schedule."""
+    return schedule_file.with_name(
+        schedule_file.name.removesuffix(".json").removesuffix(".schedule") + ".npz"
+    )
+
+
+def seen_from(folder: Path, schedule: Schedule) -> Schedule:
+    """The schedule with its file of tensors named from a folder, so that both can be moved together."""
+    if schedule.tensors is None:
+        return schedule
+    return with_identity(replace(schedule, tensors=os.path.relpath(schedule.tensors, folder)))

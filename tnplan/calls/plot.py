@@ -1,0 +1,92 @@
+"""`plot`: a path, a schedule, a projection or a propagation as a figure of matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tnplan.calls.show import UseChain
+from tnplan.common.checks import check_choice
+from tnplan.common.errors import InputError
+from tnplan.common.later import LaterModule
+from tnplan.jobs.pauli.result import Expectation
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.projection.projection import Projection
+from tnplan.planner.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib import figure
+else:
+    figure = LaterModule("matplotlib.figure")
+
+KINDS = ("speedup", "complexity", "memory", "split")
+"""What is drawn of a projection, the first where nothing is said."""
+SCHEDULE_KINDS = ("chain", "redistribution")
+"""What is drawn of a schedule."""
+
+
+def plot(shown: Any, kind: str | None = None) -> figure.Figure:
+    """Draw a path, a plan or a result. Notebooks show the figure; `savefig` writes it.
+
+    Parameters
+    ----------
+    shown : ContractionPath, Schedule, UseChain, Projection, sequence of Projection, or Expectation
+        A path: its contraction tree. A schedule or a projection: what `kind` says. Several projections:
+        their speedups beside each other. What `propagate` gives: its terms after each step.
+    kind : str, optional
+        Of a schedule: "chain" for the sizes along its use-chain (arXiv 2606.01852, Fig. 5; the default), or
+        "redistribution" for the ranks that hold a tensor before and after its largest redistribution. Of a
+        projection, by number of devices: "speedup" (Fig. 6; the default), "complexity" for the operations of
+        all slices (Fig. 1), "memory" of a rank, or "split" for the parts of the time.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, 9 inches wide.
+
+    Raises
+    ------
+    InputError
+        For what cannot be drawn, and for a schedule that redistributes nothing.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> figure = tnplan.plot(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))))
+    >>> figure.savefig("chain.png")  # doctest: +SKIP
+    """
+    from tnplan.reporting import plots
+
+    if isinstance(shown, UseChain):
+        shown = shown.schedule
+    if isinstance(shown, Schedule):
+        if _kind(kind, SCHEDULE_KINDS) == "chain":
+            return plots.styled(plots.chain, shown)
+        from tnplan.reporting.diagrams import redistribution
+
+        return plots.styled(redistribution, shown)
+    if isinstance(shown, Projection):
+        return plots.styled(getattr(plots, _kind(kind, KINDS)), shown)
+    if kind is not None:
+        raise InputError("kind", f"is {kind!r}, and {type(shown).__name__} has one plot", "leave it out")
+    if isinstance(shown, ContractionPath):
+        from tnplan.reporting.diagrams import tree
+
+        return plots.styled(tree, shown, 4.6)
+    if isinstance(shown, Expectation) and shown.propagation is not None:
+        from tnplan.reporting.run_plots import record_plot
+
+        return record_plot(shown.propagation.record)
+    if isinstance(shown, Sequence) and shown and all(isinstance(one, Projection) for one in shown):
+        return plots.styled(plots.comparison, list(shown), 4.6)
+    raise InputError(
+        "plot", f"cannot draw {type(shown).__name__}",
+        "give a path, a schedule, a projection or an expectation",
+    )  # fmt: skip
+
+
+def _kind(given: str | None, kinds: Sequence[str]) -> str:
+    if given is None:
+        return kinds[0]
+    check_choice("kind", given, kinds)
+    return given

@@ -1,0 +1,129 @@
+"""Pauli propagation from a circuit to a value: `tnplan pauli` and `tnplan.propagate`.
+
+This module has only the call. Its job is in pauli/propagation.py, which is imported while a GPU begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tnplan
+from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.progress import Listener
+
+
+def propagate(
+    circuit: Any,
+    observable: Any,
+    truncation: Truncation | None = None,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    state: Any = None,
+    overlap: Any = None,
+    depolarize: float = 0.0,
+    picture: str = "heisenberg",
+    gradient: bool = False,
+    each_term: bool = False,
+    monte_carlo: tnplan.MonteCarlo | None = None,
+    keep: str = "all",
+    stop_above: int | None = None,
+    when_full: str = "stop",
+    record: str | Path | None = None,
+    precision: str = "fp64",
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | str | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> tnplan.Expectation:
+    """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
+
+    Without a truncation the value is exact but for rounding. With one, `report["error_bound"]` bounds its
+    error. With `monte_carlo` it is an estimate with a standard error, and an interval where that is earned.
+    Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    circuit : GateSequence, path or object
+        A circuit, a qsim or OpenQASM file, or what else `load_circuit` reads.
+    observable : str, PauliSum or SparsePauliOp
+        A sum of Pauli words O, such as "0.5*X0 X1 - Z3", or Qiskit's object for one. With `each_term` also a
+        list of them, which are propagated together.
+    truncation : Truncation, optional
+        Which terms are dropped. Default: none.
+    parameters : mapping, optional
+        Values of the parameters of a file or of another library's circuit, by their names.
+    state : str, array or list of str, optional
+        A letter for each qubit: 0, 1, + and - (of X), r and l (of Y); Bloch vectors, float64 [qubit, 3]; or
+        stabilizers, such as ["X0 X1", "-Z0 Z1"]: fewer than the qubits give the mean of all such states.
+        Default: all 0.
+    overlap : str, PauliSum or SparsePauliOp, optional
+        Another sum B, instead of a state: the value is tr(B^dagger U^dagger O U) / 2^n. With O itself it is
+        the mean over inputs of a Loschmidt echo.
+    depolarize : float
+        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+    picture : {"heisenberg", "schroedinger"}
+        Take the observable backwards, or the state forward. The state has words of at most the truncation's
+        `max_weight`; the others count as dropped.
+    gradient : bool
+        Add the derivatives by the angles of all rotations. In the Heisenberg picture; on a GPU alone or
+        on CPUs. Terms take a quarter of the memory, the tape of what was done to them the rest.
+    each_term : bool
+        Add the value of every word of the observable, from one sweep back. Takes what `gradient` takes.
+    monte_carlo : MonteCarlo, optional
+        Resample the terms where they would pass the truncation's `max_terms`, in repetitions. With "auto" a
+        GPU is taken for many terms alone.
+    keep : {"all", "own", "none"}
+        Which terms the result has on every rank. The Schroedinger picture keeps all.
+    stop_above : int, optional
+        Stop where more terms than this are left.
+    when_full : {"stop", "truncate"}
+        Where the memory is full: stop, or keep the terms of largest magnitude and go on.
+    record : path, optional
+        A file for the number of terms at every step: .json, or a plot, .svg.
+    precision : {"fp64", "fp32"}
+        That of coefficients.
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
+        of them; or the repetitions. `output` is a JSON file. Repetitions keep a checkpoint beside it.
+
+    Returns
+    -------
+    Expectation
+        The value, the propagated sum, and what the JSON file says.
+
+    Raises
+    ------
+    InputError
+        For what cannot be done, or where terms outgrow the memory.
+
+    Examples
+    --------
+    >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    >>> circuit = tnplan.GateSequence(1, (flip,))
+    >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
+    Expectation(-1.0, error at most 0, 1 terms)
+    """
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    expect_gpu(device)
+    from tnplan.jobs.pauli.problem import PauliRequest
+    from tnplan.jobs.pauli.propagation import run_propagation
+
+    limits = Truncation() if truncation is None else truncation
+    asked = PauliRequest(
+        limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo, keep,
+        stop_above, precision, when_full, record,
+    )  # fmt: skip
+    return run_propagation(circuit, observable, asked, options)

@@ -1,0 +1,250 @@
+"""`search`: a network in, a contraction path under the memory of some devices out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.checks import is_number
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_json_name, check_writable
+from tnplan.jobs.arrays.arrays import stated_dtype
+from tnplan.jobs.progress import Listener, Progress, as_listener
+from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name
+from tnplan.planner.networks.importers import read_any, read_network
+from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.network_file import tensors_beside
+from tnplan.planner.networks.path_file import save_path
+from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.networks.tensors import save_tensors
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import Report, search_path
+from tnplan.planner.search.search_in_proportion import worthwhile_s
+from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
+
+LONGEST_S = 1e9
+"""The longest search that may be asked for."""
+Source = TensorNetwork | Network | ContractionPath | str | Path
+"""What `search` takes, besides a network of quimb."""
+
+
+def search(
+    network: Source | Any,
+    *,
+    devices: int | None = None,
+    hardware: Profile | str | Path | None = None,
+    max_tensor: int | None = None,
+    unlimited: bool = False,
+    start: Sequence[ContractionPath | str | Path] = (),
+    time: float | str = "auto",
+    dtype: str | None = None,
+    seed: int = 0,
+    minimize: str | None = None,
+    precision: str | None = None,
+    methods: str | Sequence[str] = (),
+    workers: int = 1,
+    output: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: Listener | bool | None = None,
+) -> ContractionPath:
+    """Find a contraction path under a memory limit.
+
+    The limit is `max_tensor`, or none with `unlimited`, or else what leaves room for three of the largest
+    tensors in the memory of `devices` devices of `hardware`. Tree and slices are searched for together.
+
+    Parameters
+    ----------
+    network : TensorNetwork, Network, ContractionPath, quimb network or path
+        A network; of a path its network is taken. Or a network file, cotengra's network JSON, or any path.
+    devices : int, optional
+        Devices whose memory a tensor may fill, and for which the schedule is predicted.
+    hardware : Profile or path, optional
+        A shipped profile by name, a TOML file, or a profile: the memory of a device.
+    max_tensor : int, optional
+        Elements of the largest tensor.
+    unlimited : bool
+        No limit: nothing is sliced.
+    start : sequence of ContractionPath or path
+        Paths of the same network to start from; several for the method "joint" alone.
+    time : float or "auto"
+        Seconds of the whole search, those before `resume` counted. "auto": a share of the time that the
+        contraction is predicted to take, from a fraction of a second to a minute.
+    dtype : {"float32", "float64", "complex64", "complex128"}, optional
+        Default: the network's, complex64 where it has none.
+    seed : int
+        Of everything random.
+    minimize : {"flops", "write", "size", "combo", "time", "fused", "schedule"}, optional
+        Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
+        needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
+    precision : str, optional
+        The precision whose time is minimized. Default: by the dtype.
+    methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
+        Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
+        "joint" they give its first tree.
+    workers : int
+        Processes that search at once.
+    output : path, optional
+        A path.json to write.
+    checkpoint : path, optional
+        Where "joint" keeps its state. Default: OUTPUT.ckpt where there is an `output`. It is deleted when the
+        path is written.
+    resume : bool
+        Continue an interrupted search from its checkpoint.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called with a `Progress` when the search begins,
+        without a `detail`, and for each better path: seconds so far, of those given, and the path as its
+        `detail`. What a large network has before "auto" is known comes with 0 seconds in all.
+
+    Returns
+    -------
+    ContractionPath
+        The best path found; `meta` has its costs.
+
+    Raises
+    ------
+    InputError
+        For what cannot be used, or a network that cannot be contracted under the limit.
+
+    Examples
+    --------
+    >>> matrices = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 4, "b": 8, "c": 2})
+    >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time=0).ssa_path
+    ((0, 1),)
+    """
+    given, values = _read(network)
+    dtype = None if dtype is None else dtype_name(dtype, "dtype")
+    start = (start,) if isinstance(start, ContractionPath | str | Path) else start
+    target = None if output is None else Path(output)
+    profile = None if hardware is None else known_profile(hardware)
+    _check_limit(devices, profile, max_tensor, unlimited, minimize)
+    memory_bytes = None
+    if devices is not None and profile is not None and max_tensor is None and not unlimited:
+        memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
+    inputs = (network, *start, hardware)
+    if target is not None:
+        check_writable(target, values, *inputs)
+        check_json_name(target)
+        if given.tensors:
+            values = tensors_beside(target)
+            check_writable(values)
+    named = _named(methods) or ([*METHODS] if minimize in OBJECTIVES[1:] else [JOINT])
+    if JOINT in named:
+        if checkpoint is None and target is not None:
+            checkpoint = target.with_name(f"{target.name}.ckpt")
+        if checkpoint is not None:
+            check_writable(checkpoint, target, *inputs)
+        elif resume:
+            raise InputError(
+                "--resume", "has no checkpoint", "name it, or the output of the interrupted search"
+            )
+        if minimize is None and devices is not None:
+            minimize = "schedule"
+    elif resume:
+        raise InputError("--resume", "is for the method joint", "leave it out")
+    options = SearchOptions(
+        max_tensor_elements=max_tensor,
+        memory_bytes=memory_bytes,
+        seed=seed,
+        minimize=minimize,
+        profile=profile,
+        precision=precision,
+        methods=named,
+        from_paths=[one if isinstance(one, ContractionPath) else read_any(one)[0] for one in start],
+        n_workers=workers,
+        devices=devices,
+        checkpoint=checkpoint,
+        resume=resume,
+    )
+    options.check(given.network, dtype or given.dtype)
+    _check_time(time)
+    listener = as_listener(progress)
+    if listener is not None:
+        listener(Progress(0, 0, "first trees"))
+    early = _reporter(listener, 0.0) if listener is not None and unlimited else None
+    time_s = _seconds(time, given, dtype, profile, devices, early)
+    options = replace(options, effort=Effort(time_s=time_s))
+    report = None if listener is None else _reporter(listener, time_s)
+    path = search_path(given.network, dtype or given.dtype, options, report)
+    path = replace(path, name=given.name, tensors=None if values is None else os.path.abspath(values))
+    if target is not None:
+        if given.tensors and values is not None:
+            save_tensors(given.tensors, values)
+        named_from = None if values is None else os.path.relpath(values, target.parent)
+        save_path(replace(path, tensors=named_from), target)
+        if checkpoint is not None:
+            Path(checkpoint).unlink(missing_ok=True)
+    return path
+
+
+def _check_time(time: float | str) -> None:
+    if time != "auto" and (isinstance(time, str) or not is_number(time) or not 0 <= time <= LONGEST_S):
+        raise InputError("--time", f"is {time!r}", 'give seconds, or "auto"')
+
+
+def _seconds(
+    time: float | str, given: TensorNetwork, dtype: str | None, profile: Profile | None, devices: int | None,
+    report: Report | None,
+) -> float:  # fmt: skip
+    """The seconds of a search that were stated, or those that it is worth."""
+    if not isinstance(time, str):
+        return time
+    machine = load_profile("cpu") if profile is None else profile
+    return worthwhile_s(given.network, dtype or given.dtype, machine, devices or 1, report)
+
+
+def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
+    """The network with the values that are here, and the file of those that are not."""
+    if isinstance(source, TensorNetwork):
+        return source, None
+    if isinstance(source, ContractionPath):
+        return TensorNetwork(source.network, [], source.dtype, source.name), source.tensors
+    if isinstance(source, Network):
+        return TensorNetwork(source, []), None
+    if is_quimb_network(source):
+        structure, arrays = from_quimb(source)
+        return TensorNetwork(structure, [], np.result_type(np.float32, *map(stated_dtype, arrays)).name), None
+    if not isinstance(source, str | os.PathLike):
+        raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")
+    file = Path(source)
+    structure, dtype, place, values = read_network(file)
+    return TensorNetwork(structure, values or [], dtype, file.name.removesuffix(".json")), place
+
+
+def _named(methods: Any) -> list[str]:
+    """The methods of a list, or the one that a text names."""
+    if not isinstance(methods, Iterable):
+        raise InputError("--method", f"is {methods!r}", "give a list of methods")
+    return [methods] if isinstance(methods, str) else list(methods)
+
+
+def _check_limit(
+    devices: int | None,
+    profile: Profile | None,
+    max_tensor: int | None,
+    unlimited: bool,
+    minimize: str | None,
+) -> None:
+    timed = minimize == "time" and profile is not None
+    if (devices is None) != (profile is None) and not timed:
+        raise InputError("limit", "--devices and --hardware belong together", "give both")
+    limits = (max_tensor is not None) + unlimited
+    if limits > 1 or (not limits and devices is None):
+        raise InputError(
+            "limit", f"is given {'twice' if limits else 'nowhere'}",
+            "give one limit: --devices with --hardware, --max-tensor, or --unlimited",
+        )  # fmt: skip
+
+
+def _reporter(progress: Listener, time_s: float) -> Callable[[float, ContractionPath], None]:
+    def told(elapsed_s: float, path: ContractionPath) -> None:
+        progress(Progress(round(elapsed_s), round(time_s), f"after {elapsed_s:.0f} s", path))
+
+    return told

@@ -1,0 +1,113 @@
+"""State-vector simulation from a circuit to its answers: `tnplan statevector` and `tnplan.simulate`.
+
+This module has only the call. Its job is in statevector/simulation.py, which is imported while a GPU begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tnplan
+from tnplan.common.later import LaterModule
+from tnplan.executor.device.selection.expected_gpu import expect_gpu
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.progress import Listener
+
+if TYPE_CHECKING:
+    from tnplan.jobs.statevector import simulation
+else:
+    simulation = LaterModule("tnplan.jobs.statevector.simulation")
+
+
+def simulate(
+    circuit: Any,
+    *,
+    shots: int | None = None,
+    observable: Any = None,
+    amplitudes: Sequence[str] = (),
+    marginal: Sequence[int] = (),
+    gradient: bool = False,
+    parameters: Mapping[str, Any] | None = None,
+    depolarize: float = 0.0,
+    mode: str = "compiled",
+    seed: int | None = None,
+    start: simulation.Start | None = None,
+    save: str | Path | None = None,
+    precision: str = "fp64",
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | str | None = None,
+    output: str | Path | None = None,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> tnplan.Simulation:
+    """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
+
+    A program that measures on its way, resets or is noisy is run once a shot, and values are means. What does
+    not fit into memory is refused before anything is allocated. Under mpirun the call is collective.
+
+    Parameters
+    ----------
+    circuit : CircuitProgram, GateSequence, path or object
+        A program, a circuit, a qsim or OpenQASM file, or what else `load_program` reads.
+    shots : int, optional
+        Count the outcomes of so many runs.
+    observable : str, PauliSum or SparsePauliOp, optional
+        A sum of Pauli words, or Qiskit's object for one, whose expectation value is asked for.
+    amplitudes : sequence of str
+        Bit strings whose amplitudes are asked for; character k is qubit k.
+    marginal : sequence of int
+        Qubits the probabilities of whose values are asked for.
+    gradient : bool
+        Ask for the derivatives of the expectation value by all angles of the circuit. Takes the memory of
+        three states.
+    parameters : mapping, optional
+        Values of the parameters of a file or of another library's circuit, by their names.
+    depolarize : float
+        The probability that the qubits of a gate are depolarized after it.
+    mode : {"compiled", "stages", "gates"}
+        How gates are grouped into passes over the state.
+    seed : int, optional
+        Makes outcomes the same in every run.
+    start : path or array, optional
+        A saved state to begin with, or its 2^n amplitudes: qubit q is bit q of the index.
+    save : path, optional
+        Where to save the final state (.json, and an .npy a rank).
+    precision : {"fp64", "fp32"}
+        That of amplitudes: complex128 or complex64.
+    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `execute`. Ranks share the state: a power of two
+        of them. `output` is a JSON file. `progress` hears of shots.
+
+    Returns
+    -------
+    Simulation
+        The answer, the final state (of the last run), and what the JSON file says.
+
+    Raises
+    ------
+    InputError
+        For what cannot be done, or does not fit.
+
+    Examples
+    --------
+    >>> flip = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]], np.complex128))
+    >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
+    {'10': 3}
+    """
+    options = JobOptions.given(
+        device, ranks, threads, memory, output, False, progress=progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    expect_gpu(device)
+    from tnplan.jobs.statevector.simulation import SimulationRequest, run_simulation
+
+    asked = SimulationRequest(
+        shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
+        precision,
+    )  # fmt: skip
+    return run_simulation(circuit, asked, options)

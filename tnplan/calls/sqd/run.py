@@ -1,0 +1,376 @@
+"""Sample-based quantum diagonalization from samples to a state: `tnplan sqd` and `tnplan.sqd.run`.
+
+Rank 0 recovers configurations and makes subspaces (recovery.py); groups of ranks diagonalize them.
+
+Changelog of `tnplan.sqd`, the JSON beside a result:
+1 (2026-11-26): first version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.calls.sqd.sci_solver import spin_penalty
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_kind
+from tnplan.common.files import (
+    check_suffix,
+    check_writable,
+    file_path,
+    identity_of,
+    write_text,
+)
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.protocols import stop_signal
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.sbd.basis.fcidump import read_fcidump
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_samples
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.outputs.array_result import write_arrays
+from tnplan.jobs.outputs.diagonalization_result import environment
+from tnplan.jobs.progress import Listener
+from tnplan.jobs.sqd.batches import Problem, RankGroups
+from tnplan.jobs.sqd.checkpoint import LoopCheckpoint
+from tnplan.jobs.sqd.recovery import (
+    Loop,
+    Recovery,
+    SqdOptions,
+    Subspace,
+    SubspaceState,
+    check_problem,
+)
+
+FORMAT = "tnplan.sqd"
+VERSION = 1
+
+
+@dataclass(frozen=True, repr=False)
+class SqdResult:
+    """The state of lowest energy that the loop found.
+
+    Parameters
+    ----------
+    energy : float
+        In Hartree, the core's included.
+    alpha, beta : array
+        The strings of its subspace, rising; bit p is orbital p.
+    amplitudes : array
+        [alpha string, beta string].
+    occupancies : array
+        Mean occupation numbers [spin, orbital].
+    converged : bool
+        Whether the energy and the occupancies stand still within their tolerances.
+    report : dict
+        What the JSON beside a result holds; `iterations` has the energies of all batches.
+
+    Examples
+    --------
+    >>> tnplan.sqd.run("counts.json", "n2.fcidump", samples_per_batch=300).energy  # doctest: +SKIP
+    -109.0462
+    """
+
+    energy: float
+    alpha: Array
+    beta: Array
+    amplitudes: Array
+    occupancies: Array
+    converged: bool
+    report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        iterations = len(self.report["iterations"])
+        return f"SqdResult(energy {self.energy:.10f} Ha after {iterations} iterations)"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `run` besides the job's options."""
+
+    counts: Samples
+    integrals: Integrals | str | Path
+    options: SqdOptions
+    criteria: Criteria
+    plot: Path | None
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What rank 0 has read and checked for all ranks; it alone needs the samples."""
+
+    integrals: Integrals
+    penalty: SpinPenalty | None
+    samples: Bitstrings
+
+
+def run(
+    counts: Samples,
+    integrals: Integrals | str | Path,
+    samples_per_batch: int,
+    *,
+    num_batches: int = 1,
+    energy_tol: float = 1e-8,
+    occupancies_tol: float = 1e-5,
+    max_iterations: int = 100,
+    symmetrize_spin: bool = False,
+    max_dim: int | None = None,
+    carryover_threshold: float = 1e-4,
+    spin_sq: float | None = None,
+    seed: int | None = None,
+    criteria: Criteria | None = None,
+    plot: str | Path | None = None,
+    device: str = "auto",
+    ranks: int | None = None,
+    threads: int | None = None,
+    memory: float | str | None = None,
+    output: str | Path | None = None,
+    checkpoint: bool = True,
+    resume: bool = False,
+    progress: Listener | bool | None = None,
+    timeout: float = TIMEOUT_S,
+    allow_mixed_builds: bool = False,
+) -> SqdResult:
+    """The whole loop of sample-based quantum diagonalization (Robledo-Moreno et al., arXiv 2405.05068).
+
+    Each iteration recovers configurations by the occupancies of the one before, draws batches of them and
+    diagonalizes the subspace of each batch. The strings of large amplitudes are carried over. The result is
+    that of `diagonalize_fermionic_hamiltonian` of qiskit-addon-sqd for the same seed. Under mpirun the call
+    is collective, and ranks share the batches; with fewer batches than ranks, several share one.
+
+    Parameters
+    ----------
+    counts : path, mapping, or array of bool
+        Samples of both spins, alpha's bits on the right: a file of `tnplan sbd --alpha`, a dictionary of
+        counts, or booleans [shot, bit].
+    integrals : Integrals or path
+        An FCIDUMP file, or `tnplan.from_arrays(...)`.
+    samples_per_batch : int
+        Distinct configurations in a batch.
+    num_batches : int
+        Batches in an iteration.
+    energy_tol, occupancies_tol : float
+        The loop ends when the energy, in Hartree, and all occupancies change by less.
+    max_iterations : int
+        Iterations at most.
+    symmetrize_spin : bool
+        Use the strings of both spins for each.
+    max_dim : int, optional
+        Strings of a spin at most.
+    carryover_threshold : float
+        Strings of larger amplitudes go into the next iteration.
+    spin_sq : float, optional
+        Raises states of other S^2, as in `sci_solver`.
+    seed : int, optional
+        Of all random numbers. Default: another one each time.
+    criteria : Criteria, optional
+        When a diagonalization ends.
+    plot : path, optional
+        Draw energies and changes by iteration, .svg.
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `diagonalize`. `output` is an .npz that `SCIState.load` and
+        `tnplan sbd --alpha` read, with a .json beside it; OUTPUT.ckpt is written after each iteration, and
+        stays where the loop has not converged: `resume` with more iterations goes on.
+
+    Returns
+    -------
+    SqdResult
+        The state of lowest energy. Ranks other than 0 have the same energy and report, and no amplitudes.
+
+    Raises
+    ------
+    InputError
+        For input that cannot be used, where a diagonalization does not converge, or without qiskit-addon-sqd.
+
+    Examples
+    --------
+    >>> found = tnplan.sqd.run(
+    ...     {"0101": 60, "1010": 30, "0111": 10}, "h2.fcidump", 10, seed=1
+    ... )  # doctest: +SKIP
+    """
+    job_options = JobOptions.given(
+        device, ranks, threads, memory, output, checkpoint, resume, progress,
+        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
+    )  # fmt: skip
+    options = SqdOptions(
+        samples_per_batch, num_batches, energy_tol, occupancies_tol, max_iterations, symmetrize_spin, max_dim,
+        carryover_threshold, spin_sq, seed,
+    )  # fmt: skip
+    check_kind("criteria", criteria, Criteria)
+    asked = _Asked(
+        counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
+    )
+    job = Job(
+        prepare=lambda: _prepare(asked, job_options),
+        work=lambda rank, request: _work(rank, request, asked, job_options),
+        needs=lambda request, n, threads: Needs(
+            cpu_only="complex integrals" if request.integrals.is_complex else ""
+        ),
+    )
+    with job_options.heeding_signals():
+        return run_job(job, job_options)
+
+
+def _prepare(asked: _Asked, job_options: JobOptions) -> _Request:
+    """Read and check all inputs, on rank 0."""
+    target = job_options.output
+    if target is not None:
+        check_suffix(target, ".npz")
+    if asked.plot is not None:
+        check_suffix(asked.plot, ".svg")
+    outputs = [] if target is None else [target, target.with_suffix(".json")]
+    for path in [*outputs, *([] if asked.plot is None else [asked.plot])]:
+        check_writable(path, asked.counts, asked.integrals)
+    given = asked.integrals
+    room_bytes = min(job_options.memory or inf, host_memory()[1])
+    integrals = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes)
+    check_problem(integrals, asked.options)
+    penalty = None
+    if asked.options.spin_sq is not None:
+        penalty = spin_penalty(asked.options.spin_sq, (integrals.n_alpha, integrals.n_beta))
+        check_spin(penalty, integrals)
+    return _Request(integrals, penalty, read_samples(asked.counts, integrals.n_orbitals))
+
+
+def _work(rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> SqdResult:
+    """What one rank does, from the checked input to the written result."""
+    begin_s = perf_counter()
+    groups = RankGroups(rank, asked.options.num_batches)
+    problem = Problem(request.integrals, request.penalty, asked.criteria)
+    loop = _RankLoop(rank, request, asked, job_options)
+    while (subspaces := loop.next_subspaces()) is not None:
+        loop.learn(subspaces, *groups.lowest(subspaces, problem))
+    measured = {
+        "time_s": perf_counter() - begin_s, "device": rank.device.name, "ranks": rank.world.size,
+        "groups": groups.count, "threads": rank.threads,
+    }  # fmt: skip
+    result = agree(rank.world, lambda: loop.hand_over(measured))
+    energy, converged, report = rank.world.broadcast_object(
+        None if result is None else (result.energy, result.converged, result.report), 0
+    )
+    none = np.array([], np.int64)
+    return result or SqdResult(energy, none, none, np.zeros((0, 0)), np.zeros((2, 0)), converged, report)
+
+
+class _RankLoop:
+    """The loop as one rank sees it: rank 0 recovers, learns and writes, the others hear of subspaces."""
+
+    def __init__(self, rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions) -> None:
+        self._rank, self._request, self._asked, self._options = rank, request, asked, job_options
+        self._kept: LoopCheckpoint | None = None
+        self._begin_s = perf_counter()
+        self._recovery = agree(rank.world, self._begin)
+
+    def _begin(self) -> Recovery | None:
+        """What rank 0 begins with: the checkpoint, or nothing."""
+        if not self._rank.is_first:
+            return None
+        request, options = self._request, self._asked.options
+        path = self._options.checkpoint_file
+        if path is not None:
+            self._kept = LoopCheckpoint(path, _identity(request, self._asked))
+        loop = None if self._kept is None else self._kept.read(self._options.resume)
+        loop = loop or Loop(np.random.default_rng(options.seed))
+        return Recovery(request.samples, request.integrals, options, loop)
+
+    def next_subspaces(self) -> list[Subspace] | None:
+        """The subspaces of the next iteration, on every rank; None at the end.
+
+        Raises StoppedRunError where a signal asked to stop and a checkpoint stands.
+        """
+        self._begin_s = perf_counter()
+        world, recovery = self._rank.world, self._recovery
+        standing = None if recovery is None else (recovery.is_done, bool(recovery.loop.iterations))
+        is_done, is_kept = world.broadcast_object(standing, 0)
+        if is_done:
+            return None
+        is_kept = is_kept and self._options.checkpoint_file is not None
+        stop = max(world.gather_objects(stop_signal.asked())) if is_kept else ""
+        if stop:
+            raise stop_signal.StoppedRunError(stop)
+        made = agree(world, lambda: None if recovery is None else recovery.subspaces())
+        subspaces: list[Subspace] = world.broadcast_object(made, 0)
+        self._recovered_s = perf_counter() - self._begin_s
+        return subspaces
+
+    def learn(self, subspaces: list[Subspace], found: SubspaceState | None, energies: list[float]) -> None:
+        """Take in what an iteration found, and keep a checkpoint."""
+        agree(self._rank.world, lambda: self._learn(subspaces, found, energies))
+
+    def _learn(self, subspaces: list[Subspace], found: SubspaceState | None, energies: list[float]) -> None:
+        recovery = self._recovery
+        if recovery is None or found is None:
+            return
+        report = {
+            "batch_energies_hartree": energies,
+            "dimensions": [[len(alpha), len(beta)] for alpha, beta in subspaces],
+            "recovery_s": self._recovered_s, "time_s": perf_counter() - self._begin_s,
+        }  # fmt: skip
+        recovery.learn(found, report)
+        if self._kept is not None and not recovery.loop.converged:
+            self._kept.write(recovery.loop)
+        iterations = recovery.loop.iterations
+        text = _iteration_text(len(iterations), iterations[-1])
+        self._rank.say(len(iterations), self._asked.options.max_iterations, text, iterations[-1])
+
+    def hand_over(self, measured: dict[str, Any]) -> SqdResult | None:
+        """Write the result, on rank 0, and give it there."""
+        if self._recovery is None:
+            return None
+        loop, integrals = self._recovery.loop, self._request.integrals
+        best = loop.best
+        assert best is not None
+        report = {
+            "format": FORMAT, "version": VERSION, "converged": loop.converged,
+            "energy_hartree": best.energy, "occupancies": best.occupancies.tolist(),
+            "dimensions": list(best.amplitudes.shape), "orbitals": integrals.n_orbitals,
+            "electrons": [integrals.n_alpha, integrals.n_beta], "options": asdict(self._asked.options),
+            "iterations": loop.iterations, "measured": measured,
+            "environment": environment(),
+        }  # fmt: skip
+        result = SqdResult(
+            best.energy, *best.strings, best.amplitudes, best.occupancies, loop.converged, report
+        )
+        if self._options.output is not None:
+            write_arrays(self._options, _arrays(result), report)
+        if self._asked.plot is not None:
+            from tnplan.reporting.plots import svg_of
+            from tnplan.reporting.run_plots import iterations_plot
+
+            write_text(self._asked.plot, svg_of(iterations_plot(loop.iterations)))
+        return result
+
+
+def _identity(request: _Request, asked: _Asked) -> str:
+    """What a checkpoint belongs to: all but the iterations at most."""
+    samples = hashlib.sha256(np.packbits(request.samples.bits, axis=1).tobytes())
+    samples.update(request.samples.weights.tobytes())
+    options = {**asdict(asked.options), **asdict(asked.criteria)}
+    del options["max_iterations"]
+    return identity_of([request.integrals.identity, samples.hexdigest(), options])
+
+
+def _iteration_text(number: int, iteration: dict[str, Any]) -> str:
+    largest = max(alpha * beta for alpha, beta in iteration["dimensions"])
+    change = iteration["occupancies_change"]
+    changed = "" if change is None else f", occupancies change by {change:.1e}"
+    energy = f"energy {iteration['energy_hartree']:.10f} Ha"
+    return f"iteration {number}: {energy}{changed}, at most {largest} determinants"
+
+
+def _arrays(result: SqdResult) -> dict[str, Any]:
+    """The state, as `SCIState.load` of qiskit-addon-sqd reads it."""
+    return {
+        "energy": result.energy, "occupancies": result.occupancies, "amplitudes": result.amplitudes,
+        "ci_strs_a": result.alpha, "ci_strs_b": result.beta, "norb": result.report["orbitals"],
+        "nelec": result.report["electrons"],
+    }  # fmt: skip

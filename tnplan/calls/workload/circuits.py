@@ -1,0 +1,238 @@
+"""Circuits among the benchmark networks: chips, lattices, QAOA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tnplan.calls.workload.target import target_of
+from tnplan.common.checks import check_choice
+from tnplan.common.errors import InputError
+from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
+from tnplan.planner.workloads.qaoa import cut_network, edge_network, maxcut_graph, random_angles
+from tnplan.planner.workloads.sycamore import sycamore_circuit
+from tnplan.planner.workloads.zuchongzhi import zuchongzhi_circuit
+
+TIME_STEP = 0.25
+"""Default length of a Trotter step."""
+
+
+def sycamore(
+    cycles: int,
+    *,
+    qubits: int = 53,
+    seed: int = 0,
+    amplitude: str | None = None,
+    dtype: str = "complex64",
+    qsim: str | Path | None = None,
+    output: str | Path | None = None,
+) -> TensorNetwork:
+    """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB, or on a patch of it.
+
+    The circuit is that of Arute et al., Nature 574, 505 (2019), with gates of our own seed.
+
+    Parameters
+    ----------
+    cycles : int
+        Layers of two-qubit gates.
+    qubits : int
+        2 to 53; of fewer than 53 those nearest to the middle of the chip.
+    seed : int
+        Of everything random.
+    amplitude : str, optional
+        0, 1 or . (open) for each qubit. Default: all 0.
+    dtype : {"complex64", "complex128"}
+        The dtype in which the network is to be contracted.
+    qsim : path, optional
+        A file for the circuit, in qsim's format.
+    output : path, optional
+        A network file to write, or a folder for one; its tensors go beside it, as .npz.
+
+    Returns
+    -------
+    TensorNetwork
+        The rank-simplified network of an amplitude.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be, or files that cannot be written.
+
+    Examples
+    --------
+    >>> tnplan.workload.sycamore(cycles=2).name
+    'sycamore_n53_m2'
+    """
+    target = target_of(f"sycamore_n{qubits}_m{cycles}", output, qsim=qsim)
+    circuit = sycamore_circuit(cycles, seed, qubits)
+    what = f"random circuit of {cycles} cycles, seed {seed}"
+    return target.store_circuit(circuit, amplitude, dtype, what)
+
+
+def zuchongzhi(
+    cycles: int,
+    *,
+    qubits: int = 60,
+    seed: int = 0,
+    amplitude: str | None = None,
+    dtype: str = "complex64",
+    qsim: str | Path | None = None,
+    output: str | Path | None = None,
+) -> TensorNetwork:
+    """A random circuit on 56 or 60 qubits of a Zuchongzhi chip, patterns ABCDCDAB.
+
+    The chips are those of Wu et al., PRL 127, 180501 (2021), and Zhu et al., Science Bulletin 67, 240 (2022).
+
+    Parameters
+    ----------
+    cycles : int
+        Layers of two-qubit gates.
+    qubits : {56, 60}
+        Which chip.
+    seed, amplitude, dtype, qsim, output
+        As in `sycamore`.
+
+    Returns
+    -------
+    TensorNetwork
+        The rank-simplified network of an amplitude.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be, or files that cannot be written.
+
+    Examples
+    --------
+    >>> tnplan.workload.zuchongzhi(cycles=1, qubits=56).name
+    'zuchongzhi_n56_m1'
+    """
+    target = target_of(f"zuchongzhi_n{qubits}_m{cycles}", output, qsim=qsim)
+    circuit = zuchongzhi_circuit(qubits, cycles, seed)
+    what = f"random circuit of {cycles} cycles, seed {seed}"
+    return target.store_circuit(circuit, amplitude, dtype, what)
+
+
+def lattice(
+    rows: int,
+    columns: int,
+    layers: int,
+    *,
+    geometry: str = "rectangular",
+    kind: str = "generic",
+    time_step: float | None = None,
+    seed: int = 0,
+    amplitude: str | None = None,
+    dtype: str = "complex64",
+    output: str | Path | None = None,
+) -> TensorNetwork:
+    """Dynamics on a lattice with open boundary: a random circuit, or Trotter steps.
+
+    Trotter steps have rzz on every edge, which is diagonal: a qubit between two of its rx is one hyper-index.
+
+    Parameters
+    ----------
+    rows, columns : int
+        The sides of the lattice.
+    layers : int
+        Layers of one edge colour each, or Trotter steps.
+    geometry : {"rectangular", "triangular", "hexagonal"}
+        Which sites are neighbours.
+    kind : {"generic", "trotter"}
+        Haar-random gates on one edge colour a layer, or Trotter steps of an Ising model.
+    time_step : float, optional
+        The length of a Trotter step; couplings are near 1. Default: 0.25.
+    seed, amplitude, dtype, output
+        As in `sycamore`.
+
+    Returns
+    -------
+    TensorNetwork
+        The rank-simplified network of an amplitude.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be, or files that cannot be written.
+
+    Examples
+    --------
+    >>> tnplan.workload.lattice(3, 3, 2, kind="trotter").name
+    'rectangular_3x3_trotter2'
+    """
+    trotter = kind == "trotter"
+    check_choice("--kind", kind, ("generic", "trotter"))
+    if time_step is not None and not trotter:
+        raise InputError("--time-step", f"stands beside --kind {kind}", "give it for --kind trotter only")
+    name = f"{geometry}_{rows}x{columns}_" + (f"trotter{layers}" if trotter else f"l{layers}")
+    target = target_of(name, output)
+    if trotter:
+        length = TIME_STEP if time_step is None else time_step
+        circuit = trotter_circuit(geometry, rows, columns, layers, seed, length)
+        done = f"{layers} Trotter steps of length {length:g}"
+    else:
+        circuit = lattice_circuit(geometry, rows, columns, layers, seed)
+        done = f"{layers} layers"
+    return target.store_circuit(circuit, amplitude, dtype, f"{geometry} lattice, {done}, seed {seed}")
+
+
+def qaoa(
+    n_vertices: int,
+    layers: int,
+    *,
+    degree: int = 3,
+    edge: int | None = None,
+    gammas: Sequence[float] = (),
+    betas: Sequence[float] = (),
+    seed: int = 0,
+    dtype: str = "complex64",
+    output: str | Path | None = None,
+) -> TensorNetwork:
+    """A MaxCut-QAOA energy on a random regular graph: one edge's light cone, or the whole expected cut.
+
+    The ansatz is that of Farhi et al., arXiv 1411.4028.
+
+    Parameters
+    ----------
+    n_vertices : int
+        Vertices of the graph.
+    layers : int
+        Layers of the ansatz, p.
+    degree : int
+        Edges of a vertex, 1 to 6.
+    edge : int, optional
+        Only <Z Z> of this edge, by its light cone. Default: the expected cut.
+    gammas, betas : sequence of float
+        The angles in radians, one of each a layer. Default: random.
+    seed, dtype, output
+        As in `sycamore`.
+
+    Returns
+    -------
+    TensorNetwork
+        The rank-simplified network of one number.
+
+    Raises
+    ------
+    InputError
+        For values that cannot be, or files that cannot be written.
+
+    Examples
+    --------
+    >>> tnplan.workload.qaoa(6, layers=1, edge=0).name
+    'qaoa_6_3_p1_e0'
+    """
+    name = f"qaoa_{n_vertices}_{degree}_p{layers}" + ("" if edge is None else f"_e{edge}")
+    target = target_of(name, output)
+    edges = maxcut_graph(n_vertices, degree, seed)
+    chosen = (list(gammas), list(betas)) if len(gammas) or len(betas) else random_angles(layers, seed)
+    if len(chosen[0]) != layers or len(chosen[1]) != layers:
+        problem = f"are {len(gammas)} and {len(betas)} for {layers} layers"
+        raise InputError("--gamma and --beta", problem, "give both once a layer, or neither")
+    full = cut_network(edges, *chosen) if edge is None else edge_network(edges, edge, *chosen)
+    value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
+    graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
+    what = f"MaxCut-QAOA, {value}, {layers} layers, {graph}, rank-simplified"
+    return target.store(*simplify(*full), dtype, what=what, gammas=chosen[0], betas=chosen[1])

@@ -1,0 +1,1 @@
+"""Quantum circuits: gates, programs, their file formats, derivatives, and sums of Pauli words."""

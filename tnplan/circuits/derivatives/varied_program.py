@@ -1,0 +1,121 @@
+"""A circuit with the derivatives of its gates by named parameters.
+
+The angles of gates carry them from the parameters (`DualNumber`). What was lost on the way, and a gate that
+depends on a parameter by anything but its angles, is found by a comparison with differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate, GlobalPhase
+from tnplan.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
+from tnplan.circuits.derivatives.generators import generators
+from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.program import (
+    Channel,
+    CircuitProgram,
+    Measurement,
+    Operation,
+    Reset,
+)
+from tnplan.common.errors import InputError
+
+STEP = 1e-5
+"""The largest change of a parameter in differences."""
+CLOSE = 1e-6
+"""How far a difference may be from a derivative of size 1: both are right to about 1e-9."""
+
+
+Read = Callable[[Mapping[str, Any]], CircuitProgram]
+
+
+def varied_program(read: Read, values: Mapping[str, Any], names: Sequence[str]) -> CircuitProgram:
+    """The program that `read` gives for values of all parameters, with derivatives by those named.
+
+    Gates that depend on them are `VariedGate`s; the others have no `params`, so that nobody differentiates by
+    theirs.
+
+    Raises
+    ------
+    InputError
+        For a gate whose derivative by an angle is not known, or an operation that depends on a parameter in
+        another way than by angles of gates.
+    """
+    given = {name: Varied(value) if name in names else value for name, value in values.items()}
+    program = read(given)
+    known: dict[Any, tuple[np.ndarray, ...]] = {}
+    operations = tuple(
+        _varied(operation, number, known) for number, operation in enumerate(program.operations)
+    )
+    varied = replace(program, operations=operations)
+    _check(varied, read, values, names)
+    return varied
+
+
+def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray, ...]]) -> Operation:
+    """An operation with its derivatives; those of equal gates are found once."""
+    if not isinstance(operation, Gate) or isinstance(operation, GlobalPhase):
+        return operation
+    gate = operation
+    if not has_slopes(gate.params):
+        return replace(gate, params=()) if gate.params else gate
+    key = gate.name, gate.params, gate.matrix.tobytes()
+    if key not in known:
+        known[key] = generators(gate, f"gate {number} ({gate.name})", of_qsim=False)
+    tangents: dict[str, np.ndarray] = {}
+    for generator, angle in zip(known[key], gate.params, strict=True):
+        change = generator @ gate.matrix
+        for name, slope in slopes_of(angle).items():
+            tangents[name] = tangents.get(name, 0) + slope * change
+    return VariedGate(gate.name, gate.qubits, gate.matrix, gate.params, known[key], tangents)
+
+
+def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Compare with differences along a direction in which every parameter changes."""
+    direction = {name: 0.5 + ((7 * k + 3) % 11) / 22 for k, name in enumerate(names)}
+    up, down = (
+        read({**values, **{name: Varied(values[name], sign * STEP * direction[name]) for name in names}})
+        for sign in (1, -1)
+    )
+    remedy = "ask for other parameters alone, or use these in angles of standard gates alone"
+    if not len(varied.operations) == len(up.operations) == len(down.operations):
+        raise InputError("gradient", "is by a parameter that changes which gates there are", remedy)
+    for number, (one, high, low) in enumerate(
+        zip(varied.operations, up.operations, down.operations, strict=True)
+    ):
+        if not _agrees(one, high, low, direction):
+            raise InputError(
+                f"operation {number} ({getattr(one, 'name', type(one).__name__)})",
+                "depends on a parameter in a way whose derivative is not known", remedy,
+            )  # fmt: skip
+
+
+def _agrees(one: Operation, high: Operation, low: Operation, direction: Mapping[str, float]) -> bool:
+    """Whether an operation changes as its derivatives say, phases of a whole gate apart."""
+    if not isinstance(one, Gate):
+        return all(_is_same(one, other) for other in (high, low))
+    if not (isinstance(high, Gate) and isinstance(low, Gate)) or one.qubits != high.qubits:
+        return False
+    tangents = one.tangents if isinstance(one, VariedGate) else {}
+    change = sum((direction[n] * tangent for n, tangent in tangents.items()), np.zeros_like(one.matrix))
+    inverse = one.matrix.conj().T
+    found = _traceless((high.matrix - low.matrix) / (2 * STEP) @ inverse)
+    wanted = _traceless(change @ inverse)
+    return bool(np.allclose(found, wanted, rtol=CLOSE, atol=CLOSE))
+
+
+def _traceless(matrix: np.ndarray) -> np.ndarray:
+    return matrix - np.trace(matrix) / len(matrix) * np.eye(len(matrix))
+
+
+def _is_same(one: Operation, other: Operation) -> bool:
+    """Whether two operations that are no gates are equal. What depends on bits is not looked into: nothing
+    differentiates it."""
+    if isinstance(one, Channel) and isinstance(other, Channel):
+        return one.qubits == other.qubits and np.array_equal(one.kraus, other.kraus)
+    return type(one) is type(other) and (one == other or not isinstance(one, Measurement | Reset))

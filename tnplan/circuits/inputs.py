@@ -1,0 +1,181 @@
+"""Bit strings, qubits and observables in any form that people have them, checked against the circuit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import check_qubits
+from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.common.array_file import read_array
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_finite
+from tnplan.common.errors import InputError
+from tnplan.common.files import load_json, read_text
+
+LONGEST_SHOWN = 40
+"""Characters of a value in an error."""
+
+
+def given_qubits(place: str, qubits: Any, n_qubits: int, most: int) -> tuple[int, ...]:
+    """Some qubits of a circuit, each once, at least one."""
+    listed = [qubits] if isinstance(qubits, int) else _listed(place, qubits, "give a list of qubits")
+    chosen = tuple(check_count(place, qubit, 0) for qubit in listed)
+    check_qubits(chosen, n_qubits, place)
+    if not 1 <= len(chosen) <= most:
+        raise InputError(place, f"has {len(chosen)} qubits", f"name 1 to {most}")
+    return chosen
+
+
+def given_bits(bitstrings: Any, n_qubits: int) -> tuple[Array, bool]:
+    """Bit strings as uint8 [string, qubit], and whether one string alone was given.
+
+    A string, a list of strings, an array [string, qubit], or a file: a string a line, or .npy.
+    """
+    place = "--bitstrings"
+    if isinstance(bitstrings, Path):
+        return _bits_of_file(bitstrings, n_qubits), False
+    if isinstance(bitstrings, str):
+        return _bits_of_texts([(place, bitstrings)], n_qubits), True
+    if isinstance(bitstrings, np.ndarray) and bitstrings.dtype.kind in "bui":
+        return _bits_of_array(bitstrings, n_qubits, place), False
+    texts = [(place, text) for text in _listed(place, bitstrings, "give bit strings, an array or a file")]
+    return _bits_of_texts(texts, n_qubits), False
+
+
+def given_pattern(
+    bits: str | None, open_qubits: Any, n_qubits: int, most: int
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """The values of fixed qubits, and the open qubits.
+
+    `bits` has 0, 1 or . (open) for each qubit; None is 0 for all that are not open.
+    """
+    chosen = given_qubits("--open", open_qubits, n_qubits, most)
+    text = "".join("." if q in chosen else "0" for q in range(n_qubits)) if bits is None else bits
+    if not isinstance(text, str) or len(text) != n_qubits or set(text) - {"0", "1", "."}:
+        raise InputError(
+            "--bitstrings", f"{_shown(text)} does not fit open qubits",
+            f"give one string of {n_qubits} characters 0, 1 or . (open)",
+        )  # fmt: skip
+    fixed = {q: int(value) for q, value in enumerate(text) if q not in chosen and value != "."}
+    missing = [q for q, value in enumerate(text) if value == "." and q not in chosen]
+    if missing:
+        raise InputError("--bitstrings", f"leaves qubit {missing[0]} open", "name it in the open qubits too")
+    return fixed, chosen
+
+
+def given_observables(observables: Any, n_qubits: int) -> tuple[tuple[PauliSum, ...], bool]:
+    """Observables as sums of Pauli words, and whether one alone was given.
+
+    One is a text, a `PauliSum`, a `SparsePauliOp` or a `QubitOperator`. A list has several. A file (`Path`)
+    has one a line, or is a JSON list of texts and of objects {word: coefficient}.
+    """
+    if isinstance(observables, Path):
+        return tuple(_observables_of_file(observables, n_qubits)), False
+    if isinstance(observables, list | tuple):
+        if not observables:
+            raise InputError("--observable", "is an empty list", "give one observable or more")
+        return tuple(given_sum(one, n_qubits) for one in observables), False
+    return (given_sum(observables, n_qubits),), True
+
+
+def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
+    """An operator as one sum of Pauli words; `name` is what errors call it.
+
+    A text, a `PauliSum`, a `SparsePauliOp`, a `QubitOperator` or an object {word: coefficient}. A file
+    (`Path`) has a term or a sum a line, or is a JSON object of words; what it has is added up.
+    """
+    if isinstance(operator, Path) and operator.suffix == ".json":
+        document = load_json(operator)
+        if isinstance(document, Mapping):
+            operator, name = document, str(operator)
+    if not isinstance(operator, Path):
+        try:
+            is_object = isinstance(operator, Mapping)
+            return _of_words(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
+        except InputError as error:
+            raise InputError(name, error.problem, error.remedy) from None
+    parts = list(_observables_of_file(operator, n_qubits))
+    return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
+
+
+def _bits_of_file(path: Path, n_qubits: int) -> Array:
+    if path.suffix == ".npy":
+        return _bits_of_array(read_array(path), n_qubits, str(path))
+    lines = read_text(path, "a file with a bit string a line").splitlines()
+    texts = [(f"{path}: line {k}", line.strip()) for k, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise InputError(str(path), "has no bit strings", "write one a line")
+    return _bits_of_texts(texts, n_qubits)
+
+
+def _bits_of_texts(texts: Sequence[tuple[str, Any]], n_qubits: int) -> Array:
+    """The bits of strings, each with its place."""
+    if not texts:
+        raise InputError("--bitstrings", "is an empty list", "give one bit string or more")
+    for place, text in texts:
+        if not isinstance(text, str) or len(text) != n_qubits or set(text) - {"0", "1"}:
+            raise InputError(place, f"{_shown(text)} is no bit string", f"give 0 or 1 for {n_qubits} qubits")
+    joined = "".join(text for _, text in texts).encode()
+    return (np.frombuffer(joined, np.uint8) - ord("0")).reshape(len(texts), n_qubits)
+
+
+def _bits_of_array(array: Array, n_qubits: int, place: str) -> Array:
+    if array.ndim != 2 or array.shape[1] != n_qubits or not len(array):
+        raise InputError(place, f"has shape {array.shape}", f"give [string, qubit] for {n_qubits} qubits")
+    if array.dtype.kind not in "bui" or not np.isin(array, (0, 1)).all():
+        raise InputError(place, f"has other values than 0 and 1, in {array.dtype}", "give bits")
+    return array.astype(np.uint8)
+
+
+def _observables_of_file(path: Path, n_qubits: int) -> Iterator[PauliSum]:
+    if path.suffix == ".json":
+        entries = load_json(path)
+        if not isinstance(entries, list) or not entries:
+            raise InputError(str(path), "is no list", "give a list of observables")
+        placed: Iterable[tuple[str, Any]] = ((f"{path}: entry {k}", one) for k, one in enumerate(entries))
+    else:
+        lines = read_text(path, "a file with an observable a line").splitlines()
+        stripped = [(k, line.partition("#")[0].strip()) for k, line in enumerate(lines, 1)]
+        placed = [(f"{path}: line {k}", line) for k, line in stripped if line]
+        if not placed:
+            raise InputError(str(path), "has no observables", "write one a line")
+    for place, entry in placed:
+        try:
+            if isinstance(entry, Mapping):
+                yield _of_words(entry, n_qubits)
+            else:
+                yield parse(entry, n_qubits)
+        except InputError as error:
+            raise InputError(place, error.problem, error.remedy) from None
+
+
+def _of_words(entry: Mapping[str, Any], n_qubits: int) -> PauliSum:
+    """The sum of an object {word: coefficient}; a coefficient is a number, or a pair for a complex one."""
+    terms: list[tuple[int, int, complex]] = []
+    for word, given in entry.items():
+        parts = given if isinstance(given, list) else [given]
+        if len(parts) not in (1, 2) or not all(map(is_finite, parts)):
+            raise InputError("", f"has the coefficient {_shown(given)}", "give a number or [real, imaginary]")
+        ((x, z, one),) = parse(word, n_qubits).masks()
+        value = complex(*parts) if len(parts) == 2 else float(parts[0])
+        terms.append((x, z, one * value))
+    if not terms:
+        raise InputError("", "is empty", "give words with their coefficients")
+    return pauli_sum(terms, n_qubits)
+
+
+def _listed(place: str, values: Any, remedy: str) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(place, f"is {_shown(values)}", remedy)
+    return list(values)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, str) else repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -1,0 +1,143 @@
+"""Qiskit's `QuantumCircuit` as a program. Qiskit's first qubit is the least significant bit of a matrix.
+
+Gates keep Qiskit's matrices and phases; a gate on more than three qubits is what its definition says. A
+circuit with control flow is read through the OpenQASM 3 that Qiskit writes of it (extra `qasm`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.derivatives.dual_number import DualNumber, Varied, has_slopes
+from tnplan.circuits.libraries import check_parameters
+from tnplan.circuits.libraries.builder import LARGEST_MATRIX, Builder
+from tnplan.circuits.program import CircuitProgram
+from tnplan.circuits.qasm.gate_calls import LARGEST_GATE
+from tnplan.circuits.qasm.read import parse_qasm_program
+from tnplan.circuits.qasm.standard_gates import INCLUDED
+
+PLACE = "Qiskit circuit"
+STANDARD = "qiskit.circuit.library.standard_gates"
+IDLE = ("barrier", "delay")
+
+_Places = tuple[Mapping[Any, int], Mapping[Any, int]]
+"""The numbers of qubits and of bits."""
+
+
+def parameter_names(circuit: Any) -> list[str]:
+    """The names of the parameters without a value."""
+    return [parameter.name for parameter in circuit.parameters]
+
+
+def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
+    """The program of a circuit, with values for its parameters."""
+    from qiskit.circuit import ControlFlowOp
+
+    check_parameters(tuple(parameter_names(circuit)), parameters, PLACE)
+    values = {name: _number(value) for name, value in parameters.items()}
+    free = circuit
+    if parameters:
+        circuit = circuit.assign_parameters(values)
+    if any(isinstance(item.operation, ControlFlowOp) for item in circuit.data):
+        from qiskit import qasm3
+
+        return parse_qasm_program(qasm3.dumps(circuit), PLACE)
+    builder = Builder(PLACE)
+    varied = {name for name, value in parameters.items() if isinstance(value, Varied)}
+    angles = _Angles(values, varied)
+    qubits = {qubit: number for number, qubit in enumerate(circuit.qubits)}
+    bits = {bit: number for number, bit in enumerate(circuit.clbits)}
+    _add(builder, angles, (circuit, free), (qubits, bits))
+    return builder.program(circuit.num_qubits, circuit.num_clbits)
+
+
+@dataclass(frozen=True)
+class _Angles:
+    """The values of all parameters, and the names of those by which derivatives are asked for."""
+
+    values: Mapping[str, float]
+    varied: Set[str]
+
+    def of(self, bound: Sequence[Any], free: Sequence[Any]) -> list[Any]:
+        """The parameters of an operation, with their slopes: `free` has those without values."""
+        return [self._angle(one, other) for one, other in zip(bound, free, strict=True)]
+
+    def _angle(self, bound: Any, free: Any) -> Any:
+        names = {one.name for one in getattr(free, "parameters", ())} & self.varied
+        if not names:
+            return bound
+        slopes = {one.name: self._value(free.gradient(one)) for one in free.parameters if one.name in names}
+        return DualNumber(float(bound), slopes)
+
+    def _value(self, slope: Any) -> float:
+        """The value of a derivative, which is an expression or a number."""
+        if not hasattr(slope, "parameters"):
+            return float(slope)
+        return float(slope.bind({one: self.values[one.name] for one in slope.parameters}))
+
+
+def _number(value: Any) -> Any:
+    """The value of a parameter for Qiskit."""
+    return value.number("", float(value.value)).real if isinstance(value, Varied) else value
+
+
+def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _Places) -> None:
+    """Add what is in a circuit, or in a definition: with values for its parameters, and without."""
+    (circuit, free), (qubits, bits) = circuits, places
+    builder.phase(float(circuit.global_phase))
+    for item, unbound in zip(circuit.data, free.data, strict=True):
+        operation, on = item.operation, [qubits[qubit] for qubit in item.qubits]
+        name = operation.name
+        if name in IDLE:
+            continue
+        if name == "measure" and len(item.clbits) == 1:
+            builder.measure(on[0], bits[item.clbits[0]])
+        elif name == "reset":
+            builder.reset(on[0])
+        else:
+            on_bits = [bits[bit] for bit in item.clbits]
+            _add_gate(builder, angles, (operation, unbound.operation), (on, on_bits))
+
+
+def _add_gate(
+    builder: Builder, angles: _Angles, operations: tuple[Any, Any], places: tuple[list[int], list[int]]
+) -> None:
+    """Add an operation on qubits and bits: with values for its parameters, and without."""
+    from qiskit.circuit import Gate
+    from qiskit.quantum_info import Operator
+
+    (operation, free), (on, bits) = operations, places
+    name, n, definition = operation.name, len(on), operation.definition
+    matrix, params = _standard(operation), operation.params
+    if angles.varied:
+        params = angles.of(params, free.params)
+    is_known = matrix is not None or definition is None or not has_slopes(params)
+    if matrix is not None and n <= LARGEST_MATRIX:
+        builder.gate(name, on, matrix, params)
+    elif isinstance(operation, Gate) and is_known and (
+        n <= LARGEST_MATRIX or (n <= LARGEST_GATE and (definition is None or name == "unitary"))
+    ):  # fmt: skip
+        builder.gate(name, on[::-1], Operator(operation).data, params)
+    elif definition is not None:
+        inner_qubits = dict(zip(definition.qubits, on, strict=True))
+        inner_bits = dict(zip(definition.clbits, bits, strict=True))
+        _add(builder, angles, (definition, free.definition), (inner_qubits, inner_bits))
+    else:
+        raise builder.refuse(f"({name}) has no definition", "define it by gates")
+
+
+def _standard(operation: Any) -> np.ndarray | None:
+    """The matrix of one of Qiskit's standard gates that we have too, first qubit most significant."""
+    kind = INCLUDED.get(operation.name)
+    if kind is None or kind.n_params != len(operation.params):
+        return None
+    if not operation.base_class.__module__.startswith(STANDARD):
+        return None
+    controls = getattr(operation, "num_ctrl_qubits", 0)
+    if controls and operation.ctrl_state != 2**controls - 1:
+        return None
+    return np.asarray(kind.matrix(*map(float, operation.params)), np.complex128)

@@ -1,0 +1,122 @@
+"""Circuits that are read once and given values many times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.libraries import (
+    parameter_names,
+    parameter_values,
+    place_of,
+    read_object,
+)
+from tnplan.circuits.program import CircuitProgram, as_circuit, circuit_program
+from tnplan.circuits.qsim import parse_qsim
+from tnplan.common.errors import InputError
+from tnplan.common.files import read_text
+
+if TYPE_CHECKING:
+    from tnplan.circuits.qasm.source import Source
+
+NO_VALUES: Mapping[str, Any] = {}
+
+
+class ParametricCircuit:
+    """A circuit that is read once, and gets values for its parameters later.
+
+    `names` are the parameters: inputs of an OpenQASM 3 file, Qiskit's parameters, Cirq's symbols, trainable
+    numbers of a PennyLane tape. `given` are the values that the circuit has for them itself. `place` names
+    the circuit in errors; `file` is what it was read from. OpenQASM's reader, which takes as long as a short
+    simulation to import, is imported for such files alone. Raises InputError for a file that cannot be read,
+    or an object of another kind.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source: GateSequence | CircuitProgram | Any = source
+        self._qasm: Source | None = None
+        self.names: tuple[str, ...] = ()
+        self.given: dict[str, Any] = {}
+        self.file: Path | None = None
+        if isinstance(source, GateSequence | CircuitProgram):
+            self.place = "circuit" if isinstance(source, GateSequence) else "program"
+            return
+        if not isinstance(source, str | os.PathLike):
+            self.place = place_of(source)
+            self.names, self.given = parameter_names(source), parameter_values(source)
+            return
+        if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("OPENQASM")):
+            raise InputError("circuit", "is the text of a program", "write it to a file, and name that")
+        self.file = Path(source)
+        text, self.place = read_text(str(source), "a qsim or OpenQASM file"), str(source)
+        if is_qasm(self.place, text):
+            from tnplan.circuits.qasm.read import input_names
+            from tnplan.circuits.qasm.source import parse_source
+
+            self._qasm = parse_source(text, self.place, folder=self.file.parent)
+            self.names = input_names(self._qasm)
+        else:
+            self._source = parse_qsim(text, self.place)
+
+    def take(self, other: ParametricCircuit) -> None:
+        """Be what another one has read."""
+        self._source, self._qasm = other._source, other._qasm
+        self.names, self.given = other.names, other.given
+        self.place, self.file = other.place, other.file
+
+    def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
+        """The gates for values of all parameters; refused where there is more than gates."""
+        if self._qasm is not None:
+            from tnplan.circuits.qasm.read import circuit_of
+
+            return circuit_of(self._qasm, values)
+        if isinstance(self._source, GateSequence):
+            check_no_parameters(values, self.place)
+            return self._source
+        return as_circuit(self.program(values), self.place)
+
+    def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
+        """The program for values of all parameters: with measurements, resets and conditions."""
+        if self._qasm is not None:
+            from tnplan.circuits.qasm.read import program_of
+
+            return program_of(self._qasm, values)
+        if isinstance(self._source, GateSequence):
+            return circuit_program(self.gate_sequence(values))
+        if isinstance(self._source, CircuitProgram):
+            check_no_parameters(values, self.place)
+            return self._source
+        return read_object(self._source, values)
+
+
+def values_by_name(parameters: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Values by the names of parameters: a key is a name, or another library's parameter, which has one."""
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise InputError(
+            "parameters", f"are {type(parameters).__name__}", "give a value for each name, as a dict"
+        )
+    return {
+        one if isinstance(one, str) else str(getattr(one, "name", one)): value
+        for one, value in (parameters or {}).items()
+    }
+
+
+def check_no_parameters(parameters: Mapping[str, Any] | None, place: str) -> None:
+    """Refuse values for the parameters of what has none."""
+    if parameters:
+        raise InputError(
+            f"parameter {next(iter(parameters))}", f"is none of {place}, which has no parameters",
+            "leave it out",
+        )  # fmt: skip
+
+
+def is_qasm(name: str, text: str) -> bool:
+    """Whether a file is OpenQASM: its name says so, or it begins as no qsim file does and has statements."""
+    if name.endswith(".qasm") or "OPENQASM" in text:
+        return True
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return not first.isdigit() and ";" in text

@@ -1,0 +1,374 @@
+"""Expressions of OpenQASM: their values, the types that a file names, and the parts that indices choose.
+
+Takes nodes of the reference parser. What has to be known, and measured bits decide, raises `Undetermined`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from tnplan.circuits.circuit import LARGEST_CIRCUIT
+from tnplan.circuits.qasm.operators import (
+    ARGUMENTS,
+    BINARY,
+    FUNCTIONS,
+    FUNCTIONS_2,
+    UNARY,
+    divide_literals,
+)
+from tnplan.circuits.qasm.recorder import Recorder, Slot
+from tnplan.circuits.qasm.scopes import (
+    Array,
+    Bits,
+    Ignored,
+    Named,
+    Qubits,
+    Scopes,
+    Subroutine,
+)
+from tnplan.circuits.qasm.source import shown
+from tnplan.circuits.qasm.values import (
+    LARGEST_WIDTH,
+    BitString,
+    FixedWidth,
+    Measured,
+    Mistake,
+    Type,
+    applied,
+    bit_string,
+    converted,
+    integer,
+    joined,
+    truth,
+)
+
+CONSTANTS = {
+    "pi": math.pi, "π": math.pi, "tau": math.tau, "τ": math.tau, "euler": math.e, "ℇ": math.e,
+}  # fmt: skip
+TYPES = {
+    "IntType": "int", "UintType": "uint", "FloatType": "float", "AngleType": "angle", "BitType": "bit",
+    "BoolType": "bool", "ComplexType": "complex", "DurationType": "duration", "StretchType": "stretch",
+}  # fmt: skip
+LITERALS = ("IntegerLiteral", "FloatLiteral", "BooleanLiteral")
+
+
+class Undetermined(Exception):  # noqa: N818
+    """A value has to be known, and measured bits decide it."""
+
+    def __init__(self, value: Measured) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+def known(value: Any) -> Any:
+    """A value that measured bits do not decide."""
+    single = joined(value)
+    if isinstance(single, Measured):
+        raise Undetermined(single)
+    return single
+
+
+class Evaluator:
+    """The values of expressions where names stand for what `scopes` says.
+
+    `call` runs a subroutine with the nodes of its arguments and gives its result; `version` is 2 or 3.
+    """
+
+    def __init__(
+        self, scopes: Scopes, recorder: Recorder, call: Callable[[Subroutine, Sequence[Any]], Any]
+    ) -> None:
+        self.scopes, self.recorder, self.call = scopes, recorder, call
+        self.version = 3
+        self.n_qubits = 0
+        self._physical = False
+        self._visits: dict[str, Callable[[Any], Any]] = {
+            "IntegerLiteral": lambda node: node.value,
+            "FloatLiteral": lambda node: node.value,
+            "BooleanLiteral": lambda node: node.value,
+            "ImaginaryLiteral": lambda node: node.value * 1j,
+            "BitstringLiteral": lambda node: FixedWidth("bit", node.width, node.value),
+            "Identifier": lambda node: self._content(node.name, self.named(node.name)),
+            "UnaryExpression": lambda node: applied(UNARY[node.op.name], self.value(node.expression)),
+            "BinaryExpression": self._binary,
+            "IndexExpression": lambda node: self._content("", self._indexed_expression(node)),
+            "FunctionCall": self._function,
+            "Cast": lambda node: converted(self.value(node.argument), self.type(node.type)),
+            "SizeOf": self._size,
+            "Concatenation": self._concatenation,
+            "QuantumMeasurement": lambda node: self.measured(self.qubits(node.qubit)),
+        }
+
+    def value(self, node: Any) -> Any:
+        """The value of an expression, which may be a number already."""
+        if isinstance(node, int | float):
+            return node
+        visit = self._visits.get(type(node).__name__)
+        if visit is None:
+            words = {"DurationLiteral": "a duration", "DurationOf": "durationof", "ArrayLiteral": "an array"}
+            what = words.get(type(node).__name__, type(node).__name__)
+            raise Mistake(f"uses {what} where a number or bits stand", "write a number")
+        return visit(node)
+
+    def whole(self, node: Any) -> int:
+        """A whole number that is known."""
+        return integer(known(self.value(node)))
+
+    def named(self, name: str) -> Named:
+        """What a name stands for."""
+        found = self.scopes.find(name)
+        if found is not None:
+            if self.scopes.in_definition and self.scopes.is_global(name) and not is_constant(found):
+                raise Mistake(
+                    f"uses {shown(name)!r} in the definition of a gate", "use its own qubits and angles"
+                )
+            return found
+        if name in CONSTANTS and (self.version == 3 or name == "pi"):
+            return Slot(CONSTANTS[name], Type("float"), True)
+        raise Mistake(f"uses {shown(name)!r}, which is not declared", "declare it before")
+
+    def type(self, node: Any) -> Type:
+        """The type that a file names."""
+        kind = TYPES.get(type(node).__name__)
+        if kind is None:
+            raise Mistake("uses a type that is not supported here", "use a scalar type")
+        size = getattr(node, "size", None)
+        if size is None:
+            return Type(kind)
+        return Type(kind, self.size(size))
+
+    def size(self, node: Any) -> int:
+        """The number in the brackets of a type."""
+        width = self.whole(node)
+        _check_count(width, LARGEST_WIDTH)
+        if width < 1:
+            raise Mistake(f"has the size {width}", "give a positive one")
+        return width
+
+    def qubits(self, node: Any) -> Qubits:
+        """The qubits that an operand names."""
+        name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
+        if name.startswith("$"):
+            return self._physical_qubit(name)
+        found: Any = self.named(name)
+        for index in indices:
+            found = self.part(found, index, name)
+        if not isinstance(found, Qubits):
+            raise Mistake(f"uses {shown(name)!r} for a qubit", "give a qubit")
+        return found
+
+    def new_qubits(self, size: int | None) -> Qubits:
+        """Qubits that are declared."""
+        if self._physical:
+            raise Mistake("declares qubits beside physical ones", "use qubits of one kind")
+        first = self.n_qubits
+        self.n_qubits += 1 if size is None else size
+        _check_count(self.n_qubits, LARGEST_CIRCUIT)
+        return Qubits(tuple(range(first, self.n_qubits)), size is None)
+
+    def part(self, found: Any, index: Any, name: str) -> Any:
+        """The part of a register, an array or a number that one pair of brackets chooses."""
+        if type(index).__name__ == "DiscreteSet":
+            elements: list[Any] = [index]
+        else:
+            elements = index
+        if isinstance(found, Array):
+            return self._array_part(found, elements)
+        if len(elements) != 1:
+            raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
+        if isinstance(found, Slot) and isinstance(found.value, FixedWidth | Measured):
+            return self._number_part(self.recorder.read(found), elements[0])
+        if isinstance(found, FixedWidth | BitString):
+            return self._number_part(found, elements[0])
+        if not isinstance(found, Bits | Qubits) or found.is_single:
+            raise Mistake(f"uses an index for {shown(name)!r}, which has none", "leave the index out")
+        items: Any = found.slots if isinstance(found, Bits) else found.numbers
+        chosen = self.indices(elements[0], len(items))
+        made: Any = type(found)
+        if isinstance(chosen, int):
+            return made((items[chosen],), True)
+        return made(tuple(items[k] for k in chosen))
+
+    def indices(self, element: Any, size: int) -> int | Sequence[int]:
+        """One index, or those of a range or a set, of something with `size` parts; -1 is the last."""
+        kind = type(element).__name__
+        if kind == "RangeDefinition":
+            return self._range(element, size)
+        if kind == "DiscreteSet":
+            return [_inside(self.whole(item), size) for item in element.values]
+        return _inside(self.whole(element), size)
+
+    def numbers(self, node: Any) -> Sequence[int]:
+        """The numbers of a range, both ends included."""
+        if node.start is None or node.end is None:
+            raise Mistake("has a range without its ends", "write [first:last]")
+        step = self._step(node)
+        return range(self.whole(node.start), self.whole(node.end) + (1 if step > 0 else -1), step)
+
+    def bits_value(self, bits: Bits) -> Any:
+        """The value of a bit or a register."""
+        items = tuple(self.recorder.read(slot) for slot in bits.slots)
+        return items[0] if bits.is_single else bit_string(items)
+
+    def _physical_qubit(self, name: str) -> Qubits:
+        if self.n_qubits and not self._physical:
+            raise Mistake("uses physical qubits beside declared ones", "use qubits of one kind")
+        self._physical = True
+        qubit = int(name[1:][:18])
+        self.n_qubits = max(self.n_qubits, qubit + 1)
+        _check_count(self.n_qubits, LARGEST_CIRCUIT)
+        return Qubits((qubit,), True)
+
+    def _content(self, name: str, found: Any) -> Any:
+        """The value of what a name or an index stands for."""
+        if isinstance(found, Slot):
+            return self.recorder.read(found)
+        if isinstance(found, Bits):
+            return self.bits_value(found)
+        if isinstance(found, Named):
+            words = {Qubits: "qubits", Array: "an array", Subroutine: "a subroutine"}
+            what = found.what if isinstance(found, Ignored) else words[type(found)]
+            raise Mistake(f"uses {shown(name)!r}, which is {what}, for a value", "give a number or bits")
+        return found
+
+    def _indexed_expression(self, node: Any) -> Any:
+        base = node.collection
+        kind = type(base).__name__
+        if kind == "Identifier":
+            return self.part(self.named(base.name), node.index, base.name)
+        found = self._indexed_expression(base) if kind == "IndexExpression" else self.value(base)
+        return self.part(found, node.index, "a value")
+
+    def _number_part(self, value: Any, element: Any) -> Any:
+        """Bits of a number of a fixed width."""
+        if isinstance(value, BitString):
+            items: Any = value.items
+        else:
+            width = applied(_width, value)
+            items = [applied(lambda whole, k=k: whole.bit(k), value) for k in range(known(width))]
+        chosen = self.indices(element, len(items))
+        return items[chosen] if isinstance(chosen, int) else bit_string(tuple(items[k] for k in chosen))
+
+    def _array_part(self, array: Array, elements: Iterable[Any]) -> Any:
+        found = _chosen(array.slots, [partial(self.indices, element) for element in elements])
+        return Array(array.base, found) if isinstance(found, list) else found
+
+    def _step(self, node: Any) -> int:
+        step = 1 if node.step is None else self.whole(node.step)
+        if step == 0:
+            raise Mistake("has a range of step 0", "give another step")
+        return step
+
+    def _range(self, node: Any, size: int) -> Sequence[int]:
+        step = self._step(node)
+        first, last = (0, size - 1) if step > 0 else (size - 1, 0)
+        first = first if node.start is None else _inside(self.whole(node.start), size)
+        last = last if node.end is None else _inside(self.whole(node.end), size)
+        return range(first, last + (1 if step > 0 else -1), step)
+
+    def _binary(self, node: Any) -> Any:
+        word = node.op.name
+        left = self.value(node.lhs)
+        if word in ("&&", "||") and not isinstance(left, Measured | BitString):
+            if truth(left) != (word == "&&"):
+                return truth(left)
+            return applied(truth, self.value(node.rhs))
+        if word == "/" and self._is_literal(node.lhs) and self._is_literal(node.rhs):
+            return divide_literals(left, self.value(node.rhs))
+        return applied(BINARY[word], left, self.value(node.rhs))
+
+    def _is_literal(self, node: Any) -> bool:
+        """Whether an expression consists of numbers; in version 2 every quotient is that of real numbers."""
+        kind = type(node).__name__
+        if self.version == 2 or kind in LITERALS or isinstance(node, int | float):
+            return True
+        if kind == "UnaryExpression":
+            return self._is_literal(node.expression)
+        return kind == "BinaryExpression" and self._is_literal(node.lhs) and self._is_literal(node.rhs)
+
+    def _function(self, node: Any) -> Any:
+        name = node.name.name
+        found = self.scopes.find(name)
+        if isinstance(found, Subroutine):
+            return self.call(found, node.arguments)
+        if isinstance(found, Ignored):
+            raise Mistake(f"calls {name!r}, which is {found.what}", "define it with def")
+        function = (FUNCTIONS if self.version == 3 else FUNCTIONS_2).get(name)
+        if function is None:
+            raise Mistake(f"calls {shown(name)!r}, which is no function", "define it with def")
+        expected = ARGUMENTS.get(name, 1)
+        if len(node.arguments) != expected:
+            raise Mistake(f"gives {name} {len(node.arguments)} arguments", f"give {expected}")
+        return applied(function, *map(self.value, node.arguments))
+
+    def _size(self, node: Any) -> int:
+        target: Any = node.target
+        found = self.named(target.name) if type(target).__name__ == "Identifier" else None
+        dimension = 0 if node.index is None else self.whole(node.index)
+        if isinstance(found, Bits | Qubits) and dimension == 0:
+            return len(found.slots if isinstance(found, Bits) else found.numbers)
+        if not isinstance(found, Array):
+            raise Mistake("takes the size of what is no array", "give an array or a register")
+        level = found.slots
+        for _ in range(dimension):
+            level = level[0] if isinstance(level, list) else None
+        if not isinstance(level, list):
+            raise Mistake(f"takes size {dimension} of an array that has it not", "give a smaller index")
+        return len(level)
+
+    def _concatenation(self, node: Any) -> Any:
+        items: list[Any] = []
+        for side in (node.lhs, node.rhs):
+            value = self.value(side)
+            if isinstance(value, BitString):
+                items += value.items
+            elif isinstance(value, FixedWidth) and value.kind == "bit":
+                items += [value.bit(k) for k in range(value.width)]
+            else:
+                raise Mistake("puts together what are no registers of bits", "use registers")
+        return bit_string(tuple(items))
+
+    def measured(self, qubits: Qubits) -> Any:
+        """What a measurement of qubits gives."""
+        slots = tuple(self.recorder.measured_bit(qubit) for qubit in qubits.numbers)
+        return self.bits_value(Bits(slots, qubits.is_single))
+
+
+def is_constant(found: Named) -> bool:
+    """Whether what a name stands for keeps its value: constants, inputs and subroutines."""
+    slots = found.slots if isinstance(found, Bits) else (found,)
+    return isinstance(found, Subroutine) or all(isinstance(one, Slot) and one.is_constant for one in slots)
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise Mistake(
+            f"makes more than {LARGEST_CIRCUIT} qubits or bits", f"use {LARGEST_CIRCUIT} of each at most"
+        )
+
+
+def _width(value: Any) -> int:
+    if not isinstance(value, FixedWidth):
+        raise Mistake("uses an index for a number without a width", "give it one, such as uint[8]")
+    return value.width
+
+
+def _inside(index: int, size: int) -> int:
+    """An index from 0, of which -1 is the last."""
+    if not -size <= index < size:
+        raise Mistake(f"has index {index} of {size}", f"use 0 to {size - 1}")
+    return index % size
+
+
+def _chosen(slots: Any, indices: Sequence[Callable[[int], int | Sequence[int]]]) -> Any:
+    """The part of nested lists for an index a level."""
+    if not indices:
+        return slots
+    if not isinstance(slots, list):
+        raise Mistake("has more indices than its array has dimensions", "give fewer")
+    chosen = indices[0](len(slots))
+    if isinstance(chosen, int):
+        return _chosen(slots[chosen], indices[1:])
+    return [_chosen(slots[k], indices[1:]) for k in chosen]

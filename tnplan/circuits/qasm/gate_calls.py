@@ -1,0 +1,272 @@
+"""Gates that a file calls: standard ones, those that it defines, and modifiers; their matrices and parts.
+
+A definition on at most `LARGEST_FUSED` qubits is one gate, whose matrix is made once for its angles; a larger
+one is expanded. Modifiers of a definition that is expanded go to each gate in it. Knows no variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate, global_phase
+from tnplan.circuits.derivatives.dual_number import has_slopes
+from tnplan.circuits.gates import Kind, X, controlled
+from tnplan.circuits.qasm.multi_control import multi_controlled
+from tnplan.circuits.qasm.standard_gates import BUILT_IN, INCLUDED, TURNS
+from tnplan.circuits.qasm.values import Mistake
+
+LARGEST_FUSED = 3
+"""Qubits of a definition that becomes one gate."""
+LARGEST_GATE = 6
+"""Qubits of a gate of a program; a circuit, which other engines take too, has `LARGEST_OF_CIRCUIT`."""
+LARGEST_OF_CIRCUIT = 3
+LARGEST_EXPANSION = 1_000_000
+"""Statements that definitions, subroutines and loops of a file may run, all together."""
+BODIES_KEPT = 4096
+"""Bodies of definitions for their angles that are remembered."""
+SAME = 1e-9
+"""How far what a unitary's eigenvectors give back may be from it."""
+
+Modifier = tuple[str, Any]
+"""ctrl or negctrl and how many; inv and None; pow and the exponent."""
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A gate that a file defines; `number` counts definitions, and a body has earlier ones alone."""
+
+    name: str
+    params: tuple[str, ...]
+    qubits: tuple[str, ...]
+    body: Sequence[Any]
+    place: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A gate with modifiers, the outermost first, on qubits: those of controls come first."""
+
+    name: str
+    target: Kind | Definition
+    params: tuple[float, ...]
+    modifiers: tuple[Modifier, ...]
+    qubits: tuple[int, ...]
+
+
+def _is_fused(target: Definition, params: tuple[float, ...]) -> bool:
+    """Whether a definition becomes one gate: its parts alone have angles with known derivatives."""
+    return len(target.qubits) <= LARGEST_FUSED and not has_slopes(params)
+
+
+def n_controls(modifiers: Sequence[Modifier]) -> int:
+    """How many qubits modifiers add."""
+    return sum(count for word, count in modifiers if word in ("ctrl", "negctrl"))
+
+
+def n_qubits(target: Kind | Definition) -> int:
+    """The qubits of a gate without modifiers."""
+    return target.n_qubits if isinstance(target, Kind) else len(target.qubits)
+
+
+@dataclass
+class GateCalls:
+    """The gates that a file knows, and what their calls become.
+
+    `body` gives the calls in a definition for its angles; their qubits are numbers of the definition's.
+    `standard` gives the definition of a standard gate on several qubits. A gate has a matrix for at most
+    `largest` qubits.
+    """
+
+    body: Callable[[Definition, tuple[float, ...]], tuple[Call, ...]]
+    standard: Callable[[str], Definition]
+    largest: int = LARGEST_GATE
+    kinds: dict[str, Kind] = field(default_factory=lambda: dict(BUILT_IN))
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    spent: int = 0
+
+    def __post_init__(self) -> None:
+        self._kept_body = lru_cache(BODIES_KEPT)(self.body)
+        self._kept_matrix = lru_cache(BODIES_KEPT)(self._new_matrix)
+
+    def include(self) -> None:
+        """Add the gates of the standard files."""
+        self.kinds.update(INCLUDED)
+
+    def find(self, name: str, before: int | None) -> Kind | Definition | None:
+        """A gate by its name; in a definition, `before` is its number."""
+        found = self.definitions.get(name)
+        if found is not None and (before is None or found.number < before):
+            return found
+        return self.kinds.get(name)
+
+    def spend(self) -> None:
+        """Count a statement of a definition, a subroutine or a loop."""
+        self.spent += 1
+        if self.spent > LARGEST_EXPANSION:
+            raise Mistake(
+                f"runs more than {LARGEST_EXPANSION} statements of loops and definitions",
+                "use fewer rounds or smaller definitions",
+            )
+
+    def gates(self, call: Call) -> Iterator[Gate]:
+        """The gates that a call becomes."""
+        n, target = len(call.qubits), call.target
+        if n <= self.largest and (isinstance(target, Kind) or _is_fused(target, call.params)):
+            name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
+            phase = None if n else float(np.angle(matrix[0, 0]))
+            yield Gate(name, call.qubits, matrix, params) if phase is None else global_phase(phase)
+            return
+        if isinstance(target, Kind):
+            if target.n_qubits <= 1:
+                yield from self._many_controls(call)
+                return
+            call = replace(call, target=self.standard(call.name))
+        for inner in self._expanded(call):
+            self.spend()
+            yield from self.gates(inner)
+
+    def _body(self, target: Definition, params: tuple[float, ...]) -> tuple[Call, ...]:
+        """The calls in a definition. Those whose angles depend on parameters are equal, and have others."""
+        return (self.body if has_slopes(params) else self._kept_body)(target, params)
+
+    def _matrix(
+        self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
+    ) -> tuple[str, tuple[float, ...], np.ndarray]:
+        """The name, the angles and the matrix of a gate with its modifiers, kept for the next call."""
+        make = self._new_matrix if has_slopes(params) else self._kept_matrix
+        return make(name, target, params, modifiers)
+
+    def _new_matrix(
+        self, name: str, target: Kind | Definition, params: tuple[float, ...], modifiers: tuple[Modifier, ...]
+    ) -> tuple[str, tuple[float, ...], np.ndarray]:
+        """The name, the angles and the matrix of a gate with its modifiers."""
+        if modifiers:
+            (word, value), inner = modifiers[0], modifiers[1:]
+            name, params, matrix = self._matrix(name, target, params, inner)
+            if word in ("inv", "pow"):
+                exponent = -1 if word == "inv" else value
+                turn = name in TURNS and (exponent == int(exponent) or not inner)
+                if turn and not inner and isinstance(target, Kind):
+                    return self._matrix(name, target, (exponent * params[0],), ())
+                if abs(exponent) > LARGEST_EXPANSION:
+                    raise Mistake(
+                        f"takes the power {exponent:g}", f"use {LARGEST_EXPANSION} at most, of either sign"
+                    )
+                matrix = power(matrix, exponent)
+                if turn:
+                    return name, (exponent * params[0],), matrix
+                return f"{name}dg" if word == "inv" else f"{name}^{value:g}", params, matrix
+            prefix = "c" * value if word == "ctrl" else "n" * value
+            return prefix + name, params, controlled(matrix, value, int(word == "ctrl"))
+        if isinstance(target, Kind):
+            matrix = np.asarray(target.matrix(*map(float, params)), np.complex128)
+        else:
+            matrix = self._product(self._body(target, params), len(target.qubits))
+            if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
+                raise Mistake("has so many gates inside that rounding spoils it", "use fewer")
+        return _NAMES.get(name, name), params, matrix
+
+    def _product(self, calls: Sequence[Call], n: int) -> np.ndarray:
+        """The matrix of calls, one after another, on n qubits."""
+        result: np.ndarray = np.eye(2**n, dtype=np.complex128).reshape((2,) * n + (2**n,))
+        for call in calls:
+            q = len(call.qubits)
+            matrix = self._matrix(call.name, call.target, call.params, call.modifiers)[2]
+            result = np.tensordot(matrix.reshape((2,) * (2 * q)), result, (range(q, 2 * q), call.qubits))
+            result = np.moveaxis(result, range(q), call.qubits)
+        return np.ascontiguousarray(result.reshape(2**n, 2**n))
+
+    def _expanded(self, call: Call) -> Iterator[Call]:
+        """The calls inside a definition, each with the modifiers of its call."""
+        assert isinstance(call.target, Definition)
+        if any(word == "pow" and value != int(value) for word, value in call.modifiers):
+            yield self._with_power(call)
+            return
+        yield from self._modified(call, call.modifiers, call.qubits)
+
+    def _modified(
+        self, call: Call, modifiers: tuple[Modifier, ...], qubits: tuple[int, ...], inverse: bool = False
+    ) -> Iterator[Call]:
+        """The calls of a definition under modifiers; `inverse` asks for those of the inverse."""
+        assert isinstance(call.target, Definition)
+        if not modifiers:
+            calls = self._body(call.target, call.params)
+            for inner in reversed(calls) if inverse else calls:
+                yield Call(
+                    inner.name, inner.target, inner.params, (*((("inv", None),) * inverse), *inner.modifiers),
+                    tuple(qubits[k] for k in inner.qubits),
+                )  # fmt: skip
+            return
+        (word, value), rest = modifiers[0], modifiers[1:]
+        if word == "inv":
+            yield from self._modified(call, rest, qubits, not inverse)
+        elif word == "pow":
+            for _ in range(abs(int(value))):
+                yield from self._modified(call, rest, qubits, inverse != (value < 0))
+        else:
+            controls, others = qubits[:value], qubits[value:]
+            for inner in self._modified(call, rest, others, inverse):
+                yield Call(
+                    inner.name, inner.target, inner.params, ((word, value), *inner.modifiers),
+                    controls + inner.qubits,
+                )  # fmt: skip
+
+    def _with_power(self, call: Call) -> Call:
+        """A call whose power is no integer: of the one gate in its definition, or by its matrix."""
+        assert isinstance(call.target, Definition)
+        body, n = self._body(call.target, call.params), len(call.qubits)
+        if len(body) == 1:
+            first = n_controls(call.modifiers)
+            on = (*call.qubits[:first], *(call.qubits[first + k] for k in body[0].qubits))
+            return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
+        if n > self.largest:
+            raise Mistake(
+                f"takes a power that is no integer of a gate on {n} qubits",
+                f"give an integer, or a gate on {self.largest} qubits or fewer",
+            )
+        name, _, matrix = self._matrix(call.name, call.target, call.params, call.modifiers)
+        return Call(name, Kind(n, 0, lambda: matrix), (), (), call.qubits)
+
+    def _many_controls(self, call: Call) -> Iterator[Gate]:
+        """A gate on one qubit, or a phase, under so many controls that its matrix would be too large."""
+        inner = tuple(modifier for modifier in call.modifiers if modifier[0] in ("inv", "pow"))
+        values = [
+            int(word == "ctrl") for word, count in call.modifiers if word in ("ctrl", "negctrl")
+            for _ in range(count)
+        ]  # fmt: skip
+        matrix = self._matrix(call.name, call.target, call.params, inner)[2]
+        if len(matrix) == 1:
+            matrix = np.diag([1, matrix[0, 0]])
+        negative = [
+            Gate("x", (qubit,), X) for qubit, value in zip(call.qubits, values, strict=False) if not value
+        ]
+        yield from negative
+        for gate in multi_controlled(call.qubits[:-1], call.qubits[-1], matrix):
+            self.spend()
+            yield gate
+        yield from negative
+
+
+_NAMES = {"U": "u", "CX": "cx", "phase": "p", "cphase": "cp"}
+"""One name for gates that have several."""
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    """A power of a unitary; phases of its eigenvalues are in (-pi, pi], -1 being exp(i pi)."""
+    if exponent == int(exponent):
+        return np.linalg.matrix_power(matrix if exponent >= 0 else matrix.conj().T, abs(int(exponent)))
+    for angle in (0.7390851, 2.2118673, 1.3023469):
+        mixed = np.exp(1j * angle) * matrix
+        vectors = np.linalg.eigh(mixed + mixed.conj().T)[1]
+        eigenvalues = np.einsum("ji,jk,ki->i", vectors.conj(), matrix, vectors)
+        if np.allclose((vectors * eigenvalues) @ vectors.conj().T, matrix, rtol=0, atol=SAME):
+            phases = np.angle(eigenvalues)
+            phases = np.where(phases < -np.pi + SAME, phases + 2 * np.pi, phases)
+            return np.asarray((vectors * np.exp(1j * exponent * phases)) @ vectors.conj().T)
+    raise Mistake("takes a power of what is not unitary", "let all angles inside it be finite")

@@ -1,0 +1,392 @@
+"""Runs the statements of an OpenQASM file, and records the operations that they become.
+
+Takes nodes of the reference parser. What measured bits decide is run for each of their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tnplan.circuits.qasm.declarations import Declarations
+from tnplan.circuits.qasm.expressions import Evaluator, Undetermined, known
+from tnplan.circuits.qasm.quantum_statements import QuantumStatements
+from tnplan.circuits.qasm.recorder import Match, Recorder, Slot
+from tnplan.circuits.qasm.scopes import Bits, Scopes, Subroutine
+from tnplan.circuits.qasm.source import (
+    Source,
+    included_file,
+    parse_source,
+    shown,
+)
+from tnplan.circuits.qasm.values import (
+    MOST_BITS,
+    BitString,
+    FixedWidth,
+    Measured,
+    Mistake,
+    applied,
+    integer,
+    truth,
+)
+from tnplan.common.errors import InputError
+from tnplan.common.files import read_text
+
+STANDARD_FILES = ("qelib1.inc", "stdgates.inc")
+DEEPEST_INCLUDE = 16
+"""Files that include one another."""
+LARGEST_ROUNDS = 100_000
+"""Of one `while`: one that never ends is refused in seconds."""
+LABELS = {
+    "WhileLoop": "while", "ForInLoop": "for", "BranchingStatement": "if", "SwitchStatement": "switch",
+    "QuantumReset": "reset", "QuantumMeasurementStatement": "measure", "PlainMeasurement": "measure",
+    "QuantumPhase": "gphase", "Box": "box", "ReturnStatement": "return", "IODeclaration": "input",
+}  # fmt: skip
+WITHOUT_EFFECT = ("IntegerLiteral", "BitstringLiteral", "Identifier")
+REFUSED = {
+    "Pragma": ("is a pragma", "leave it out"),
+    "CalibrationGrammarDeclaration": ("is about pulses", "leave it out"),
+    "CalibrationStatement": ("is about pulses", "leave it out"),
+    "CalibrationDefinition": ("is about pulses", "leave it out"),
+}
+
+
+class Jump(Exception):  # noqa: N818
+    """A statement that leaves a block: break, continue, return or end."""
+
+    def __init__(self, word: str, value: Any = None) -> None:
+        super().__init__(word)
+        self.word, self.value = word, value
+
+
+class Interpreter:
+    """Runs statements.
+
+    Parameters
+    ----------
+    parameters
+        Values of what a file declares as input: numbers, or text of OpenQASM.
+    largest_gate
+        Qubits of a gate that is not split.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:
+        self.recorder, self.scopes = Recorder(), Scopes()
+        self.evaluator = Evaluator(self.scopes, self.recorder, self.call)
+        self.declarations = Declarations(self.evaluator, parameters)
+        self.quantum = QuantumStatements(self.declarations, self.call, self._run_body, largest_gate)
+        self.gates = self.quantum.gates
+        self._file, self._included = "", 0
+        self._folder: Path | None = None
+        self._repeats = 0
+        none = lambda node: None  # noqa: E731
+        declare, quantum = self.declarations, self.quantum
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            "PlainGate": quantum.plain_gate,
+            "PlainMeasurement": quantum.plain_measurement,
+            "QuantumGate": lambda node: quantum.gate(node.name.name, node.arguments, node),
+            "QuantumPhase": lambda node: quantum.gate("gphase", [node.argument], node),
+            "QuantumMeasurementStatement": lambda node: quantum.measure(node.measure.qubit, node.target),
+            "QuantumReset": quantum.reset,
+            "QuantumBarrier": quantum.barrier,
+            "DelayInstruction": none,
+            "Box": lambda node: self._block(node.body),
+            "CompoundStatement": lambda node: self._block(node.statements),
+            "BranchingStatement": self._if,
+            "SwitchStatement": self._switch,
+            "WhileLoop": self._while,
+            "ForInLoop": self._for,
+            "BreakStatement": lambda node: _jump("break"),
+            "ContinueStatement": lambda node: _jump("continue"),
+            "EndStatement": lambda node: _jump("end"),
+            "ReturnStatement": self._return,
+            "ExpressionStatement": self._expression,
+            "Include": self._include,
+            "QuantumGateDefinition": lambda node: quantum.define(node, self._file),
+            "SubroutineDefinition": self._define_subroutine,
+            "ClassicalAssignment": declare.assign,
+            "QubitDeclaration": declare.qubits,
+            "ClassicalDeclaration": declare.variable,
+            "ConstantDeclaration": declare.constant,
+            "IODeclaration": declare.interface,
+            "AliasStatement": declare.alias,
+            "ExternDeclaration": declare.extern,
+        }
+
+    def run(self, source: Source) -> None:
+        """Run a file, up to its end or an `end`."""
+        if not self._included:
+            self._folder = source.folder
+        with self._in_file(source.place, source.version):
+            try:
+                for statement in source.statements:
+                    self.execute(statement)
+            except Jump as jump:
+                if jump.word != "end":
+                    raise InputError(
+                        source.place, f"has a {jump.word} outside of what it leaves", "take it out"
+                    ) from None
+                if self._included:
+                    raise
+
+    def execute(self, statement: Any) -> None:
+        """Run one statement, or all ways of it where it depends on measured bits."""
+        kind = type(statement).__name__
+        before, n_effects = self.recorder.place, self.recorder.effects
+        self.recorder.place = self._place(statement)
+        try:
+            if self._repeats:
+                self.gates.spend()
+            handler = self._handlers.get(kind)
+            if handler is None:
+                raise Mistake(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
+            handler(statement)
+        except Undetermined as undetermined:
+            self._split(statement, undetermined.value, n_effects)
+        except Mistake as problem:
+            raise InputError(self._label(statement), problem.problem, problem.remedy) from None
+        self.recorder.place = before
+
+    def call(self, subroutine: Subroutine, nodes: Sequence[Any]) -> Any:
+        """Run a subroutine with the nodes of its arguments; gives its result."""
+        arguments = self.declarations.arguments(subroutine, nodes)
+        n_live = len(self.recorder.live)
+        result: Any = None
+        with self.scopes.subroutine(), self._in_file(subroutine.place, self.evaluator.version), self._again():
+            for name, found in arguments:
+                self.scopes.define(name, found)
+            try:
+                for statement in subroutine.body:
+                    self.execute(statement)
+            except Jump as jump:
+                if jump.word != "return":
+                    raise
+                result = jump.value
+            if subroutine.result is not None:
+                if result is None:
+                    raise Mistake(f"calls {subroutine.name}, which returns nothing", "let it return a value")
+                result = self.declarations.as_type(result, subroutine.result)
+        del self.recorder.live[n_live:]
+        return result
+
+    def _run_body(self, statements: Sequence[Any], place: str) -> None:
+        """Run the statements of a definition, whose file is `place`."""
+        with self._in_file(place, self.evaluator.version), self._again():
+            for statement in statements:
+                self.execute(statement)
+
+    @contextmanager
+    def _in_file(self, place: str, version: int) -> Iterator[None]:
+        before = self._file, self.evaluator.version
+        self._file, self.evaluator.version = place, version
+        try:
+            yield
+        finally:
+            self._file, self.evaluator.version = before
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """Statements inside may be run more than once: they count."""
+        self._repeats += 1
+        try:
+            yield
+        finally:
+            self._repeats -= 1
+
+    def _place(self, statement: Any) -> str:
+        line = getattr(statement, "line", None)
+        if line is None:
+            line = None if statement.span is None else statement.span.start_line
+        return self._file if line is None else f"{self._file}: line {line}"
+
+    def _label(self, statement: Any) -> str:
+        """The place of a statement with the word that it begins with."""
+        name = getattr(statement, "name", None)
+        word = LABELS.get(type(statement).__name__)
+        if type(statement).__name__ in ("PlainGate", "QuantumGate"):
+            word = name if isinstance(name, str) else getattr(name, "name", None)
+        return self._place(statement) + (f" ({shown(word)})" if word else "")
+
+    def _split(self, statement: Any, value: Measured, n_effects: int) -> None:
+        """Run a statement for each value of the bits that decide it."""
+        if self.quantum.in_definition or self.recorder.effects != n_effects:
+            raise InputError(
+                self._label(statement), "depends on bits that it measures itself", "write two statements"
+            )
+        rows = range(len(value.table))
+        try:
+            self.recorder.branch(
+                value.bits, rows, [self._way(lambda: self.execute(statement)) for _ in rows], assume=True
+            )
+        except Mistake as problem:
+            raise InputError(self._label(statement), problem.problem, problem.remedy) from None
+
+    @staticmethod
+    def _way(action: Callable[[], None]) -> Callable[[], None]:
+        """An action that is done where measured bits say so; it may not leave the block."""
+
+        def guarded() -> None:
+            try:
+                action()
+            except Jump as jump:
+                raise Mistake(
+                    f"has a {jump.word} that measured bits decide", "put into an if what it leaves out"
+                ) from None
+
+        return guarded
+
+    def _block(self, statements: Sequence[Any]) -> None:
+        n_live = len(self.recorder.live)
+        with self.scopes.block():
+            for statement in statements:
+                self.execute(statement)
+        del self.recorder.live[n_live:]
+
+    def _include(self, node: Any) -> None:
+        if node.filename in STANDARD_FILES:
+            self.gates.include()
+            return
+        if self._included >= DEEPEST_INCLUDE:
+            raise Mistake(f"includes {node.filename!r} inside {DEEPEST_INCLUDE} others", "include fewer")
+        path = included_file(node.filename, self._file, self._folder)
+        try:
+            text = read_text(path, "an OpenQASM file")
+        except InputError as error:
+            raise Mistake(f"includes {node.filename!r}: {error}", "give a file that can be read") from None
+        self._included += 1
+        self.run(parse_source(text, str(path), self.evaluator.version))
+        self._included -= 1
+
+    def _define_subroutine(self, node: Any) -> None:
+        name = node.name.name
+        self.scopes.define(name, Subroutine(name, node.arguments, node.body, node.return_type, self._file))
+
+    def _if(self, node: Any) -> None:
+        match = self._match(node.condition)
+        then, otherwise = (lambda: self._block(node.if_block)), (lambda: self._block(node.else_block))
+        if match is not None:
+            self.recorder.branch_match(match, self._way(then), self._way(otherwise))
+            return
+        holds = applied(truth, self.evaluator.value(node.condition))
+        if isinstance(holds, Measured):
+            ways = [int(value) for value in holds.table]
+            self.recorder.branch(holds.bits, ways, [self._way(otherwise), self._way(then)], assume=False)
+        elif holds:
+            then()
+        else:
+            otherwise()
+
+    def _match(self, node: Any) -> Match | None:
+        """A condition that a register of more measured bits than a table has is a number."""
+        if type(node).__name__ != "BinaryExpression" or node.op.name != "==":
+            return None
+        if type(node.lhs).__name__ != "Identifier" or type(node.rhs).__name__ not in WITHOUT_EFFECT:
+            return None  # what calls a subroutine may be evaluated only once
+        left = self.evaluator.value(node.lhs)
+        if not isinstance(left, BitString):
+            return None
+        right = self.evaluator.value(node.rhs)
+        if not isinstance(right, int | FixedWidth):
+            return None
+        wanted = integer(right)
+        bits: list[int] = []
+        value = 0
+        for k, item in enumerate(left.items):
+            if isinstance(item, bool):
+                if item != bool(wanted >> k & 1):
+                    return None
+            elif len(item.bits) != 1 or item.table != (False, True):
+                return None
+            else:
+                value |= (wanted >> k & 1) << len(bits)
+                bits.append(item.bits[0])
+        is_possible = 0 <= wanted < 1 << len(left.items)
+        return Match(tuple(bits), value) if is_possible and len(bits) > MOST_BITS else None
+
+    def _switch(self, node: Any) -> None:
+        target = self.evaluator.value(node.target)
+        cases = [[integer(known(self.evaluator.value(one))) for one in values] for values, _ in node.cases]
+        bodies = [body.statements for _, body in node.cases]
+        bodies.append([] if node.default is None else node.default.statements)
+        chosen = applied(
+            lambda value: next((k for k, case in enumerate(cases) if integer(value) in case), len(cases)),
+            target,
+        )
+        if not isinstance(chosen, Measured):
+            self._block(bodies[chosen])
+            return
+        actions = [self._way(lambda body=body: self._block(body)) for body in bodies]  # type: ignore[misc]
+        self.recorder.branch(chosen.bits, chosen.table, actions, assume=False)
+
+    def _while(self, node: Any) -> None:
+        self.quantum.outside_definition()
+        with self._again():
+            for _ in range(LARGEST_ROUNDS):
+                before = self.recorder.effects
+                holds = applied(truth, self.evaluator.value(node.while_condition))
+                if isinstance(holds, Measured):
+                    if self.recorder.effects != before:
+                        raise Mistake("measures in its condition", "measure into a bit inside the loop")
+                    self.recorder.loop(
+                        lambda: applied(truth, self.evaluator.value(node.while_condition)),
+                        self._way(lambda: self._block(node.block)),
+                    )
+                    return
+                self.gates.spend()
+                if not holds or not self._round(node.block):
+                    return
+        raise Mistake(f"runs more than {LARGEST_ROUNDS} rounds", "let it end, or write a for loop")
+
+    def _round(self, statements: Sequence[Any]) -> bool:
+        """One round of a loop; whether there may be another one."""
+        n_blocks, n_live = len(self.scopes.blocks), len(self.recorder.live)
+        try:
+            self._block(statements)
+        except Jump as jump:
+            if jump.word not in ("break", "continue"):
+                raise
+            del self.scopes.blocks[n_blocks:]
+            del self.recorder.live[n_live:]
+            return jump.word == "continue"
+        return True
+
+    def _for(self, node: Any) -> None:
+        kind, name = self.evaluator.type(node.type), node.identifier.name
+        with self._again():
+            for value in self._values(node.set_declaration):
+                self.gates.spend()
+                with self.scopes.block():
+                    slot = self.recorder.declare(Slot(self.declarations.convert(value, kind), kind))
+                    self.scopes.define(name, slot)
+                    is_last = not self._round(node.block)
+                    self.recorder.live.remove(slot)
+                if is_last:
+                    return
+
+    def _values(self, node: Any) -> Any:
+        """What a loop goes over."""
+        kind = type(node).__name__
+        if kind == "RangeDefinition":
+            return self.evaluator.numbers(node)
+        if kind == "DiscreteSet":
+            return [self.evaluator.value(one) for one in node.values]
+        found = self.evaluator.named(node.name) if kind == "Identifier" else self.evaluator.value(node)
+        if isinstance(found, Bits):
+            return [self.recorder.read(slot) for slot in found.slots]
+        items = self.declarations.items(found)
+        if items is None:
+            raise Mistake("goes over what is no range", "write [first:last], a set, bits or an array")
+        return items
+
+    def _expression(self, node: Any) -> None:
+        self.evaluator.value(node.expression)
+
+    def _return(self, node: Any) -> None:
+        value = None if node.expression is None else self.evaluator.value(node.expression)
+        raise Jump("return", value)
+
+
+def _jump(word: str) -> None:
+    raise Jump(word)

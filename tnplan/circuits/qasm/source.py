@@ -1,0 +1,322 @@
+"""The text of an OpenQASM file becomes statements, each with its line. Knows the grammar, not the meaning.
+
+The reference parser (extra `qasm`) reads what people write by hand. It takes 0.2 ms a statement, so that
+gates and measurements of indexed qubits outside of blocks, of which long files consist, are read here: their
+text is blanked out before the reference parser sees the rest, and all is put together in the file's order.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tnplan.circuits.qasm.values import Mistake
+from tnplan.common.errors import InputError
+
+QUOTE_OR_COMMENT = re.compile(r"""("[^"\n]*"|'[^'\n]*')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+VERSION = re.compile(r"\s*OPENQASM\s+(\d+)")
+MARKS_2 = re.compile(r"\b(?:qreg|creg)\b|qelib1\.inc")
+MARKS_3 = re.compile(r"\b(?:qubit|bit|def|input|output|let|const|uint|gphase|ctrl|inv|pow)\b|stdgates\.inc")
+ENDS = re.compile(r"""["'][^"'\n]*["']|[{};]""")
+NAME = r"[^\W\d]\w*"
+OPERAND = rf"{NAME}\s*\[\s*\d+\s*\]"
+PLAIN_GATE = re.compile(
+    rf"\s*({NAME})\s*(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*|\s)({OPERAND}(?:\s*,\s*{OPERAND})*)\s*;"
+)
+INDEXED = re.compile(rf"({NAME})\s*\[\s*(\d+)\s*\]")
+PLAIN_MEASUREMENT = re.compile(
+    rf"\s*(?:({OPERAND})\s*=\s*measure\s+({OPERAND})|measure\s+({OPERAND})\s*->\s*({OPERAND}))\s*;"
+)
+NO_GATES = frozenset((
+    "qreg", "creg", "reset", "measure", "barrier", "qubit", "bit", "let", "return", "delay", "nop",
+    "int", "uint", "float", "angle", "bool", "complex", "const", "duration", "stretch", "input",
+    "output", "else", "end", "break", "continue", "gphase", "include", "OPENQASM", "pragma",
+    "opaque",
+))  # fmt: skip
+"""Words that stand before an indexed name and are no gates."""
+COMMA = re.compile(r",(?![^(]*\))")
+"""A comma that is in no brackets, where none are inside others."""
+FLOAT = re.compile(r"\s*-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+WORDS_3 = frozenset((
+    "def", "cal", "defcal", "extern", "box", "let", "break", "continue", "else", "end", "return",
+    "for", "while", "in", "switch", "case", "default", "pragma", "input", "output", "const",
+    "readonly", "mutable", "qubit", "void", "bool", "bit", "int", "uint", "float", "angle",
+    "complex", "array", "duration", "stretch", "gphase", "inv", "pow", "ctrl", "negctrl",
+    "durationof", "sizeof", "delay", "nop", "defcalgrammar", "im", "true", "false",
+))  # fmt: skip
+"""Words of OpenQASM 3 that are names as any other in OpenQASM 2."""
+ESCAPE = "\u02b9"
+"""Behind such a name of version 2, so that the reference parser takes it for one: a letter, in no file."""
+WORD_OR_POWER = re.compile(rf'"[^"\n]*"|\^|\bopaque\b[^;]*;|{NAME}')
+LINE_END = re.compile(r" +$", re.MULTILINE)
+"""Blanks before the end of a line, which the reference parser would read one by one."""
+LONGEST_NESTING = 200
+"""Brackets inside brackets: the reference parser calls itself for each."""
+
+
+FOLDERS_VARIABLE = "TNPLAN_INCLUDE_PATH"
+"""Environment variable: more folders whose files may be included, with colons between them."""
+
+
+@dataclass(slots=True)
+class PlainGate:
+    """A gate on indexed qubits; `arguments` are numbers or nodes of the reference parser."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    operands: tuple[tuple[str, int], ...]
+    line: int
+
+
+@dataclass(slots=True)
+class PlainMeasurement:
+    """The value of an indexed qubit goes to an indexed bit."""
+
+    qubit: tuple[str, int]
+    target: tuple[str, int]
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The statements of a file in their order, and the version of its language, 2 or 3.
+
+    Files that it includes lie below `folder`; None where there is no file.
+    """
+
+    place: str
+    version: int
+    statements: tuple[Any, ...]
+    folder: Path | None = None
+
+
+def parse_source(
+    text: str, place: str, version: int | None = None, folder: Path | None = None
+) -> Source:  # fmt: skip
+    """The statements of a text; `place` names it in errors.
+
+    `version` is that of the file that includes this one, and None where none does. `folder` is that of the
+    file that has the text.
+    """
+    bare = _without_comments(text)
+    if version is None:
+        version = language_version(bare, place)
+    if version == 2:
+        bare = _as_version_3(bare)
+    _check_nesting(bare, place)
+    found: list[tuple[int, int, Any]] = list(_plain(bare))
+    pieces, end = [], 0
+    for begin, stop, _ in found:
+        pieces += [bare[end:begin], _blank(bare[begin:stop])]
+        end = stop
+    rest = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
+    placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
+    placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
+    placed.sort(key=lambda pair: pair[0])
+    return Source(place, version, tuple(item for _, item in placed), folder)
+
+
+def included_file(name: str, beside: str, own: Path | None) -> Path:
+    """The file that an `include` in the file `beside` names; Mistake where there is none that may be read.
+
+    `own` is the folder of the circuit's file, None for a circuit that is no file. Links count as the files
+    that they lead to.
+    """
+    named = [Path(folder) for folder in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if folder]
+    is_outside = own is None or Path(name).is_absolute() or ".." in Path(name).parts
+    allowed = [folder.resolve() for folder in (named if is_outside else [*named, own]) if folder is not None]
+    for folder in (Path(beside).parent, *named):
+        try:
+            file = (folder / name).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):  # not there; links in a circle; no name of a file
+            continue
+        if any(file.is_relative_to(one) for one in allowed):
+            return folder / name
+        is_outside = True
+    if not is_outside:
+        raise Mistake(f"includes {name!r}, which is not there", "put the file beside this one")
+    if own is None:
+        problem = f"includes {name!r}, and has no folder itself"
+        raise Mistake(problem, f"name the folder of that file in {FOLDERS_VARIABLE}")
+    raise Mistake(
+        f"includes {name!r}, which lies outside of the circuit's folder",
+        f"put the file below that folder, or name its own in {FOLDERS_VARIABLE}",
+    )
+
+
+def language_version(bare: str, place: str) -> int:
+    """The version of a text without comments: what it says, else what its words show."""
+    found = VERSION.match(bare)
+    if found is None:
+        return 2 if MARKS_2.search(bare) and not MARKS_3.search(bare) else 3
+    if found[1] not in ("2", "3"):
+        line = bare[: found.end()].count("\n") + 1
+        raise InputError(f"{place}: line {line}", f"is OpenQASM {found[1][:20]}", "write OPENQASM 2.0 or 3.0")
+    return int(found[1])
+
+
+def shown(name: str) -> str:
+    """A name as the file has it."""
+    return name.removesuffix(ESCAPE)
+
+
+def parse_value(text: str, place: str) -> Any:
+    """The node of one expression."""
+    statements = _parse(f"({text});", place)
+    if len(statements) != 1 or not hasattr(statements[0], "expression"):
+        raise InputError(place, f"{text[:40]!r} is no value", "write a number, such as 0.3 or pi/4")
+    return statements[0].expression
+
+
+def _without_comments(text: str) -> str:
+    """The text with blanks in the place of comments; all else keeps its line and its column."""
+    return QUOTE_OR_COMMENT.sub(lambda found: found[1] or _blank(found[0]), text)
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _as_version_3(bare: str) -> str:
+    """A text of version 2 in the words of version 3: `**` for `^`, no `opaque`, no words of version 3."""
+
+    def changed(found: re.Match[str]) -> str:
+        word = found[0]
+        if word == "^":
+            return "**"
+        if word.startswith("opaque") and word.endswith(";"):
+            return _blank(word)
+        return word + ESCAPE if word in WORDS_3 else word
+
+    return WORD_OR_POWER.sub(changed, bare)
+
+
+def _check_nesting(bare: str, place: str) -> None:
+    """Refuse brackets that are nested deeper than the reference parser can go."""
+    depth = 0
+    for found in re.finditer(r"[][(){}]", bare):
+        depth += 1 if found[0] in "([{" else -1
+        if depth > LONGEST_NESTING:
+            line = bare.count("\n", 0, found.start()) + 1
+            raise InputError(
+                f"{place}: line {line}", f"has brackets inside {LONGEST_NESTING} others", "nest fewer"
+            )
+
+
+def _plain(bare: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]:
+    """Where plain statements begin and end, and what they are: those outside of blocks."""
+    depth, begin, line, counted = 0, 0, 1, 0
+    for end in ENDS.finditer(bare):
+        sign = end[0]
+        if sign == "{":
+            depth += 1
+        elif sign == "}":
+            depth -= 1
+        elif sign != ";":
+            continue
+        stop = end.end()
+        if sign == ";" and depth == 0:
+            item = _plain_statement(bare, begin, stop)
+            if item is not None:
+                start = begin
+                while bare[start].isspace():
+                    start += 1
+                line += bare.count("\n", counted, start)
+                counted = start
+                item.line = line
+                yield start, stop, item
+        if depth == 0:
+            begin = stop
+
+
+def _plain_statement(bare: str, begin: int, stop: int) -> PlainGate | PlainMeasurement | None:
+    gate = PLAIN_GATE.fullmatch(bare, begin, stop)
+    if gate is not None:
+        name, text, operands = gate.groups()
+        if name in NO_GATES:
+            return None
+        arguments = _arguments(text)
+        if arguments is None:
+            return None
+        return PlainGate(name, arguments, tuple((r, int(k)) for r, k in INDEXED.findall(operands)), 0)
+    measured = PLAIN_MEASUREMENT.fullmatch(bare, begin, stop)
+    if measured is None:
+        return None
+    target, qubit = (measured[1], measured[2]) if measured[1] else (measured[4], measured[3])
+    (one,), (other,) = INDEXED.findall(qubit), INDEXED.findall(target)
+    return PlainMeasurement((one[0], int(one[1])), (other[0], int(other[1])), 0)
+
+
+def _arguments(text: str | None) -> tuple[Any, ...] | None:
+    """The arguments of a gate; None for what the reference parser is to see in its place."""
+    if text is None:
+        return ()
+    values = [_argument(part) for part in COMMA.split(text)]
+    return None if None in values else tuple(values)
+
+
+def _argument(text: str) -> Any:
+    if FLOAT.fullmatch(text):
+        value = text.strip()
+        return int(value) if len(value) < 16 and value.isdigit() else float(value)
+    return _parsed_argument(text)
+
+
+@lru_cache(4096)
+def _parsed_argument(text: str) -> Any:
+    try:
+        return parse_value(text, "")
+    except InputError:
+        return None
+
+
+def _column(bare: str, position: int) -> int:
+    return position - bare.rfind("\n", 0, position) - 1
+
+
+def _parse(text: str, place: str) -> list[Any]:
+    """The statements that the reference parser finds."""
+    if not text.strip():
+        return []
+    try:
+        from openqasm3.parser import QASM3ParsingError, parse
+    except ImportError:
+        raise InputError(
+            place, "OpenQASM needs the package openqasm3", "install it with: pip install 'tnplan[qasm]'"
+        ) from None
+    try:
+        with redirect_stderr(io.StringIO()):
+            return list(parse(text).statements)
+    except QASM3ParsingError as error:
+        raise _refusal(place, str(error) or _syntax(error)) from None
+    except RecursionError:
+        raise InputError(place, "is nested too deeply", "nest fewer blocks and brackets") from None
+    except ValueError as error:
+        raise _refusal(place, str(error)) from None
+
+
+def _refusal(place: str, message: str) -> InputError:
+    """The error for a message of the parser, which may begin with its own position."""
+    position = re.match(r"L(\d+):C\d+: ", message)
+    if position is not None:
+        place, message = f"{place}: line {position[1]}", message[position.end() :]
+    return InputError(place, f"is no OpenQASM ({message.replace(ESCAPE, '')})", "mend the file")
+
+
+def _syntax(error: Exception) -> str:
+    """Where the parser stopped, in the form of its other messages."""
+    cause: Any = error.__cause__
+    if cause is not None and cause.args and isinstance(cause.args[0], Exception):
+        cause = cause.args[0]
+    token = getattr(cause, "offendingToken", None)
+    if token is None:
+        return "a syntax error"
+    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text!r}"
+    return f"L{token.line}:C{token.column}: {what}"

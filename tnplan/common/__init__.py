@@ -1,0 +1,1 @@
+"""What every floor uses: errors, checks of arguments, files, units, and compiled kernels."""

@@ -1,0 +1,47 @@
+"""Checks of plain values that callers pass in: counts and sizes. Knows no file and no option's meaning."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+from tnplan.common.errors import InputError
+
+
+def check_count(place: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """`value` as an int from `least` to `most` (None: without end); anything else is refused."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = least - 1
+    if isinstance(value, bool) or count < least or (most is not None and count > most):
+        end = "up" if most is None else f"to {most}"
+        raise InputError(place, f"is {value!r}", f"give an integer from {least} {end}")
+    return count
+
+
+def check_choice(place: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    known = tuple(choices)
+    if value not in known:
+        raise InputError(place, f"{value!r} is unknown", f"choose from {', '.join(known)}")
+
+
+def check_kind(place: str, value: Any, kind: type) -> None:
+    """Refuse a value that is there and of another kind."""
+    if value is not None and not isinstance(value, kind):
+        raise InputError(place, f"is {value!r}", f"give a {kind.__name__}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, NaN and infinity among them, but no boolean."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a real number, no boolean, within the range of floating point."""
+    # Integers of any size compare exactly; math.isfinite and NumPy's fail with those that are too large.
+    return is_number(value) and bool(abs(value) <= sys.float_info.max)

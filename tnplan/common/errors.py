@@ -1,0 +1,193 @@
+"""The errors of every floor of the house: bad input, kinds of it that plans tell apart, and failed writes.
+
+Also the one place that turns the topic of a message into the address of the page that explains it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+Built = TypeVar("Built")
+DOCS = "docs/"
+"""Where the pages are: in the repository, and with .html for .md in the site that `make docs` builds."""
+PAGES = {
+    "installation": "reference/support.md#extras",
+    "checkpoints": "how-to/resuming.md#what-is-refused",
+    "compiled kernels": "how-to/cluster.md#kernels",
+    "equal builds": "how-to/cluster.md#mpi",
+    "files that cannot be written": "how-to/running.md#exit-statuses",
+    "cuTENSOR": "how-to/cutensor.md#limits",
+    "compression": "explanation/compression.md#the-bound",
+    "compressed exchanges": "explanation/compression.md#in-the-executor",
+    "precision": "how-to/memory-and-precision.md#which-precision",
+    "memory": "how-to/memory-and-precision.md#what-to-do-when-it-does-not-fit",
+    "GPUs": "how-to/running.md#on-gpus",
+    "ranks": "how-to/running.md#under-mpi",
+    "hardware profiles": "reference/hardware.md#fields",
+    "reports": "reference/report.md#what-is-compared",
+    "searches": "explanation/search.md#how-to-use-it",
+    "workloads": "how-to/workloads.md",
+    "circuits": "how-to/circuits.md",
+    "questions about circuits": "how-to/questions.md#what-is-given",
+    "state vectors": "explanation/statevector.md#what-you-can-ask",
+    "Pauli propagation": "explanation/pauli.md#how-to-use-it",
+    "molecules": "explanation/sbd.md#files",
+    "selected determinants": "how-to/selected-ci.md",
+    "qubit Hamiltonians": "how-to/skqd.md#inputs",
+    "samples of a molecule": "how-to/sqd.md",
+    "contractions in Python": "how-to/contract.md#what-contract-takes",
+    "files of networks and schedules": "reference/formats.md",
+    "other messages": "reference/troubleshooting.md",
+}
+"""The page of each topic, and its heading. `make docs` fails where the site lacks one."""
+WORDS = (
+    (r"pip install|its installation", "installation"),
+    (r"--compress\b", "compressed exchanges"),
+    (r"--resume\b|checkpoint", "checkpoints"),
+    (r"\bTNPLAN_\w+|compiled kernels", "compiled kernels"),
+    (r"--allow-mixed-builds", "equal builds"),
+    (r"cannot be written|writable", "files that cannot be written"),
+    (r"cutensor", "cuTENSOR"),
+    (r"--precision\b", "precision"),
+    (r"--hardware\b|^profile\b|--base\b", "hardware profiles"),
+    (r"\bmemory\b|\bfree\b.*\b[KMGT]iB|fits a limit|fewer shots", "memory"),
+    (r"--device\b|\bGPUs?\b|\bNCCL\b|CuPy", "GPUs"),
+    (r"mpirun|mpi4py|--timeout|multiple of the schedule", "ranks"),
+)
+"""Words of a message, and its topic whatever part of tnplan it comes from: the first that is found counts."""
+FOLDERS = (
+    ("circuits.observables", "Pauli propagation"),
+    ("circuits.inputs", "questions about circuits"),
+    ("circuits", "circuits"),
+    ("planner.networks.of_circuits", "circuits"),
+    ("planner.networks.tensor_network", "files of networks and schedules"),
+    ("executor.sbd.qubits", "qubit Hamiltonians"),
+    ("executor.sbd.selected_ci", "selected determinants"),
+    ("executor.sbd", "molecules"),
+    ("executor.pauli", "Pauli propagation"),
+    ("executor.statevector", "state vectors"),
+    ("executor.contraction", "ranks"),
+    ("planner.search", "searches"),
+    ("planner.workloads", "workloads"),
+    ("planner.networks.importers.einsum", "contractions in Python"),
+    ("planner.networks.importers.subscripts", "contractions in Python"),
+    ("planner.networks", "files of networks and schedules"),
+    ("planner.schedule", "files of networks and schedules"),
+    ("planner.hardware", "hardware profiles"),
+    ("planner.projection", "reports"),
+    ("reporting", "reports"),
+    ("jobs.arrays", "contractions in Python"),
+    ("calls.contract", "contractions in Python"),
+    ("calls.optimizer", "contractions in Python"),
+    ("questions", "questions about circuits"),
+    ("calls.compress_file", "compression"),
+    ("calls.compare_codecs", "compression"),
+    ("calls.gpu_codec", "compression"),
+    ("calls.diagonalize_qubits", "qubit Hamiltonians"),
+    ("calls.sqd", "samples of a molecule"),
+    ("jobs.sqd", "samples of a molecule"),
+    ("calls.diagonalize", "molecules"),
+    ("calls.propagate", "Pauli propagation"),
+    ("jobs.pauli", "Pauli propagation"),
+    ("calls.simulate", "state vectors"),
+    ("jobs.statevector", "state vectors"),
+    ("calls.execute", "ranks"),
+    ("jobs.schedules", "ranks"),
+    ("calls.workload", "workloads"),
+    ("calls.report", "reports"),
+    ("calls.search", "searches"),
+    ("planner.load", "files of networks and schedules"),
+    ("calls.plan", "files of networks and schedules"),
+    ("calls.network", "files of networks and schedules"),
+    ("calls.show", "files of networks and schedules"),
+    ("calls.plot", "files of networks and schedules"),
+)
+"""Modules of tnplan, by the beginning of their name, and the topic of what they refuse: the first counts."""
+
+
+def page_of(message: str) -> str:
+    """The address of the page that explains a message: by its words, else by the module that refuses."""
+    for words, topic in WORDS:
+        if re.search(words, message, re.IGNORECASE):
+            return DOCS + PAGES[topic]
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "").removeprefix("tnplan.")
+        for folder, topic in FOLDERS:
+            if module.startswith(folder):
+                return DOCS + PAGES[topic]
+        frame = frame.f_back
+    return DOCS + PAGES["other messages"]
+
+
+class InputError(ValueError):
+    """A file, an option or a value that cannot be used.
+
+    The command line prints it as one line, with the page of the documents that explains it, and exits with
+    status 2. A traceback names the page below the message.
+
+    Parameters
+    ----------
+    place : str
+        Where: a file and the field in it, an option, a step.
+    problem : str
+        What is wrong with which value.
+    remedy : str
+        What to do about it.
+    page : str, optional
+        The address of the page that explains it; by default that of its topic.
+
+    Examples
+    --------
+    >>> try:
+    ...     tnplan.load_profile("abacus")
+    ... except tnplan.InputError as error:
+    ...     print(error.place, "is explained at", error.page)
+    --hardware is explained at docs/reference/hardware.md#fields
+    """
+
+    def __init__(self, place: str, problem: str, remedy: str, page: str | None = None) -> None:
+        super().__init__(f"{place}: {problem}; {remedy}")
+        self.place = place
+        self.problem = problem
+        self.remedy = remedy
+        self.page = page or page_of(str(self))
+        self.add_note(f"See {self.page}")
+
+    @property
+    def line(self) -> str:
+        """The message and the page that explains it, unless the remedy names one: what the command line
+        prints."""
+        return str(self) if DOCS in self.remedy else f"{self} (see {self.page})"
+
+
+class OverLimitError(InputError):
+    """A plan that needs more memory than a rank's limit, with which the problem ends."""
+
+
+class NothingFitsError(InputError):
+    """A projection none of whose paths fits on any of its numbers of devices."""
+
+
+class WriteError(OSError):
+    """A file that cannot be written once work is done: a failure while running, and not of the input.
+
+    The command line prints it as one line and exits with status 1.
+
+    Examples
+    --------
+    >>> issubclass(tnplan.WriteError, OSError)
+    True
+    """
+
+
+def located(place: str, build: Callable[[], Built]) -> Built:
+    """Call `build`; its input errors come out with `place`, usually a file, in front of their place."""
+    try:
+        return build()
+    except InputError as error:
+        raise InputError(f"{place}: {error.place}", error.problem, error.remedy) from None

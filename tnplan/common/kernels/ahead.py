@@ -1,0 +1,134 @@
+"""Kernels compiled by processes beside this one, when a job says that it will call them soon."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from tnplan.common.kernels.object_cache import CompiledObject, find_object, objects_folder
+
+Sample = tuple[Any, tuple[Any, ...]]
+"""A kernel, and arguments of the types that it is called with."""
+LOOK_AGAIN_S = 0.005
+"""Seconds between two looks for what another process makes."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Kernels that one process compiles: `function` of `module`, called with `arguments`, lists `Sample`."""
+
+    module: str
+    function: str
+    arguments: tuple[str, ...] = ()
+
+    def all(self) -> list[Sample]:
+        """The kernels with their arguments."""
+        found: list[Sample] = getattr(import_module(self.module), self.function)(*self.arguments)
+        return found
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    kernels: list[Any]
+
+
+_workers: dict[Samples, _Worker] = {}
+_children: list[subprocess.Popen[bytes]] = []
+"""All processes that `python` has started."""
+_lock = threading.Lock()
+
+
+def compile_soon(several: Iterable[Samples]) -> None:
+    """Start a process for each of these of which something is not in the cache."""
+    if objects_folder() is None:
+        return
+    for one in several:
+        if one in _workers:
+            continue
+        samples = one.all()
+        if all(is_compiled(*sample) for sample in samples):
+            continue
+        with _lock:
+            if one not in _workers:
+                _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
+
+
+def is_compiled(kernel: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether the cache has a kernel for the types of these arguments."""
+    from tnplan.common.kernels.kernel import argument_types
+
+    return find_object(kernel, argument_types(*arguments)) is not None
+
+
+def still_compiling(several: Iterable[Samples]) -> bool:
+    """Whether a process that was started for one of these is at work."""
+    return any(one in _workers and _workers[one].process.poll() is None for one in several)
+
+
+def compiled_elsewhere(
+    kernel: Any, find: Callable[[], CompiledObject | None]
+) -> CompiledObject | None:  # fmt: skip
+    """What another process makes of a missing kernel, as soon as it is there; None where none makes it."""
+    with _lock:
+        makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]
+    while makers:
+        running = [process for process in makers if process.poll() is None]
+        found = find()
+        if found is not None:
+            return found
+        makers = running
+        time.sleep(LOOK_AGAIN_S)
+    return None
+
+
+def _started(one: Samples) -> subprocess.Popen[bytes]:
+    """A process that compiles; what it cannot do is done, and said, where the kernel is called."""
+    return python(f"{__package__}.worker", one.module, one.function, *one.arguments)
+
+
+def python(module: str, *arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """A process that runs a module, to the end also where this one has ended before, but not where a signal
+    ended this one: it is to call `end_with_parent`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    _children.append(process)
+    return process
+
+
+def end_with_parent() -> None:
+    """End this process, which `python` has started, where its parent ends without a word."""
+
+    def watch() -> None:
+        if not os.read(sys.stdin.fileno(), 1):
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_children() -> None:
+    """End the processes that are at work: this one was interrupted."""
+    for process in _children:
+        process.kill()
+
+
+@atexit.register
+def _leave_children() -> None:
+    """Let processes that are at work go on: what they compile is there for later calls."""
+    for process in _children:
+        assert process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended
+            process.stdin.write(b"1")
+            process.stdin.close()

@@ -1,0 +1,110 @@
+"""Kernels compiled by numba to object code, in this process, and as functions of numba's own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from tnplan.common.kernels.kernel import Kernel, Late, Types
+from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.object_cache import (
+    CompiledObject,
+    alone,
+    find_object,
+    keep_object,
+)
+
+BY_NUMBA = CompiledObject(b"", "", "", False, ())
+"""No code: numba has to call the kernel."""
+_unknown: list[Exception] = []
+"""What ended the compilation of a kernel by a version of numba that has other inner names."""
+globals_of_modules: dict[tuple[str, bool], dict[str, Any]] = {}
+
+
+def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
+    """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
+    with alone(kernel, kinds):
+        made = find_object(kernel, kinds)
+        if made is None and not _unknown:
+            try:
+                made = compile_kernel(kernel, kinds)
+                keep_object(kernel, kinds, made)
+            except (AttributeError, ImportError, KeyError, TypeError) as error:
+                _unknown.append(error)
+                warnings.warn(
+                    f"numba {numba.__version__} is not as tnplan knows it ({type(error).__name__}: {error}). "
+                    "Kernels are called through numba, which takes longer: install a supported version",
+                    stacklevel=2,
+                )
+    return made or BY_NUMBA
+
+
+def compile_kernel(kernel: Kernel, kinds: Types) -> CompiledObject:
+    """The object code of a kernel for these types; without code where numba has to call it.
+
+    Raises whatever a version of numba raises that has other inner names.
+    """
+    from tnplan.common.kernels.object_code_kernel import object_code
+
+    try:
+        made = object_code(lambda: _dispatcher(kernel, bare=True), numba_types(kinds), kinds)
+    except numba.errors.NumbaError:
+        return BY_NUMBA  # which says what is wrong, if it cannot do it either
+    return made or BY_NUMBA
+
+
+def dispatcher_of(kernel: Kernel) -> Any:
+    """The kernel as a function of numba that is called from Python."""
+    return _dispatcher(kernel, bare=False)
+
+
+def _dispatcher(kernel: Kernel, bare: bool) -> Any:
+    return _module_globals(kernel, bare)[kernel.function.__name__]
+
+
+def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
+    """The globals of a kernel's module, in which kernels are functions of numba and nothing is `Late`."""
+    name = kernel.function.__module__
+    if (name, bare) in globals_of_modules:
+        return globals_of_modules[name, bare]
+    if bare:
+        from tnplan.common.kernels.object_code_kernel import bare_njit
+    made = globals_of_modules[name, bare] = dict(kernel.function.__globals__)
+    for key, value in list(made.items()):
+        if isinstance(value, Late):
+            made[key] = value.value
+        elif isinstance(value, Kernel) and value.function.__module__ == name:
+            function = value.function
+            copy = FunctionType(
+                function.__code__, made, function.__name__, function.__defaults__, function.__closure__
+            )
+            copy.__module__ = name
+            made[key] = (bare_njit if bare else cached_njit)(**value.options)(copy)
+    for key, value in list(made.items()):
+        if isinstance(value, Kernel):
+            made[key] = _module_globals(value, bare)[value.function.__name__]
+    return made
+
+
+def numba_types(kinds: Types) -> tuple[Any, ...]:
+    """Numba's types of arguments."""
+    entries, found = iter(kinds), []
+    while (entry := next(entries, None)) is not None:
+        found.append(_numba_type(entry, entries))
+    return tuple(found)
+
+
+def _numba_type(entry: Any, entries: Iterator[Any]) -> Any:
+    if isinstance(entry, type):
+        fields = [_numba_type(next(entries), entries) for _ in range(next(entries))]
+        return types.BaseTuple.from_types(fields, None if entry is tuple else entry)
+    if isinstance(entry, tuple):
+        dtype, axes, order = entry
+        return types.Array(numba.from_dtype(np.dtype(dtype)), axes, order)
+    return types.boolean if entry == "?" else numba.from_dtype(np.dtype(entry))

@@ -1,0 +1,211 @@
+"""Arrays of NumPy, CuPy, torch, JAX and others with DLPack: what they are, and results of the same kind.
+
+A library is imported by nobody here: its arrays are there only where it is loaded already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+
+HOST = None
+"""The device number of arrays in the host's memory."""
+DLPACK_CPU, DLPACK_CUDA = 1, 2
+"""Kinds of devices in DLPack (its header, DLDeviceType)."""
+LIBRARIES = ("numpy", "cupy", "torch", "jax")
+"""Those whose dtypes and devices are known; others pass through DLPack."""
+
+
+@dataclass(frozen=True)
+class ArrayKind:
+    """The library of some arrays and the memory that they are in.
+
+    Parameters
+    ----------
+    library : str
+        The top-level module of the arrays' type.
+    gpu : int or None
+        The number of the GPU; None for the host's memory.
+    """
+
+    library: str
+    gpu: int | None
+
+
+NUMPY_ARRAY = ArrayKind("numpy", HOST)
+
+
+def library_of(array: Any) -> str:
+    """The library of an array; whatever NumPy turns into an array, numbers and lists, is NumPy's."""
+    array_type: Any = type(array)
+    return _library_of_type(array_type)
+
+
+@cache
+def _library_of_type(array_type: Any) -> str:
+    name = array_type.__module__.partition(".")[0]
+    if name in ("jaxlib", "jax"):
+        return "jax"
+    if name in LIBRARIES or not hasattr(array_type, "__dlpack__"):
+        return name if name in LIBRARIES else "numpy"
+    return name
+
+
+def are_followed(arrays: Iterable[Any]) -> bool:
+    """Whether torch differentiates, maps or traces what is done with some arrays of its own."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
+    if not tensors:
+        return False
+    has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
+    return (
+        any((has_graph and one.requires_grad) or unpack(one).tangent is not None for one in tensors)
+        or is_mapped()
+        or is_traced()
+    )
+
+
+def is_mapped() -> bool:
+    """Whether a transform of torch.func is at work. Its arrays have no values that could be read unseen."""
+    active = getattr(sys.modules["torch"]._C, "_are_functorch_transforms_active", None)
+    return active is not None and bool(active())
+
+
+def is_traced() -> bool:
+    """Whether torch writes down what is done with its arrays; a result would be a constant there."""
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    mode = getattr(tracing, "get_proxy_mode", None)
+    return mode is not None and mode() is not None
+
+
+def refuse_followed(arrays: Iterable[tuple[int, Any]], place: str = "array") -> None:
+    """Raise InputError where torch follows what is done with an array, given with its number, of its own."""
+    for number, array in arrays:
+        if are_followed([array]):
+            problem = "is differentiated, mapped or traced by torch, which is not followed here"
+            remedy = "give array.detach(), or call what tnplan.compile returns"
+            raise InputError(f"{place} {number}", problem, remedy)
+
+
+def kind_of(array: Any, number: int) -> ArrayKind:
+    """The library and the memory of array `number`; raises InputError for a memory that is neither."""
+    library, place = library_of(array), f"array {number}"
+    if library == "torch" and array.device.type in ("cpu", "cuda"):
+        return _torch_kind(array.device)
+    if library == "numpy" or not hasattr(array, "__dlpack_device__"):
+        return NUMPY_ARRAY
+    device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
+    if device_type not in (DLPACK_CPU, DLPACK_CUDA):
+        raise InputError(place, "is neither on the host nor on a CUDA GPU", "move it to one of them")
+    return ArrayKind(library, gpu if device_type == DLPACK_CUDA else HOST)
+
+
+@cache
+def _torch_kind(device: Any) -> ArrayKind:
+    """That of torch's arrays on a device; DLPack's answer takes ten times as long."""
+    return ArrayKind("torch", device.index if device.type == "cuda" else HOST)
+
+
+def common_kind(arrays: Sequence[Any]) -> ArrayKind:
+    """The kind that the result of some arrays has.
+
+    NumPy arrays go with any other library on the host. Raises InputError where arrays are of two other
+    libraries, or on two devices.
+    """
+    common = NUMPY_ARRAY
+    if all(type(array) is np.ndarray for array in arrays):
+        return common
+    first = 0
+    for number, array in enumerate(arrays):
+        kind = kind_of(array, number)
+        if kind is common or number == 0 or kind == common:
+            common = kind
+        elif kind.gpu != common.gpu:
+            problem = f"is on {_memory(kind)}, and array {first} on {_memory(common)}"
+            raise InputError(f"array {number}", problem, "move all arrays to one device")
+        elif common.library == "numpy":
+            common, first = kind, number
+        elif kind.library != "numpy":
+            problem = f"is of {kind.library}, and array {first} of {common.library}"
+            raise InputError(f"array {number}", problem, "give arrays of one library")
+    return common
+
+
+def _memory(kind: ArrayKind) -> str:
+    return "the host" if kind.gpu is None else f"GPU {kind.gpu}"
+
+
+def host_array(array: Any, place: str) -> NDArray[Any]:
+    """The values of an array of any library as a NumPy array, without a copy where that is possible."""
+    try:
+        if library_of(array) == "torch":
+            return _torch_values(array)
+        if library_of(array) == "cupy":
+            return np.asarray(array.get())
+        if library_of(array) in ("numpy", "jax"):
+            return np.asarray(array)
+        return np.from_dlpack(array)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        problem = f"cannot be read as an array ({' '.join(str(error).split())})"
+        raise InputError(place, problem, "give real or complex numbers of one shape") from None
+
+
+def _torch_values(array: Any) -> NDArray[Any]:
+    values = array.detach().resolve_conj().resolve_neg().cpu()
+    if str(values.dtype) == "torch.bfloat16":
+        values = values.float()
+    return np.asarray(values.numpy())
+
+
+def stated_dtype(array: Any) -> np.dtype[Any]:
+    """The dtype of an array in NumPy's words; bfloat16, which NumPy has not, counts as float32."""
+    dtype = getattr(array, "dtype", None)
+    return np.asarray(array).dtype if dtype is None else _numpy_dtype(dtype)
+
+
+@cache
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """NumPy's dtype for a dtype of any library."""
+    name = dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
+    if name == "bfloat16":
+        return np.dtype(np.float32)
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+
+
+def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
+    """Values on the host as an array of that library; of a device's memory where `like` is one there."""
+    if kind.library == "numpy":
+        return values
+    module = sys.modules[kind.library]
+    if kind.library == "torch":
+        return module.from_numpy(values).to(like.device)
+    if kind.library == "jax":
+        return module.device_put(values, like.devices().copy().pop())
+    if kind.library == "cupy":
+        with module.cuda.Device(kind.gpu):
+            return module.asarray(values)
+    if hasattr(module, "from_dlpack") and kind.gpu is None:
+        return module.from_dlpack(values)
+    raise InputError("arrays", f"of {kind.library} cannot be given back", "give NumPy arrays")
+
+
+def with_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of any library with a dtype, itself where it has it; of complex numbers the real parts where
+    the dtype is real."""
+    if stated_dtype(array) == dtype:
+        return array
+    if stated_dtype(array).kind == "c" and dtype.kind != "c":
+        return with_dtype(array.real, dtype)
+    if library_of(array) == "torch":
+        return array.to(getattr(sys.modules["torch"], dtype.name))
+    return array.astype(dtype)

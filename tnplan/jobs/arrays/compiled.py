@@ -1,0 +1,442 @@
+"""A contraction that is verified, allocated and bound once, and called with new values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from math import log10
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+from tnplan.common.units import count_text, size_text
+from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.jobs.arrays.arrays import (
+    ArrayKind,
+    are_followed,
+    as_library,
+    common_kind,
+    host_array,
+    refuse_followed,
+    stated_dtype,
+)
+from tnplan.jobs.arrays.batch_pieces import pieces, store
+from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.ranks import OneRank, Ranks, open_ranks
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.schedule import Schedule
+
+
+class CompiledContraction:
+    """A contraction of one network, ready to be called with new values. `tnplan.compile` makes it.
+
+    Calls from several threads are carried out one after the other. As a context manager it gives its memory
+    back at the end.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        For one device, or for the ranks that work on a slice together.
+    options : ContractionOptions, optional
+        Of these `device`, `devices`, `threads`, `gpu` and `strip_exponent`.
+    constants : mapping of int to array_like, optional
+        Tensors by their number that are the same in all calls.
+    batched : sequence of int
+        The numbers of the tensors whose first axis counts the values of a batch; the result's does then.
+    gradient_plan : GradientPlan, optional
+        What gradients are planned from; without it there are none.
+    shapes : sequence of tuple, optional
+        The shapes of the arrays of calls, where these have axes of extent 1 that are broadcast. Default:
+        those of the schedule.
+
+    Examples
+    --------
+    >>> product = tnplan.compile("ab,bc->ac", (2, 3), (3, 4), dtype="float64", device="cpu")
+    >>> product
+    CompiledContraction(2 tensors of float64, 1 step, 1 slice, 576 B, on cpu)
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        options: ContractionOptions | None = None,
+        constants: Mapping[int, Any] | None = None,
+        batched: Sequence[int] = (),
+        gradient_plan: GradientPlan | None = None,
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        options = options or ContractionOptions()
+        if options.strip_exponent and batched:
+            raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
+        verify(schedule)
+        self.schedule = schedule
+        self._lock = threading.Lock()
+        self._dtype = np.dtype(schedule.dtype)
+        self._equal_dtypes: set[Any] = set()
+        """Other libraries' names of the dtype, as far as they have been met."""
+        self._batched = frozenset(batched)
+        leaves = [tuple(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        self._shapes = list(shapes or leaves)
+        """Of arrays of calls: inputs take elements as they come, so that axes of extent 1 do not matter."""
+        constants = constants or {}
+        self._given = [number for number in range(len(schedule.leaves)) if number not in constants]
+        fixed = {number: self._values(array, number) for number, array in constants.items()}
+        self._strips = options.strip_exponent
+        self._has_run = False
+        """Whether the last run ended, so that some of its arrays may stay."""
+        self._options, self._constants, self._gradient_plan = options, fixed, gradient_plan
+        self._differentiated: dict[tuple[int, ...], GradientCalls] = {}
+        """By the tensors of the gradients: of the last choice alone, which has memory of its own."""
+        self._ranks: Ranks | None = open_ranks(schedule, options, fixed)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Contract these arrays.
+
+        Parameters
+        ----------
+        *arrays : array_like
+            The tensors that are not constant, in the order and with the shapes of the network, of NumPy or
+            of one other library. Those of a batch have one axis more, the first, all of one length. torch's
+            autograd goes back through a call with tensors that require gradients.
+
+        Returns
+        -------
+        array
+            The result, of the library of the arrays and on their device; with `strip_exponent` the pair of
+            a mantissa whose largest part is from 0.5 to 1, and the exponent x of the factor 10^x, a float.
+
+        Raises
+        ------
+        InputError
+            Where arrays do not fit the network, would be rounded, or the contraction is closed.
+        """
+        if are_followed(arrays):
+            from tnplan.jobs.arrays.gradients.torch_function import differentiable_call
+
+            self._by_number(arrays)
+            if self._strips:
+                raise InputError("call", "strips exponents, and torch follows it", "give array.detach()")
+            return differentiable_call(self, arrays)
+        with self._open().together():
+            return self._contract(self._by_number(arrays))
+
+    def _by_number(self, arrays: Sequence[Any]) -> dict[int, Any]:
+        """The arrays of a call by the number of their tensor."""
+        if len(arrays) != len(self._given):
+            problem = f"has {count_text(len(arrays), 'array', 'arrays')}, and takes {len(self._given)}"
+            raise InputError("call", problem, "give one array a tensor that is not constant, in their order")
+        return dict(zip(self._given, arrays, strict=True))
+
+    def value_and_grad(self, *arrays: Any, wrt: Sequence[int] | None = None) -> tuple[Any, tuple[Any, ...]]:
+        """Contract to a number, and differentiate it with respect to tensors.
+
+        The first call for a choice of tensors plans the gradients, and takes memory for them.
+
+        Parameters
+        ----------
+        *arrays : array_like
+            As of a call.
+        wrt : sequence of int, optional
+            The tensors by number. Default: all that are not constant.
+
+        Returns
+        -------
+        value : array
+            As of a call.
+        gradients : tuple of array
+            The derivatives with respect to each entry of each tensor of `wrt`, of its shape. Of complex
+            tensors it is the complex derivative: nothing is conjugated.
+
+        Raises
+        ------
+        InputError
+            As of a call; or where the result has axes, the contraction is one of batches or strips exponents,
+            it was compiled from a schedule, or the memory does not suffice.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> with tnplan.compile("a,a->", (3,), (3,), dtype="float64", device="cpu") as product:
+        ...     product.value_and_grad(np.ones(3), np.arange(3.0), wrt=[0])
+        (array(3.), (array([0., 1., 2.]),))
+        """
+        if self.schedule.output:
+            problem = f"has a result of shape {self.schedule.output_shape}"
+            raise InputError("value_and_grad", problem, "use vjp, with a cotangent of that shape")
+        return self.vjp(arrays, np.ones((), self._dtype), wrt)
+
+    def vjp(
+        self, arrays: Sequence[Any], cotangent: Any, wrt: Sequence[int] | None = None
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Contract, and contract the derivatives of the result with a cotangent: the product of a vector with
+        the Jacobian.
+
+        Parameters
+        ----------
+        arrays : sequence of array_like
+            As of a call.
+        cotangent : array_like
+            Of the shape of the result. Nothing is conjugated, as in JAX.
+        wrt : sequence of int, optional
+            As of `value_and_grad`.
+
+        Returns
+        -------
+        value : array
+            As of a call.
+        gradients : tuple of array
+            For each tensor of `wrt` the sum, over the entries of the result, of the cotangent times the
+            derivative of the entry with respect to each entry of the tensor.
+
+        Raises
+        ------
+        InputError
+            As of `value_and_grad`, or where the cotangent does not fit the result.
+        """
+        with self._open().together():
+            given = self._by_number(arrays)
+            refuse_followed(given.items())
+            kind = common_kind(list(given.values()))
+            values = {number: self._values(array, number) for number, array in given.items()}
+            shape = self.schedule.output_shape
+            seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
+            with self._lock:
+                calls = self._gradient_calls(check_wrt(wrt, self._given))
+                found = calls.call(values, seed)
+            if found is None:
+                return None, ()
+            like = next(iter(given.values()), seed)
+            numbers = check_wrt(wrt, self._given)
+            gradients = [
+                one.reshape(self._shapes[number]) for number, one in zip(numbers, found[1], strict=True)
+            ]
+            return as_library(found[0], kind, like), tuple(as_library(one, kind, like) for one in gradients)
+
+    def _gradient_calls(self, wrt: tuple[int, ...]) -> GradientCalls:
+        """What computes these gradients: that of the last call with the same `wrt`, or a new one."""
+        if wrt not in self._differentiated:
+            if self._gradient_plan is None:
+                problem = "are not for batches, stripped exponents and given schedules"
+                raise InputError("gradients", problem, "compile the network or its path without these")
+            for calls in self._differentiated.values():
+                calls.close()
+            self._differentiated.clear()
+            schedule = self._gradient_plan.schedule(self._options, wrt)
+            self._differentiated[wrt] = GradientCalls(schedule, self._options, self._constants)
+        return self._differentiated[wrt]
+
+    def as_jax(self) -> Callable[..., Any]:
+        """The contraction as a function of JAX, for `jax.grad`, `jax.vjp` and `jax.jit`.
+
+        Returns
+        -------
+        callable
+            Takes JAX arrays as a call does. It runs on the host, by a callback. Of real arrays in a complex
+            contraction the gradients are the real parts, as in JAX.
+
+        Raises
+        ------
+        InputError
+            Where JAX would round the dtype, or as of `value_and_grad` when it is differentiated.
+
+        Examples
+        --------
+        >>> product = tnplan.compile("a,a->", (3,), (3,), dtype="float32", device="cpu")
+        >>> gradient = jax.grad(product.as_jax())  # doctest: +SKIP
+        """
+        if find_spec("jax") is None:
+            raise InputError(
+                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax"
+            )
+        from tnplan.jobs.arrays.gradients.jax_function import jax_function
+
+        return jax_function(self)
+
+    @property
+    def changing(self) -> tuple[int, ...]:
+        """The numbers of the tensors that a call takes."""
+        return tuple(self._given)
+
+    def update(self, arrays: Mapping[int, Any]) -> Any:
+        """Contract again with some new arrays; the others are those of the last call.
+
+        What does not depend on them is not done again as far as its results were kept (`keep=True` of
+        `tnplan.compile`). The result has the same bits as a call with all arrays.
+
+        Parameters
+        ----------
+        arrays : mapping of int to array_like
+            The new arrays by the number of their tensor.
+
+        Returns
+        -------
+        array
+            As of a call.
+
+        Raises
+        ------
+        InputError
+            As of a call; before the first one; or where the contraction is one of batches.
+        """
+        with self._open().together():
+            self._check_update(arrays)
+            refuse_followed(arrays.items())
+            return self._contract(arrays)
+
+    def _check_update(self, arrays: Mapping[int, Any]) -> None:
+        if not isinstance(arrays, Mapping):
+            raise InputError("update", f"is given {type(arrays).__name__}", "give a dict of arrays by number")
+        if self._batched:
+            raise InputError("update", "is not for batches", "call with all arrays")
+        if not self._has_run:
+            raise InputError("update", "comes before the first call", "call with all arrays first")
+        for number in arrays:
+            if number not in self._given:
+                problem = f"tensor {number!r} is constant, or not there"
+                remedy = f"tensors are numbered from 0 to {len(self.schedule.leaves) - 1}"
+                raise InputError("update", problem, remedy)
+
+    def close(self) -> None:
+        """Give the memory back; later calls are refused. A second call does nothing."""
+        with self._lock:
+            if self._ranks is not None:
+                ranks, self._ranks = self._ranks, None
+                for calls in self._differentiated.values():
+                    calls.close()
+                self._differentiated.clear()
+                ranks.close()
+
+    @property
+    def device(self) -> str:
+        """Where it is carried out: "cpu" or "gpu"."""
+        return self._open().device
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of a device that it holds: the tensors of a rank, and scratch memory on a lone one."""
+        ranks = self._open()
+        held = ranks.rank.device.peak_bytes if isinstance(ranks, OneRank) else 0
+        return max(held, needed_bytes(self.schedule))
+
+    def __enter__(self) -> CompiledContraction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refused, by `copy` too: two contractions cannot share the memory of one."""
+        raise TypeError(
+            "a compiled contraction cannot be copied or pickled: compile its `schedule` once more"
+        )
+
+    def __repr__(self) -> str:
+        schedule = self.schedule
+        where = "closed" if self._ranks is None else f"on {self._ranks.device}"
+        tensors = count_text(len(schedule.leaves), "tensor", "tensors")
+        steps = count_text(len(schedule.steps), "step", "steps")
+        slices = count_text(schedule.n_slices, "slice", "slices")
+        size = size_text(needed_bytes(schedule))
+        return f"CompiledContraction({tensors} of {schedule.dtype}, {steps}, {slices}, {size}, {where})"
+
+    def _contract(self, arrays: Mapping[int, Any]) -> Any:
+        """Contract with new arrays by the number of their tensor."""
+        given = list(arrays.values())
+        kind = common_kind(given)
+        length = self._length(arrays)
+        shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
+        if kind.gpu is not None and isinstance(self._open(), OneRank):
+            return self._contract_on_gpu(arrays, kind, shape)
+        values = {number: self._values(array, number) for number, array in arrays.items()}
+        with self._lock:
+            ranks = self._open()
+            result = np.empty(shape, self._dtype) if ranks.has_result else None
+            self._has_run = False
+            for first, piece in pieces(values, self._batched, length, self.schedule.output_shape):
+                found = ranks.contract(piece)
+                if result is not None and found is not None:
+                    store(result, found[0], None if length is None else first)
+            self._has_run = True
+            exponent = self._exponent()
+        contracted = None if result is None else as_library(result, kind, given[0] if given else result)
+        return (contracted, exponent) if self._strips else contracted
+
+    def _contract_on_gpu(self, arrays: Mapping[int, Any], kind: ArrayKind, shape: tuple[int, ...]) -> Any:
+        """Contract arrays on this GPU to one there; the host waits for nothing."""
+        from tnplan.executor.device.cuda.library_arrays import empty, in_order, values_on_gpu
+
+        assert kind.gpu is not None
+        with self._lock:
+            ranks = self._open()
+            assert isinstance(ranks, OneRank)
+            device: Any = ranks.rank.device
+            if device.name != "gpu" or device.device_id != kind.gpu:
+                problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {_where(device)}"
+                raise InputError("arrays", problem, "move them, or compile with arrays that are there")
+            for number, array in arrays.items():
+                self._check(array, number)
+            with ranks.working():
+                result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
+                parts = list(pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
+                with in_order(device.stream, kind.library, kind.gpu), device.stream:
+                    self._has_run = False
+                    for first, piece in parts:
+                        ranks.rank.run(values_on_gpu(piece, self._dtype, device.stream))
+                        store(flat, ranks.rank.program.result, first if self._batched else None)
+                    self._has_run = True
+            return (result, self._exponent()) if self._strips else result
+
+    def _exponent(self) -> float:
+        """The exponent of ten of the last result."""
+        ranks = self._open()
+        return ranks.rank.exponent * log10(2.0) if isinstance(ranks, OneRank) else 0.0
+
+    def _length(self, arrays: Mapping[int, Any]) -> int | None:
+        """How many values the batch has; None where there is none."""
+        if not self._batched:
+            return None
+        lengths = {tuple(getattr(arrays[number], "shape", ()))[:1] for number in self._batched}
+        if len(lengths) > 1 or lengths == {()}:
+            problem = f"have first axes of lengths {', '.join(str(*one) for one in sorted(lengths))}"
+            raise InputError("arrays of the batch", problem, "give as many values of each")
+        return int(lengths.pop()[0])
+
+    def _open(self) -> Ranks:
+        if self._ranks is None:
+            raise InputError("compiled contraction", "is closed", "compile it again")
+        return self._ranks
+
+    def _values(self, array: Any, number: int) -> NDArray[Any]:
+        """The values of an input on the host; raises InputError where they do not fit."""
+        values = array if type(array) is np.ndarray else host_array(array, f"array {number}")
+        self._check(values, number)
+        return values
+
+    def _check(self, array: Any, number: int) -> None:
+        """Raise InputError where an array does not fit an input."""
+        shape = self._shapes[number]
+        if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
+            return
+        found = tuple(array.shape)
+        if number in self._batched:
+            shape, found = shape[1:], found[1:]
+        if found != shape or len(array.shape) != len(self._shapes[number]):
+            problem = f"has shape {tuple(array.shape)}, and was compiled for {self._shapes[number]}"
+            raise InputError(f"array {number}", problem, "give an array of that shape, or compile again")
+        dtype = stated_dtype(array)
+        if dtype == self._dtype:
+            self._equal_dtypes.add(array.dtype)
+        elif not np.can_cast(dtype, self._dtype):
+            problem = f"has dtype {dtype}, and would be rounded to {self._dtype}"
+            raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
+
+
+def _where(device: Any) -> str:
+    return f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"

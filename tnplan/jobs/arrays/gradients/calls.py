@@ -1,0 +1,170 @@
+"""Gradients of a compiled contraction: planned, allocated and bound when they are asked for the first time.
+
+The contraction with its gradients has ranks and memory of its own beside those of plain calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.ranks import Ranks, open_ranks
+from tnplan.planner.hardware.group_sizes import group_sizes
+from tnplan.planner.hardware.profile import Profile
+from tnplan.planner.networks.contraction_path import ContractionPath
+from tnplan.planner.passes.pipeline import plan
+from tnplan.planner.passes.reverse.reverse import reverse
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.gradient_schedule import GradientSchedule, TensorGradient
+from tnplan.planner.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class GradientPlan:
+    """What the gradients of a contraction are planned from: its path, the machine, and the bytes of a rank
+    that they may take, beside what plain calls take."""
+
+    path: ContractionPath
+    profile: Profile
+    memory_bytes: float
+
+    def schedule(self, options: ContractionOptions, wrt: Sequence[int]) -> GradientSchedule:
+        """The schedule with these gradients, of the first plan that leaves them room.
+
+        Raises
+        ------
+        InputError
+            Where none does: that of the first.
+        """
+        refusal: InputError | None = None
+        for forward in self._plans(options):
+            try:
+                return reverse(forward, wrt, self.memory_bytes)
+            except InputError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
+
+    def _plans(self, options: ContractionOptions) -> Iterator[Schedule]:
+        """Plans of the contraction without early sums, which have no gradients: on a GPU one with chains;
+        then without chains the fastest, the one that shares nothing between slices, and those with more
+        ranks a slice."""
+        plain = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
+
+        def planned(share: bool, ranks: int | None = None, profile: Profile = plain) -> Schedule:
+            return plan(
+                self.path, profile, devices=options.devices, ranks_per_group=ranks,
+                memory_bytes=self.memory_bytes, precision=options.precision, share=share, goes_back=True,
+            )  # fmt: skip
+
+        if options.device == "gpu" and self.profile.fused_flop_per_s:
+            yield planned(share=True, profile=self.profile)
+        fastest = planned(share=True)
+        yield fastest
+        if fastest.outer:
+            yield planned(share=False)
+        for ranks in group_sizes(options.devices, self.path.n_slices):
+            if ranks > fastest.ranks_per_group:
+                yield planned(False, ranks)
+
+
+class GradientCalls:
+    """The contraction with the gradients of some inputs, ready to be called.
+
+    Parameters
+    ----------
+    schedule : GradientSchedule
+        What is carried out.
+    options : ContractionOptions
+        Where.
+    constants : mapping of int to array
+        The inputs that never change.
+    """
+
+    def __init__(
+        self, schedule: GradientSchedule, options: ContractionOptions, constants: Mapping[int, NDArray[Any]]
+    ) -> None:
+        verify(schedule)
+        self.schedule = schedule
+        self._ranks: Ranks = open_ranks(schedule, options, constants)
+        self._shapes = [_GradientShape(schedule, gradient) for gradient in schedule.gradients]
+
+    def call(
+        self, values: Mapping[int, NDArray[Any]], cotangent: NDArray[Any]
+    ) -> tuple[NDArray[Any], list[NDArray[Any]]] | None:
+        """The result and the gradients, as the network shapes them; None where another process has them."""
+        schedule = self.schedule
+        found = self._ranks.contract({**values, schedule.cotangent: cotangent})
+        if found is None:
+            return None
+        result, *gradients = found
+        return result.reshape(schedule.output_shape).copy(), [
+            with_shape(flat) for with_shape, flat in zip(self._shapes, gradients, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._ranks.close()
+
+
+class _GradientShape:
+    """Gives a flat gradient the axes of its tensor: on the diagonal of repeated indices, with equal values
+    along those that only the tensor has."""
+
+    def __init__(self, schedule: GradientSchedule, gradient: TensorGradient) -> None:
+        leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes
+        indices = list(dict.fromkeys(leaf))
+        modes = [mode for index in indices for mode in schedule.indices[index]]
+        self._held = [schedule.extents[mode] for mode in stored]
+        self._order = [stored.index(mode) for mode in modes if mode in stored]
+        self._extents = [schedule.extents[mode] for mode in modes]
+        kept = [extent if mode in stored else 1 for mode, extent in zip(modes, self._extents, strict=True)]
+        self._kept = None if kept == self._extents else kept
+        self._shape = [schedule.size_dict[index] for index in indices]
+        self._whole = [schedule.size_dict[index] for index in leaf]
+        self._axes = None if len(indices) == len(leaf) else [indices.index(index) for index in leaf]
+
+    def __call__(self, flat: NDArray[Any]) -> NDArray[Any]:
+        held = flat.reshape(self._held).transpose(self._order)
+        if self._kept is not None:
+            held = np.broadcast_to(held.reshape(self._kept), self._extents)
+        if self._axes is None:
+            return np.array(held.reshape(self._shape))
+        whole = np.zeros(self._whole, flat.dtype)
+        steps = [0] * len(self._shape)
+        for axis, step in zip(self._axes, whole.strides, strict=True):
+            steps[axis] += step
+        as_strided(whole, self._shape, steps)[...] = held.reshape(self._shape)
+        return whole
+
+
+def check_wrt(wrt: Sequence[int] | None, given: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the tensors whose gradients are asked for: each once, and none constant."""
+    if wrt is not None and not isinstance(wrt, Iterable):
+        raise InputError("wrt", f"is {wrt!r}", "give a list of numbers of tensors")
+    numbers = tuple(given) if wrt is None else tuple(wrt)
+    for number in numbers:
+        if not hasattr(number, "__index__") or number not in given:
+            problem = f"names tensor {number!r}, which is constant, or not there"
+            raise InputError("wrt", problem, f"choose from {', '.join(map(str, given))}")
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise InputError("wrt", "is empty, or names a tensor twice", "name each tensor once")
+    return numbers
+
+
+def check_cotangent(cotangent: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The cotangent in the dtype of the contraction; raises InputError where it does not fit the result."""
+    if cotangent.shape != shape:
+        problem = f"has shape {cotangent.shape}, and the result {shape}"
+        raise InputError("cotangent", problem, "give one of the result's shape")
+    if not np.can_cast(cotangent.dtype, dtype):
+        problem = f"has dtype {cotangent.dtype}, and would be rounded to {dtype}"
+        raise InputError("cotangent", problem, "convert it, or compile for a wider dtype")
+    return cotangent

@@ -1,0 +1,63 @@
+"""What a contraction in hand is planned for and where it runs: the options of `contract` and `compile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.common.units import size_in_bytes
+from tnplan.executor.device.selection.expected_gpu import check_device
+from tnplan.jobs.progress import Listener
+from tnplan.planner.hardware.profile import Profile
+
+
+@dataclass(frozen=True)
+class ContractionOptions:
+    """How a contraction is planned and where it runs, as in `contract`; `gpu` is that of the arrays.
+
+    Of `calls` calls, each has new values of the tensors `changing`; of all where that is None. A path is
+    searched for `search_s` seconds, or for as long as it can gain, and its random choices follow from `seed`.
+    With `waits_for_kernels` the kernels of chains are compiled first, whatever the first call gains by that.
+    """
+
+    optimize: Any = "auto"
+    hardware: Profile | str | Path | None = None
+    memory: float | None = None
+    precision: str | None = None
+    device: str = "auto"
+    devices: int = 1
+    threads: int | None = None
+    gpu: int | None = None
+    strip_exponent: bool = False
+    calls: int = 1
+    changing: tuple[int, ...] | None = None
+    search_s: float | None = None
+    seed: int = 0
+    waits_for_kernels: bool = False
+    progress: Listener | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.optimize is True:  # what NumPy and opt_einsum have for it
+            object.__setattr__(self, "optimize", "auto")
+        check_device(self.device)
+        check_count("devices", self.devices)
+        check_count("calls", self.calls)
+        check_count("seed", self.seed, 0)
+        if self.search_s is not None and not self.search_s >= 0:
+            raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
+        if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
+            raise InputError("memory", f"is {self.memory!r}", "give a positive number of bytes")
+        if self.threads is not None:
+            check_count("threads", self.threads)
+        if self.strip_exponent and self.devices > 1:
+            raise InputError("strip_exponent", "is for one device", "leave out one of the two")
+
+
+def in_bytes(memory: float | str | None) -> float | None:
+    """A limit of memory as a user gives it, in bytes: None where there is none."""
+    limit = None if memory is None else size_in_bytes(memory, "memory")
+    return None if limit == inf else limit

@@ -1,0 +1,337 @@
+"""The schedule of a contraction that was asked for: given, kept from before, or planned now."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import log2, prod
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.errors import InputError, OverLimitError
+from tnplan.common.units import count_text
+from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.gradients.calls import GradientPlan
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
+from tnplan.jobs.arrays.request import ContractionRequest
+from tnplan.jobs.arrays.without_chains import WithoutChains, plan_without_chains
+from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
+from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.importers.checks import integer_steps
+from tnplan.planner.networks.network import Network
+from tnplan.planner.passes import pipeline
+from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.search.annealing import Effort
+from tnplan.planner.search.cotengra_search import search_jointly
+from tnplan.planner.search.repeated_calls import search_for_calls
+from tnplan.planner.search.search_in_proportion import predicted_s, search_in_proportion
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+
+CACHED_SCHEDULES = 256
+"""Schedules that are kept, the least recently used one given up first."""
+CACHED_CONTRACTIONS, CACHED_TOTAL_BYTES = 512, 512 << 20
+"""Compiled contractions that are kept, and the bytes that they hold together."""
+CACHED_BYTES = 16 << 20
+"""The largest arena of one that is kept."""
+BATCH = "batch..."
+"""The index of a batch: no equation has this label."""
+USABLE_SHARE = 0.9
+"""The share of the free memory that a contraction is planned for."""
+
+
+MOST_HALVINGS = 6
+"""How often a path with tensors of half the size is tried where the memory does not suffice."""
+GPU_FROM_S = 1.0
+"""Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A schedule and the device that it was planned for: "cpu", "gpu", or "auto" for one that was given; the
+    path of one that was planned; and what may be contracted while kernels are compiled. `devices` are those
+    that take part: a multiple of the ranks that share a slice."""
+
+    schedule: Schedule
+    device: str
+    devices: int
+    path: ContractionPath | None = None
+    without_chains: WithoutChains | None = None
+
+    def now(self) -> Planned:
+        """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
+        if self.without_chains is None or self.without_chains.chains_are_ready():
+            return self
+        return Planned(self.without_chains.schedule, self.device, self.devices, self.path)
+
+
+def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
+    """The schedule that was given, or the plan of the path that was given or is found."""
+    if request.schedule is not None:
+        if not np.can_cast(dtype, request.schedule.dtype):
+            problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
+            raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
+        return Planned(request.schedule, options.device, options.devices)
+    hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
+    if request.path is None and hashable:
+        call = request.call
+        return _kept_plan(call.inputs, call.output, tuple(call.size_dict.items()), dtype, options)
+    if request.path is not None:
+        return _plan(replace(request.path, dtype=dtype), options)
+    return _plan_found(request.call.network, dtype, options)
+
+
+@lru_cache(CACHED_SCHEDULES)
+def _kept_plan(
+    inputs: tuple[tuple[str, ...], ...],
+    output: tuple[str, ...],
+    sizes: tuple[tuple[str, int], ...],
+    dtype: str,
+    options: ContractionOptions,
+) -> Planned:
+    """The plan of a network whose path is found by name; kept for the next call."""
+    return _plan_found(Network(inputs, output, dict(sizes)), dtype, options)
+
+
+def _plan_found(network: Network, dtype: str, options: ContractionOptions) -> Planned:
+    """The plan of a path that is found: of one with ever smaller tensors, until it fits the memory."""
+    for halvings in range(MOST_HALVINGS):
+        try:
+            return _plan(_search(network, dtype, options, halvings), options)
+        except OverLimitError:
+            continue
+    return _plan(_search(network, dtype, options, MOST_HALVINGS), options)
+
+
+def find_batched(
+    request: ContractionRequest, dtype: str, options: ContractionOptions, batch: int, batched: Sequence[int]
+) -> Planned:
+    """The schedule with one index more, which is on the tensors of the batch and first on the result.
+
+    Its extent is `batch`, or the largest half, quarter, ... that fits the memory.
+    """
+    if request.schedule is not None:
+        raise InputError("batch", "is given with a schedule", "give the network or its path")
+    path = find_path(request, dtype, options)
+    while True:
+        network = batched_network(request.call.network, batch, batched)
+        try:
+            planned = _plan(
+                replace(path, network=network), replace(options, calls=-(-options.calls // batch))
+            )  # fmt: skip
+        except InputError:
+            if batch == 1:
+                raise
+        else:
+            if batch == 1 or _fits_host(planned, options):
+                return planned
+        batch = -(-batch // 2)
+
+
+def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
+    """Whether the host has room for all ranks and their inputs, where no limit was stated."""
+    if options.memory is not None or planned.device != "cpu":
+        return True
+    return planned.devices * bytes_with_inputs(planned.schedule) <= host_memory()[1]
+
+
+def batched_network(network: Network, batch: int, batched: Container[int]) -> Network:
+    """The network with the index of a batch on some tensors, and first on the result."""
+    inputs = ((BATCH, *term) if number in batched else term for number, term in enumerate(network.inputs))
+    return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
+
+
+def find_path(request: ContractionRequest, dtype: str, options: ContractionOptions) -> ContractionPath:
+    """The path that was given, or one that is found as the options say."""
+    if request.path is not None:
+        return replace(request.path, dtype=dtype)
+    return _search(request.call.network, dtype, options)
+
+
+def _search(
+    network: Network, dtype: str, options: ContractionOptions, halvings: int = 0
+) -> ContractionPath:  # fmt: skip
+    """A path for the memory, or for a half, a quarter, ... of it."""
+    device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
+    elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
+    if elements < 1:
+        raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
+    # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
+    # An input that fits is not sliced for its size alone: nothing of its size need stand beside it.
+    largest = max(prod(network.shape(number)) for number in range(len(network.inputs)))
+    fits = 2 * largest <= TENSORS_AT_ONCE * elements
+    limit = max(1, max(2 ** int(log2(elements)), largest if fits else 1) >> halvings)
+    if isinstance(options.optimize, str) and options.optimize == "auto":
+        if network.output_size > limit:
+            result = count_text(network.output_size, "element", "elements")
+            problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
+            raise InputError("memory", problem, "allow more, or share the work between more devices")
+        profile = _profile(options, device)
+        if options.search_s is not None:
+            return search_jointly(network, dtype, Effort(time_s=options.search_s), limit, options.seed)
+        if options.calls == 1:
+            return search_in_proportion(network, dtype, profile, max_elements=limit, seed=options.seed)
+        changing = range(len(network.inputs)) if options.changing is None else options.changing
+        return search_for_calls(network, dtype, profile, changing, options.calls, limit)
+    path = _path_of(options.optimize, network, dtype)
+    return _sliced(path, limit) if halvings else path
+
+
+def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
+    """The path that an optimizer finds, with its slices, or that a list of pairs is."""
+    sliced: tuple[str, ...] = ()
+    if isinstance(optimize, np.ndarray):
+        optimize = optimize.tolist()
+    if isinstance(optimize, list | tuple):
+        path = list(optimize[1:] if optimize and optimize[0] == "einsum_path" else optimize)
+    elif len(network.inputs) == 1:
+        path = []
+    else:
+        from cotengra import array_contract_path, array_contract_tree
+
+        given = network.inputs, network.output, network.size_dict
+        try:
+            if hasattr(optimize, "search"):
+                tree = array_contract_tree(*given, optimize=optimize, canonicalize=False)
+                path, sliced = tree.get_path(), tuple(tree.sliced_inds)
+            else:
+                path = array_contract_path(*given, optimize=optimize)
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"{optimize!r} finds no path ({' '.join(str(error).split())})"
+            remedy = "give 'auto', a method of cotengra, a list of pairs, or an optimizer"
+            raise InputError("optimize", problem, remedy) from None
+    if not isinstance(path, Sequence):
+        raise InputError(
+            "optimize", f"gives {path!r} as a path", "give an optimizer that finds a list of pairs"
+        )
+    steps = integer_steps(path, "optimize")
+    return ContractionPath(network, ssa_from_linear(steps, len(network.inputs)), sliced, dtype)
+
+
+def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
+    """The path, sliced until no tensor has more elements than the limit; open indices are left whole."""
+    from cotengra import ContractionTree
+
+    network = path.network
+    tree = ContractionTree.from_path(
+        network.inputs, network.output, network.size_dict, ssa_path=path.ssa_path
+    )  # fmt: skip
+    for index in path.sliced_inds:
+        tree.remove_ind_(index)
+    if tree.max_size() > limit:
+        try:
+            tree.slice_(target_size=limit, allow_outer=False, seed=0)
+        except RuntimeError:  # cotengra's word for: no index is left
+            return path
+    return replace(path, sliced_inds=tuple(tree.sliced_inds))
+
+
+def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
+    device = _device(path, options)
+    profile, memory = _profile(options, device), memory_bytes(options, device)
+    if device == "cpu" and options.memory is None:  # copies of the arrays, which the caller may change
+        memory = max(1.0, memory - inputs_bytes(path.network, path.dtype))
+    schedule = pipeline.plan(
+        path, profile, devices=options.devices, memory_bytes=memory, precision=options.precision
+    )
+    without_chains = None
+    if device == "gpu":
+        without_chains = plan_without_chains(schedule, path, profile, options, memory)
+    idle = options.devices % schedule.ranks_per_group if launched_size() == 1 else 0
+    return Planned(schedule, device, options.devices - idle, path, without_chains)
+
+
+def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
+    """What the gradients of a contraction are planned from: the memory that its own arena leaves."""
+    if planned.path is None:
+        return None
+    left = memory_bytes(options, planned.device) - needed_bytes(planned.schedule)
+    return GradientPlan(planned.path, _profile(options, planned.device), max(left, 0.0))
+
+
+def _device(path: ContractionPath, options: ContractionOptions) -> str:
+    """The device of a contraction: where the arrays are; of arrays of the host, a GPU where that pays."""
+    if options.device != "auto":
+        return options.device
+    if options.gpu is not None:
+        return "gpu"
+    pays = predicted_s(path, load_profile("cpu")) > GPU_FROM_S
+    return "gpu" if pays and sees_gpu() else "cpu"
+
+
+def _profile(options: ContractionOptions, device: str) -> Profile:
+    """The profile that was stated, or the shipped one of the device."""
+    return known_profile(options.hardware or (gpu_profile(options.gpu or 0) if device == "gpu" else "cpu"))
+
+
+def memory_bytes(options: ContractionOptions, device: str) -> float:
+    """The limit that was stated, or else what is free."""
+    if options.memory is not None:
+        return options.memory
+    return USABLE_SHARE * (free_gpu_bytes(options.gpu or 0) if device == "gpu" else host_memory()[1])
+
+
+def steady_memory(options: ContractionOptions) -> float:
+    """The limit that was stated, or what is free now, on a GPU too where one may be taken.
+
+    What is free is cut to a fourth of a power of two, so that a schedule that is kept serves the next call.
+    """
+    if options.memory is not None:
+        return options.memory
+    devices = ["gpu" if options.device == "gpu" or options.gpu is not None else "cpu"]
+    if options.device == "auto" and options.gpu is None and sees_gpu():
+        devices = ["cpu", "gpu"]
+    free_bytes = min(memory_bytes(options, device) for device in devices)
+    step = 2.0 ** (int(log2(max(free_bytes, 4))) - 2)
+    return free_bytes // step * step
+
+
+_kept: OrderedDict[tuple[Any, ...], tuple[CompiledContraction, int]] = OrderedDict()
+"""Each with the bytes that it holds, but for those of gradients, which have an arena of their own."""
+_kept_lock = threading.Lock()
+
+
+@contextmanager
+def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
+    """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
+    planned = planned.now()
+    schedule = planned.schedule
+    options = replace(options, device=planned.device, devices=planned.devices)
+    size_bytes = needed_bytes(schedule)
+
+    def made() -> CompiledContraction:
+        return CompiledContraction(schedule, options, gradient_plan=gradient_plan(planned, options))
+
+    if size_bytes > CACHED_BYTES or options.devices > 1:
+        with made() as contraction:
+            yield contraction
+        return
+    key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
+    with _kept_lock:
+        found = _kept.pop(key)[0] if key in _kept else made()
+        _kept[key] = found, found.size_bytes
+        while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
+            _kept.popitem(last=False)
+    yield found
+
+
+def forget_contractions() -> None:
+    """Give up all schedules and compiled contractions that are kept; paths stay."""
+    _kept_plan.cache_clear()
+    with _kept_lock:
+        _kept.clear()
+
+
+def _kept_bytes() -> int:
+    """What all contractions hold that are kept."""
+    return sum(size_bytes for _, size_bytes in _kept.values())

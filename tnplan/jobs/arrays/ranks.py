@@ -1,0 +1,266 @@
+"""The ranks of a compiled contraction: this thread, threads of this process, or those that mpirun started."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+from math import prod
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.errors import InputError
+from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.contraction.run.compiled_rank import CompiledRank
+from tnplan.executor.device.comm.launcher import world_communicator
+from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
+from tnplan.executor.device.cpu.host_facts import cores, threads_a_rank
+from tnplan.executor.device.cpu.parallel_rows import blas_threads
+from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
+from tnplan.executor.device.selection.select import Chosen, open_device, open_gpu
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.planner.networks.network import Network
+from tnplan.planner.schedule.schedule import Schedule
+
+
+class Ranks(Protocol):
+    """All ranks of a compiled contraction, as the thread sees them that calls it.
+
+    Attributes
+    ----------
+    device : str
+        Where they work: "cpu" or "gpu".
+    has_result : bool
+        Whether this process gets the result.
+    """
+
+    device: str
+    has_result: bool
+
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+        """The flat result for new values of some inputs, the others as before, and the flat gradients where
+        the schedule has some; valid until the next call. None where another process has them."""
+
+    def together(self) -> AbstractContextManager[Any]:
+        """An error inside ends all processes that take part in a call."""
+
+    def close(self) -> None:
+        """Give the memory of all ranks back."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Contraction:
+    """What all ranks carry out."""
+
+    schedule: Schedule
+    options: ContractionOptions
+    constants: Mapping[int, NDArray[Any]]
+
+    def on_rank(self, world: Communicator, threads: int) -> CompiledRank:
+        """The schedule on the device that a rank gets; collective."""
+        chosen = self._chosen(world, threads)
+        try:
+            rank = CompiledRank(self.schedule, chosen, self.options.strip_exponent)
+            for number, values in self.constants.items():
+                rank.program.set(number, values)
+        except BaseException:
+            chosen.close()
+            raise
+        return rank
+
+    def _chosen(self, world: Communicator, threads: int) -> Chosen:
+        schedule, options = self.schedule, self.options
+        if options.gpu is not None and world.size == 1:
+            return open_gpu(options.gpu, world)
+        return open_device(options.device, world, bytes_with_inputs(schedule), threads)
+
+
+def bytes_with_inputs(schedule: Schedule) -> int:
+    """What a rank takes: its arena, and copies of the inputs beside it."""
+    network = Network(schedule.leaves, schedule.output, schedule.size_dict)
+    return needed_bytes(schedule) + inputs_bytes(network, schedule.dtype)
+
+
+def inputs_bytes(network: Network, dtype: str) -> int:
+    """The bytes of all inputs of a network."""
+    elements = sum(prod(network.shape(number)) for number in range(len(network.inputs)))
+    return elements * np.dtype(dtype).itemsize
+
+
+class OneRank:
+    """One device, used by the thread that calls. `rank` is for arrays of the device itself."""
+
+    has_result = True
+
+    def __init__(self, contraction: _Contraction) -> None:
+        options = contraction.options
+        lone = run_ranks(1, lambda own: own)[0]
+        self.rank = contraction.on_rank(lone, options.threads or 1)
+        self.rank.device.leave()
+        self.device = self.rank.device.name
+        self._threads = options.threads
+
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+        """Contract in this thread."""
+        with self.working():
+            self.rank.run(values)
+            return self.rank.gathered()
+
+    def working(self) -> AbstractContextManager[Any]:
+        """The device may be used inside, with the threads of BLAS that were asked for."""
+        if self.device == "gpu":
+            return self.rank.device.current()
+        return nullcontext() if self._threads is None else blas_threads(self._threads)
+
+    def together(self) -> AbstractContextManager[Any]:
+        """No other process takes part."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.rank.close()
+
+
+class MpiRanks:
+    """One rank of those that mpirun started; every process makes the same calls."""
+
+    def __init__(self, contraction: _Contraction, world: World) -> None:
+        options = contraction.options
+        if options.devices != world.size:
+            problem = f"are {options.devices}, and mpirun started {world.size} ranks"
+            raise InputError("devices", problem, f"give devices={world.size}")
+        self._world = world
+        with ending_together(world):
+            self._threads = options.threads or threads_a_rank(world)
+            self._rank = contraction.on_rank(world, self._threads)
+        self._rank.device.leave()
+        self.device = self._rank.device.name
+        self.has_result = world.rank == 0
+
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+        """Contract with the other processes; the result is on rank 0."""
+        with self._rank.device.current(), blas_threads(self._threads):
+            self._rank.run(values)
+            return self._rank.gathered()
+
+    def together(self) -> AbstractContextManager[Any]:
+        """An error on one rank that the others do not meet ends the job."""
+        return ending_together(self._world)
+
+    def close(self) -> None:
+        """Give the memory back; collective."""
+        with self._rank.device.current():
+            self._rank.close()
+
+
+class ThreadRanks:
+    """A thread for each device of this process; they wait for calls until they are closed.
+
+    Where one fails in a call, all end together, and later calls raise the same error.
+    """
+
+    has_result = True
+
+    def __init__(self, contraction: _Contraction) -> None:
+        n_ranks = contraction.options.devices
+        self._threads = contraction.options.threads or max(1, cores() // n_ranks)
+        self._mailbox = _Mailbox(n_ranks)
+        # The threads know the mailbox alone: where nobody has this object any more, they end.
+        arguments = self._mailbox, contraction, self._threads
+        threading.Thread(target=_drive, args=arguments, daemon=True).start()
+        self.device = str(self._mailbox.answer(0))
+        self._calls = count(1)
+
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
+        """Hand the values to all threads, and wait for the result of rank 0."""
+        number = next(self._calls)
+        with blas_threads(self._threads):
+            self._mailbox.order(number, values)
+            result: list[NDArray[Any]] = self._mailbox.answer(number)
+            return result
+
+    def together(self) -> AbstractContextManager[Any]:
+        """No other process takes part."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """End the threads, and wait until they have given their memory back."""
+        self._mailbox.end()
+        self._mailbox.answer(None)
+
+    def __del__(self) -> None:
+        self._mailbox.end()
+
+
+class _Mailbox:
+    """Orders to the ranks, and answers of rank 0. An order of None ends a rank."""
+
+    def __init__(self, n_ranks: int) -> None:
+        self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(n_ranks)]
+        self.answers: SimpleQueue[tuple[int | None, Any]] = SimpleQueue()
+
+    def order(self, number: int, values: Mapping[int, Any]) -> None:
+        for queue in self.orders:
+            queue.put((number, values))
+
+    def end(self) -> None:
+        for queue in self.orders:
+            queue.put(None)
+
+    def answer(self, number: int | None) -> Any:
+        """The answer to the order of that number; raises the error that ended the ranks. Those to calls that
+        were interrupted are left out."""
+        while True:
+            answered, result = self.answers.get()
+            if isinstance(result, BaseException):
+                self.answers.put((None, result))  # for later calls
+                if number is None:
+                    return None
+                raise result
+            if answered == number:
+                return result
+
+
+def _drive(mailbox: _Mailbox, contraction: _Contraction, threads: int) -> None:
+    """Run all ranks until they are ended; then, or where one fails, say so."""
+
+    def serve(own: ThreadCommunicator) -> None:
+        own.at_failure(lambda ended: mailbox.orders[own.rank].put(None), of_device=False)
+        rank = contraction.on_rank(own, threads)
+        if own.rank == 0:
+            mailbox.answers.put((0, rank.device.name))
+        while (order := mailbox.orders[own.rank].get()) is not None:
+            number, values = order
+            rank.run(values)
+            result = rank.gathered()
+            if own.rank == 0:
+                mailbox.answers.put((number, result))
+        rank.close()
+
+    try:
+        run_ranks(len(mailbox.orders), serve)
+    except BaseException as error:
+        mailbox.answers.put((None, error))
+    else:
+        mailbox.answers.put((None, None))
+
+
+def open_ranks(
+    schedule: Schedule, options: ContractionOptions, constants: Mapping[int, NDArray[Any]]
+) -> Ranks:
+    """The ranks for a schedule and its inputs that never change; under mpirun with several devices this and
+    all calls are collective."""
+    if options.devices % schedule.ranks_per_group:
+        problem = f"is for {schedule.ranks_per_group} ranks a slice"
+        remedy = f"give devices= as a multiple of {schedule.ranks_per_group}"
+        raise InputError("schedule", problem, remedy)
+    contraction = _Contraction(schedule, options, constants)
+    if options.devices == 1:
+        return OneRank(contraction)
+    world = world_communicator()
+    return ThreadRanks(contraction) if world is None else MpiRanks(contraction, world)

@@ -1,0 +1,160 @@
+"""A lock on an output: two runs with one output would destroy each other's files.
+
+The lock is the kernel's, on a file beside the output, and ends with the process that holds it: what a killed
+run leaves is no lock. Where a file system has no such locks, the file itself is the lock.
+
+Invariant: the file belongs to this user and has no other name, no link is followed, and nothing but a lock is
+overwritten.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import gethostname
+
+from tnplan.common.errors import InputError
+from tnplan.common.files import unfinished
+
+ATTEMPTS = 100
+"""How often a lock is tried whose file is replaced meanwhile, as by a run that ends just then."""
+LONGEST = 4096
+BEGINS = b'{"host": '
+"""How the content of a lock begins."""
+
+
+def lock_file(output: Path) -> Path:
+    """The file whose lock stands for an output and its checkpoint."""
+    return output.with_name(f".{output.name}.lock")
+
+
+@contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Hold the lock of an output; InputError, which names the other run, where it is held."""
+    path = lock_file(output)
+    handle = _held(path)
+    try:
+        yield
+    finally:
+        _let_go(handle, path)
+
+
+def _held(path: Path) -> int:
+    """The open file with the lock."""
+    for _ in range(ATTEMPTS):
+        try:
+            handle = _tried(path)
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise InputError(
+                str(path), f"cannot be written ({error.strerror})",
+                "free space there or choose another place" if is_full else "choose a folder that is writable",
+            ) from None  # fmt: skip
+        if handle is not None:
+            return handle
+    raise InputError(str(path), "is replaced again and again", "choose another --output")
+
+
+def _tried(path: Path) -> int | None:
+    """The open file with the lock; None where it is replaced or deleted meanwhile, as by a run that ends."""
+    try:
+        handle, is_new = unfinished.open(path), True
+    except FileExistsError:
+        try:
+            handle, is_new = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), False
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _foreign(path, "is a link") from None
+            raise
+    mine = is_new
+    try:
+        if not is_new:
+            _check_own(handle, path)
+        mine = _is_locked(handle, path, is_new)
+        if mine:
+            _write_holder(handle)
+            return handle
+    except BaseException as error:
+        if mine and not isinstance(error, InputError):
+            _let_go(handle, path)
+        else:
+            os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def _check_own(handle: int, path: Path) -> None:
+    """Refuse what is no lock, or not this user's."""
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        raise _foreign(path, "is no file")
+    if status.st_nlink > 1:
+        raise _foreign(path, "has another name too")
+    if status.st_uid != os.geteuid():
+        raise _foreign(path, "belongs to another user")
+    if not BEGINS.startswith(os.pread(handle, len(BEGINS), 0)):
+        raise _foreign(path, "is no lock of a run")
+
+
+def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
+    """Lock an open file: False where another one is at its path by now, InputError where another run holds
+    it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        has_locks = error.errno == errno.EWOULDBLOCK
+        if is_new and not has_locks:
+            return True
+        unfinished.forget(path)
+        holder = os.pread(handle, LONGEST, 0).decode(errors="replace")
+        if has_locks:
+            problem, remedy = "is held by another run", "wait for it, or choose another --output"
+        else:
+            problem = "is held by another run, or is what a killed one left, and its file system has no locks"
+            remedy = "delete it where that run is over, or choose another --output"
+        raise InputError(str(path), f"{problem} ({_named(holder)})", remedy) from None
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(handle), os.lstat(path)):
+            unfinished.add(path)
+            return True
+    unfinished.forget(path)
+    return False
+
+
+def _write_holder(handle: int) -> None:
+    content = json.dumps({"host": gethostname(), "pid": os.getpid()}).encode()
+    os.ftruncate(handle, 0)
+    if os.pwrite(handle, content, 0) < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _let_go(handle: int, path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+    unfinished.forget(path)
+    os.close(handle)
+
+
+def _foreign(path: Path, problem: str) -> InputError:
+    """The refusal of what may be another one's: it is left as it is."""
+    return InputError(
+        str(path), f"{problem}, and is to be the lock of the output",
+        "delete it where nobody needs it, or choose another --output",
+    )  # fmt: skip
+
+
+def _named(holder: str) -> str:
+    try:
+        document = json.loads(holder)
+        return f"process {int(document['pid'])} on {str(document['host'])[:80]}"
+    except (ValueError, KeyError, TypeError):
+        return "of an unknown process"

@@ -1,0 +1,161 @@
+"""The inputs of a propagation: circuit, observables, state. Read and checked on rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
+from tnplan.circuits.load import load_circuit
+from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum, merge
+from tnplan.common.checks import check_choice, is_number
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_json_name, check_suffix, check_writable
+from tnplan.executor.pauli.algebra.channels import depolarizing
+from tnplan.executor.pauli.algebra.expectation import value_in
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, gate_steps
+from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, check_sampling
+from tnplan.executor.pauli.terms.truncation import Truncation
+
+PICTURES = ("heisenberg", "schroedinger")
+
+
+@dataclass(frozen=True)
+class PauliRequest:
+    """The arguments of `propagate` besides the circuit, the observable and the job's options."""
+
+    truncation: Truncation
+    parameters: Mapping[str, Any] | None
+    state: Any
+    overlap: Any
+    depolarize: float
+    picture: str
+    gradient: bool
+    each_term: bool
+    monte_carlo: MonteCarlo | None
+    keep: str
+    stop_above: int | None
+    precision: str
+    when_full: str
+    record: str | Path | None
+
+    @property
+    def has_tape(self) -> bool:
+        """Whether there is a sweep back, along a tape."""
+        return self.gradient or self.each_term
+
+
+@dataclass(frozen=True)
+class PauliProblem:
+    """A circuit's steps with the gate that each belongs to, a sum of observables, and a state.
+
+    `parts` are the observables of a list, `terms` has the words of all.
+    """
+
+    circuit: GateSequence
+    steps: list[PauliStep]
+    gates: list[int]
+    terms: PauliSum
+    parts: tuple[PauliSum, ...]
+    state: str | State | None
+
+
+def read_problem(circuit: Any, observable: Any, asked: PauliRequest, output: Path | None) -> PauliProblem:
+    """Read and check all inputs."""
+    if not isinstance(asked.truncation, Truncation):
+        raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")
+    if not isinstance(asked.monte_carlo, MonteCarlo | None):
+        raise InputError("monte_carlo", f"is {asked.monte_carlo!r}", "give MonteCarlo")
+    Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
+    _check_files(circuit, output, asked.record)
+    check_choice("--picture", asked.picture, PICTURES)
+    probability = asked.depolarize
+    if not is_number(probability) or not 0 <= probability <= 1:
+        raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
+    read = load_circuit(circuit, asked.parameters)
+    is_list = isinstance(observable, list | tuple)
+    parts = tuple(given_sum(one, read.n_qubits) for one in (observable if is_list else [observable]))
+    if not parts:
+        raise InputError("--observable", "is an empty list", "give one observable or more")
+    state = _state(asked, read.n_qubits)
+    problem = PauliProblem(read, *_steps(read, asked), _united(parts), parts if is_list else (), state)
+    _check_together(problem, asked)
+    value_in(problem.terms, state)
+    return problem
+
+
+def _state(asked: PauliRequest, n_qubits: int) -> str | State | None:
+    state = given_state(asked.state, n_qubits)
+    if asked.overlap is None:
+        return state
+    if asked.state is not None:
+        raise InputError("--overlap", "is asked together with a state", "leave one of them out")
+    return given_overlap(asked.overlap, n_qubits)
+
+
+def _steps(circuit: GateSequence, asked: PauliRequest) -> tuple[list[PauliStep], list[int]]:
+    """The steps of all gates, and the gate of each."""
+    steps, gates = [], []
+    for number, gate in enumerate(circuit.gates):
+        for step in _noisy(gate, f"gate {number} ({gate.name})", asked):
+            steps.append(step)
+            gates.append(number)
+    return steps, gates
+
+
+def _noisy(gate: Gate, place: str, asked: PauliRequest) -> Iterator[PauliStep]:
+    yield from gate_steps(gate, place, rotations=asked.gradient)
+    if asked.depolarize and not isinstance(gate, GlobalPhase):
+        if len(gate.qubits) > MOST_QUBITS:
+            raise InputError(
+                place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
+                "split the gate, or leave --depolarizing out",
+            )  # fmt: skip
+        yield depolarizing(gate.qubits, asked.depolarize)
+
+
+def _united(parts: tuple[PauliSum, ...]) -> PauliSum:
+    """One sum with the words of several, each with its largest magnitude, so that no cut favours a part."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = np.concatenate([part.keys for part in parts])
+    sizes = np.concatenate([np.abs(part.coefficients) for part in parts])
+    order = np.argsort(-sizes, kind="stable")
+    keys, sizes = keys[order], sizes[order]
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return PauliSum(parts[0].n_qubits, *merge(keys[first], sizes[first]))
+
+
+def _check_together(problem: PauliProblem, asked: PauliRequest) -> None:
+    """Refuse options that cannot go together."""
+    if asked.picture == "schroedinger" and not isinstance(problem.state, str | ProductState | None):
+        kind = "overlaps" if isinstance(problem.state, OverlapWith) else "stabilizer states"
+        raise InputError("--picture", f"schroedinger has no {kind}", "use heisenberg")
+    if problem.parts and not asked.each_term:
+        raise InputError("--observable", "is a list", "ask for the value of each term, or give their sum")
+    if asked.monte_carlo is not None:
+        check_sampling(problem.terms, asked.truncation)
+        if asked.picture == "schroedinger" or asked.has_tape or asked.stop_above is not None or asked.record:
+            raise InputError(
+                "--repetitions", "go with none of schroedinger, gradient, each-term, stop-above and record",
+                "leave them out",
+            )  # fmt: skip
+
+
+def _check_files(circuit: Any, output: str | Path | None, record: str | Path | None) -> None:
+    for path in (output, record):
+        if path is not None:
+            check_writable(path, circuit)
+    if output is not None:
+        check_json_name(output)
+    if record is not None:
+        check_suffix(record, ".json", ".svg")
+        if output is not None and Path(record).resolve() == Path(output).resolve():
+            raise InputError(str(record), "is the file of the result too", "give the record another name")

@@ -1,0 +1,112 @@
+"""How far a call is: what it tells whoever listens, and a bar that shows it in notebooks and on terminals."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tnplan.common.errors import InputError
+
+SHOWN_EVERY_S = 0.1
+"""How often a notebook or a terminal is written to."""
+LOGGED_EVERY_S = 10.0
+"""How often a line is printed where lines cannot be replaced."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is.
+
+    Parameters
+    ----------
+    done, total : int
+        Units of work done, and in all: slices, gates, iterations, shots. `total` is 0 before the work begins,
+        when `text` says what the job runs on.
+    text : str
+        The same in one line, for people.
+    detail : object
+        What the engine itself says: None, or its own description of the step.
+
+    Examples
+    --------
+    >>> tnplan.Progress(3, 8, "slice 3 of 8")
+    Progress(done=3, total=8, text='slice 3 of 8')
+    """
+
+    done: int
+    total: int
+    text: str
+    detail: Any = field(default=None, repr=False)
+
+
+Listener = Callable[[Progress], None]
+
+
+class ProgressBar:
+    """Shows how far a job is: a bar in a notebook, a line on standard error elsewhere.
+
+    What `progress=True` stands for.
+
+    Examples
+    --------
+    >>> bar = tnplan.ProgressBar()
+    >>> bar
+    ProgressBar(on standard error)
+    >>> tnplan.execute(schedule, progress=bar)  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._notebook = _in_notebook()
+        self._handle: Any = None
+        self._last_s = -LOGGED_EVERY_S
+
+    def __repr__(self) -> str:
+        return f"ProgressBar({'in a notebook' if self._notebook else 'on standard error'})"
+
+    def __call__(self, at: Progress) -> None:
+        """Show it, where it is time to or the job is done."""
+        if at.total == 0:
+            return
+        now_s, ended = time.monotonic(), at.done >= at.total
+        replaces = self._notebook or sys.stderr.isatty()
+        if not ended and now_s - self._last_s < (SHOWN_EVERY_S if replaces else LOGGED_EVERY_S):
+            return
+        self._last_s = now_s
+        if self._notebook:
+            self._show_html(at)
+        elif replaces:
+            print(f"\r\x1b[2K{at.text}", end="\n" if ended else "", file=sys.stderr, flush=True)
+        else:
+            print(at.text, file=sys.stderr, flush=True)
+
+    def _show_html(self, at: Progress) -> None:
+        from html import escape
+
+        from IPython.display import HTML, display
+
+        shown = HTML(f'<progress value="{at.done}" max="{at.total}"></progress> {escape(at.text)}')
+        if self._handle is None:
+            self._handle = display(shown, display_id=True)
+        else:
+            self._handle.update(shown)
+
+
+def as_listener(progress: Listener | bool | None) -> Listener | None:
+    """Who hears of progress: a function, a bar for True, nobody for False and None."""
+    if progress is True:
+        return ProgressBar()
+    if progress is None or progress is False:
+        return None
+    if not callable(progress):
+        raise InputError("progress", f"is {progress!r}", "give True, or a function of a Progress")
+    return progress
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = getattr(builtins, "get_ipython", None)
+    return shell is not None and hasattr(shell(), "kernel")

@@ -1,0 +1,290 @@
+"""The job of `execute`: inputs are read and checked, slices carried out on all ranks, results written.
+
+Rank 0 reads and checks every input and hands it to the others, so that only it needs the input files. Output
+files are written by the ranks that hold them: rank 0, or with sharded results or checkpoints every rank, to
+one shared folder.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnplan.common.checks import check_choice
+from tnplan.common.errors import InputError, WriteError
+from tnplan.common.files import check_writable, file_path, load_json
+from tnplan.executor.contraction.bind.binder import bind
+from tnplan.executor.contraction.bind.program import needed_bytes
+from tnplan.executor.contraction.bind.tensor_library import bind_distributed
+from tnplan.executor.contraction.run.rank_run import Bind, ContractionRun, RunOutcome, run_rank
+from tnplan.executor.contraction.run.result import FORMAT as SHARDS_FORMAT
+from tnplan.executor.contraction.run.result import (
+    count_not_finite,
+    gather_result,
+    owners,
+    rank_shard,
+    shard_file,
+    shard_index,
+    write_result,
+)
+from tnplan.executor.contraction.run.run_report import FORMAT as REPORT_FORMAT
+from tnplan.executor.contraction.run.run_report import result_document
+from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
+from tnplan.executor.device.comm.launcher import launched_place
+from tnplan.executor.device.cpu.host_memory import REMEDY
+from tnplan.executor.device.protocols.communicator import AgreedError
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import JobOptions
+from tnplan.jobs.outputs.output_checks import Writes
+from tnplan.jobs.schedules.result import ExecutionResult
+from tnplan.jobs.schedules.topology import topology_note
+from tnplan.planner.hardware.compression_options import Request, parse_request
+from tnplan.planner.load import load_schedule
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.tensors import check_tensors, load_tensors, values_identity
+from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
+from tnplan.planner.passes.lowering.unfuse import unfuse
+from tnplan.planner.passes.verify.verify import verify
+from tnplan.planner.schedule.schedule import Schedule
+
+Tensors = str | Path | Sequence[NDArray[Any]]
+"""Arrays in the order of the network, or an .npz of them."""
+RESULTS = ("gathered", "sharded")
+ENGINES = ("native", "cutensormp")
+
+
+class _AgreedWriteError(AgreedError):
+    """A file that cannot be written once work is done, of which all ranks have heard."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutionRequest:
+    """The arguments of `execute` besides the job's options."""
+
+    schedule: Schedule | str | Path
+    tensors: Tensors | None
+    slices: str | tuple[int, int] | None
+    result: str
+    engine: str
+    compress: str | None
+
+
+@dataclass(frozen=True)
+class ExecutionProblem:
+    """The checked inputs of `execute`, equal on every rank."""
+
+    run: ContractionRun
+    tensors: list[NDArray[Any]]
+    result: str
+
+
+def run_execution(asked: ExecutionRequest, options: JobOptions) -> ExecutionResult:
+    """Carry out a schedule on the ranks of this process, or on those of mpirun."""
+    _check_engine(asked.engine, options)
+    check_choice("--result", asked.result, RESULTS)
+    if asked.engine != "native" and options.device == "auto":
+        options = replace(options, device="gpu")
+    job = Job(
+        prepare=lambda: _prepare(asked, options),
+        work=lambda rank, problem: _work(rank, problem, options),
+        ranks=lambda problem: problem.run.schedule.ranks_per_group,
+        check_ranks=lambda problem, n: share_of(problem.run.schedule, n, 0, *problem.run.slices),
+        needs=lambda problem, n, threads: _needs(problem),
+        writes=lambda problem, n: _writes(problem, options.output, n),
+    )
+    try:
+        with options.heeding_signals():
+            return run_job(job, options)
+    except _AgreedWriteError as error:
+        raise WriteError(error.line) from None
+    except AgreedError as error:
+        if asked.engine == "native" or not error.place.startswith("--device"):
+            raise
+        remedy = error.remedy.replace("--device cpu", "--engine native")
+        raise AgreedError(f"--engine {asked.engine}", error.problem, remedy) from None
+
+
+def _needs(problem: ExecutionProblem) -> Needs:
+    """The arena of the schedule, on any device."""
+    arena_bytes = needed_bytes(problem.run.schedule)
+    return Needs(arena_bytes, arena_bytes, REMEDY)
+
+
+def _writes(problem: ExecutionProblem, output: Path | None, n_ranks: int) -> Writes | None:
+    """The result, and two generations of each group's partial sum beside it.
+
+    The sum that a run with another number of groups goes on from is one of those of group 0.
+    """
+    if output is None:
+        return None
+    plan = problem.run.schedule
+    result_bytes = prod(plan.output_shape) * np.dtype(plan.dtype).itemsize
+    keeps = problem.run.checkpoint_folder is not None
+    groups = n_ranks // plan.ranks_per_group if keeps else 0
+    return Writes(output, keeps or problem.result == "sharded", result_bytes * (1 + 2 * groups))
+
+
+def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
+    """Read and check everything that a run needs, on rank 0; raises InputError."""
+    given, engine, is_sharded = asked.schedule, asked.engine, asked.result == "sharded"
+    if not isinstance(given, Schedule | str | os.PathLike):
+        raise InputError("schedule", f"is {type(given).__name__}", "give what `plan` returns, or its file")
+    folder = Path() if isinstance(given, Schedule) else file_path(given).parent
+    plan = given if isinstance(given, Schedule) else load_schedule(given)
+    if isinstance(given, Schedule):
+        verify(plan)
+    wanted = Request() if asked.compress is None else parse_request(asked.compress)
+    plan = _compressed(plan, wanted)
+    if engine == "cutensormp":
+        if plan.compression is not None:
+            raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
+        plan = unfuse(plan)
+    chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
+    source = _source(plan, asked.tensors, folder)
+    target = options.output
+    if target is not None:
+        _check_outputs(target, is_sharded, plan, given, source)
+    elif is_sharded:
+        raise InputError("--result", "needs an output file", "name it with --output")
+    kept = options.checkpoint_file if plan.body and engine == "native" else None
+    arrays = _tensors(plan, source)
+    values = "" if kept is None else values_identity(arrays)
+    if wanted.checkpoints and kept is None:
+        raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
+    run = ContractionRun(plan, chosen, kept, options.resume, values, engine, wanted.checkpoints)
+    return ExecutionProblem(run, arrays, asked.result)
+
+
+def _compressed(plan: Schedule, asked: Request) -> Schedule:
+    """The schedule with the bounds that were asked for; the exchanges that pay are marked."""
+    marked = compress_exchanges(plan, asked)
+    if marked is not plan:
+        verify(marked)
+    return marked
+
+
+def _check_engine(engine: str, options: JobOptions) -> None:
+    check_choice("--engine", engine, ENGINES)
+    if engine == "cutensormp" and options.device == "cpu":
+        raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu")
+    if engine == "cutensormp" and options.resume:
+        raise InputError("--resume", "there are no checkpoints with --engine cutensormp", "leave it out")
+
+
+def _binder(engine: str) -> Bind:
+    """How this rank's instructions become calls."""
+    if engine == "native":
+        return bind
+    from tnplan.executor.device.comm.cutensormp import CutensorMp
+
+    return lambda schedule, device, group, tensors: bind_distributed(
+        schedule, device, group, tensors, lambda: CutensorMp(group, device)
+    )
+
+
+def _slices_text(slices: str | tuple[int, int] | None) -> str | None:
+    if slices is None or isinstance(slices, str):
+        return slices
+    return ":".join(map(str, slices)) if isinstance(slices, Sequence) else str(slices)
+
+
+def _check_outputs(target: Path, sharded: bool, plan: Schedule, *sources: object) -> None:
+    """Refuse outputs that cannot be written, or would replace one of the `sources` that is a file."""
+    if target.suffix != ".npy":
+        raise InputError(
+            "--output", f"{str(target)!r} does not end in .npy", "give the result a name in .npy"
+        )
+    check_writable(target, *sources)
+    _check_document(target.with_suffix(".json"), REPORT_FORMAT, sources)
+    if sharded:
+        _check_document(shard_index(target), SHARDS_FORMAT, sources)
+        for rank in owners(plan):
+            check_writable(shard_file(target, rank), *sources)
+
+
+def _check_document(path: Path, format_: str, inputs: Sequence[object]) -> None:
+    """Refuse to write a document over a file that is not an earlier one of its kind."""
+    check_writable(path, *inputs)
+    if not path.exists():
+        return
+    try:
+        present = load_json(path)
+    except InputError:
+        present = None
+    if not isinstance(present, dict) or present.get("format") != format_:
+        raise InputError(
+            str(path),
+            f"would be replaced, and is no {format_}",
+            "choose another name for --output, or move the file",
+        )
+
+
+def _source(schedule: Schedule, tensors: Tensors | None, folder: Path) -> Tensors:
+    """The tensors that were given, or else the file that the schedule names."""
+    if isinstance(tensors, str | Path):
+        return file_path(tensors)
+    if tensors is not None:
+        return tensors
+    if schedule.tensors is None:
+        raise InputError(
+            "--tensors", "the schedule names no file of tensors", "give an .npz with t0, t1, ..."
+        )
+    return file_path(folder / schedule.tensors)
+
+
+def _tensors(schedule: Schedule, tensors: Tensors) -> list[NDArray[Any]]:
+    network = Network(schedule.leaves, schedule.output, schedule.size_dict)
+    if not isinstance(tensors, str | Path | Sequence):
+        raise InputError("tensors", f"is {type(tensors).__name__}", "give a list of arrays, or an .npz file")
+    if isinstance(tensors, str | Path):
+        arrays = load_tensors(tensors, network, schedule.dtype)
+    else:
+        arrays = check_tensors(tensors, network, schedule.dtype, "tensors")
+    return [np.ascontiguousarray(array) for array in arrays]
+
+
+def _work(rank: Rank, problem: ExecutionProblem, options: JobOptions) -> ExecutionResult:
+    """Run this rank's slices, and hand over the result."""
+    outcome = None
+    note = topology_note(problem.run.schedule, rank.world.gather_objects(launched_place()))
+    if note:
+        rank.say(0, 0, note)
+
+    try:
+        run, binder = problem.run, _binder(problem.run.engine)
+        outcome = run_rank(run, problem.tensors, rank.chosen.ranks, rank.device, rank.say, binder)
+        return _hand_over(rank, problem, outcome, options.output)
+    except AgreedError as error:
+        if outcome is None:
+            raise
+        # What is refused after the run is a file that cannot be written.
+        raise _AgreedWriteError(error.place, error.problem, error.remedy) from None
+
+
+def _hand_over(
+    rank: Rank, problem: ExecutionProblem, outcome: RunOutcome, output: Path | None
+) -> ExecutionResult:
+    """Gather or write the result, write what was measured, and remove the checkpoint."""
+    gathered = problem.result == "gathered"
+    array = gather_result(outcome, rank.device) if gathered else None
+    present = array if gathered else rank_shard(outcome, rank.device)
+    not_finite = 0 if present is None else count_not_finite(present)
+    document = result_document(problem.run, outcome, rank.device, rank.world, rank.threads, not_finite)
+    if rank.builds is not None:
+        document["environment"]["builds"] = rank.builds
+    if output is not None:
+        write_result(output, present, not gathered, document, outcome, rank.world)
+    if outcome.checkpoint is not None:
+        outcome.checkpoint.remove()
+    if document["not_finite"] and rank.is_first:
+        message = f"the result holds {document['not_finite']} values that are NaN or infinite"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return ExecutionResult(array, document)

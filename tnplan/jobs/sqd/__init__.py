@@ -1,0 +1,1 @@
+"""Sample-based quantum diagonalization: batches, recovery of configurations, and its checkpoint."""

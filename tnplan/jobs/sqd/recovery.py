@@ -1,0 +1,213 @@
+"""The loop of sample-based quantum diagonalization between two diagonalizations: samples to subspaces.
+
+Configuration recovery, batches and carry-over are those of qiskit-addon-sqd, which is imported here. Every
+random number is drawn in the order of its `diagonalize_fermionic_hamiltonian`, so that equal seeds give equal
+subspaces. Knows no solver and no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.executor.sbd.basis.integrals import Integrals
+from tnplan.executor.sbd.basis.string_files import Bitstrings
+
+MOST_ORBITALS = 63
+"""Orbitals whose strings are 64-bit integers."""
+NEEDED = ("fermion", "configuration_recovery", "subsampling")
+"""Modules of qiskit-addon-sqd."""
+
+Subspace = tuple[Array, Array]
+"""Alpha and beta strings, rising; bit p of an integer is orbital p."""
+
+
+@dataclass(frozen=True)
+class SqdOptions:
+    """How the loop goes, in the words of qiskit-addon-sqd; see `tnplan.sqd.run`."""
+
+    samples_per_batch: int
+    num_batches: int = 1
+    energy_tol: float = 1e-8
+    occupancies_tol: float = 1e-5
+    max_iterations: int = 100
+    symmetrize_spin: bool = False
+    max_dim: int | None = None
+    carryover_threshold: float = 1e-4
+    spin_sq: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("samples_per_batch", "num_batches", "max_iterations", "max_dim"):
+            value = getattr(self, name)
+            if value is not None or name != "max_dim":
+                check_count(_option(name), value)
+        if self.seed is not None:
+            check_count("--seed", self.seed, 0)
+        for name in ("energy_tol", "occupancies_tol", "carryover_threshold"):
+            value = getattr(self, name)
+            if not (is_number(value) and 0 <= value < np.inf):
+                raise InputError(_option(name), f"is {value!r}", "give a number of 0 or more")
+
+
+@dataclass(frozen=True)
+class SubspaceState:
+    """The ground state of one subspace: `amplitudes` [alpha string, beta string].
+
+    `energy` is in Hartree, the core's included; `occupancies` are [spin, orbital].
+    """
+
+    energy: float
+    strings: Subspace
+    amplitudes: Array
+    occupancies: Array
+
+
+@dataclass
+class Loop:
+    """Where the loop stands after some iterations.
+
+    `iterations` has a report of each; `occupancies` and `carryover` are what the next one begins with, None
+    before the first. `best` is the state of lowest energy so far.
+    """
+
+    random: np.random.Generator
+    iterations: list[dict[str, Any]] = field(default_factory=list)
+    occupancies: Array | None = None
+    carryover: Subspace = (np.array([], np.int64), np.array([], np.int64))
+    best: SubspaceState | None = None
+    converged: bool = False
+
+
+def check_problem(integrals: Integrals, options: SqdOptions) -> None:
+    """Refuse what configuration recovery cannot be done for; also where qiskit-addon-sqd is missing."""
+    for name in NEEDED:
+        _addon(name)
+    if integrals.is_general:
+        raise InputError(
+            "FCIDUMP", "has general spin orbitals, and samples have orbitals of alpha and of beta",
+            "give integrals over orbitals of each spin",
+        )  # fmt: skip
+    if integrals.n_orbitals > MOST_ORBITALS:
+        raise InputError("FCIDUMP", f"has {integrals.n_orbitals} orbitals", f"give {MOST_ORBITALS} or fewer")
+    if options.symmetrize_spin and integrals.n_alpha != integrals.n_beta:
+        raise InputError(
+            "--symmetrize-spin", f"needs equal electrons, not {integrals.n_alpha} and {integrals.n_beta}",
+            "leave it out",
+        )  # fmt: skip
+
+
+class Recovery:
+    """Makes the subspaces of each iteration from samples, and learns from their ground states.
+
+    Rank 0 alone has one.
+    """
+
+    def __init__(self, samples: Bitstrings, integrals: Integrals, options: SqdOptions, loop: Loop) -> None:
+        self.loop = loop
+        self._options = options
+        self._n_orbitals = integrals.n_orbitals
+        self._electrons = integrals.n_alpha, integrals.n_beta
+        self._samples = samples
+        self._policy = _addon("fermion").StandardPolicy(carryover_threshold=options.carryover_threshold)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the loop ends here."""
+        return self.loop.converged or len(self.loop.iterations) >= self._options.max_iterations
+
+    def subspaces(self) -> list[Subspace]:
+        """The subspaces of the next iteration, one a batch."""
+        fermion, options = _addon("fermion"), self._options
+        bits, probabilities = self._configurations()
+        batches = _addon("subsampling").subsample(
+            bits, probabilities, samples_per_batch=options.samples_per_batch,
+            num_batches=options.num_batches, rand_seed=self.loop.random,
+        )  # fmt: skip
+        return [
+            self._limited(
+                fermion.batch_to_ci_strings(
+                    batch, self._n_orbitals, *self.loop.carryover, symmetrize_spin=options.symmetrize_spin
+                )
+            )
+            for batch in batches
+        ]
+
+    def learn(self, found: SubspaceState, report: dict[str, Any]) -> None:
+        """Take in the state of lowest energy of an iteration; `report` says what else there was."""
+        loop, options = self.loop, self._options
+        energy_change = occupancies_change = None
+        if loop.occupancies is not None:
+            energy_change = abs(loop.iterations[-1]["energy_hartree"] - found.energy)
+            occupancies_change = float(np.abs(loop.occupancies - found.occupancies).max())
+            loop.converged = (
+                energy_change < options.energy_tol and occupancies_change < options.occupancies_tol
+            )
+        if loop.best is None or found.energy < loop.best.energy:
+            loop.best = found
+        changes = {"energy_change_hartree": energy_change, "occupancies_change": occupancies_change}
+        loop.iterations.append({"energy_hartree": found.energy, **changes, **report})
+        if not loop.converged:
+            loop.occupancies = found.occupancies
+            loop.carryover = self._carried(found)
+
+    def _configurations(self) -> tuple[Array, Array]:
+        """Samples of the right electrons, or all of them once occupancies are known to recover them by."""
+        bits, weights = self._samples.bits[:, ::-1], self._samples.weights
+        probabilities = weights / weights.sum()
+        if self.loop.occupancies is not None:
+            alpha, beta = self.loop.occupancies
+            found: tuple[Array, Array] = _addon("configuration_recovery").recover_configurations(
+                bits, probabilities, (alpha, beta), *self._electrons, rand_seed=self.loop.random
+            )
+            return found
+        right, left = self._electrons
+        bits, probabilities = _addon("subsampling").postselect_by_hamming_right_and_left(
+            bits, probabilities, hamming_right=right, hamming_left=left
+        )
+        if not len(bits):
+            raise InputError(
+                self._samples.path, f"holds no sample of {right} alpha and {left} beta electrons",
+                "give more samples, with alpha's bits on the right",
+            )  # fmt: skip
+        return bits, probabilities
+
+    def _limited(self, strings: Subspace) -> Subspace:
+        """Distinct strings, at most `max_dim` a spin: the first ones, which matter most. They rise."""
+
+        def few(values: Array) -> Array:
+            _, first = np.unique(values, return_index=True)
+            return np.sort(values[np.sort(first)][: self._options.max_dim])
+
+        alpha, beta = strings
+        return few(alpha), few(beta)
+
+    def _carried(self, found: SubspaceState) -> Subspace:
+        """The strings of the large amplitudes, those of most weight first."""
+        fermion = _addon("fermion")
+        state = fermion.SCIState(found.amplitudes, *found.strings, self._n_orbitals, self._electrons)
+        result = fermion.SCIResult(found.energy, state, tuple(found.occupancies))
+        carried: Subspace = self._policy.select_carryover(
+            result, symmetrize_spin=self._options.symmetrize_spin
+        )
+        return carried
+
+
+def _addon(name: str) -> Any:
+    """A module of qiskit-addon-sqd."""
+    try:
+        return import_module(f"qiskit_addon_sqd.{name}")
+    except ImportError as error:
+        raise InputError(
+            "sqd", f"needs qiskit-addon-sqd ({error})", "install it with: pip install 'tnplan[sqd]'"
+        ) from None
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,272 @@
+"""The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
+
+The arithmetic is in executor/statevector.
+
+Changelog of `tnplan.statevector`, the JSON of a result:
+1 (2026-11-21): first version.
+2 (2026-11-26): `gradient`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.load import load_program
+from tnplan.circuits.noise import depolarized
+from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.program import CircuitProgram, final_measurements
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_choice, check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_json_name, check_writable, write_json
+from tnplan.common.kernels.ahead import compile_soon
+from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.state_file import (
+    SavedState,
+    check_state_writable,
+    load_state,
+    remove_index,
+    save_index,
+    save_part,
+    state_of,
+)
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import JobOptions
+from tnplan.jobs.outputs.output_checks import Writes
+from tnplan.jobs.statevector.result import Simulation
+from tnplan.jobs.statevector.state import (
+    DTYPES,
+    check_state_ranks,
+    end_state,
+    free_beside,
+    open_state,
+    state_needs,
+)
+
+Start = str | Path | Sequence[complex] | Array
+"""A saved state, or amplitudes."""
+FORMAT = "tnplan.statevector"
+VERSION = 2
+NORM = 1e-2
+"""How far from 1 the sum of all probabilities of a saved state may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationRequest:
+    """The arguments of `simulate` besides the circuit and the job's options."""
+
+    shots: int | None
+    observable: Any
+    amplitudes: Sequence[str]
+    marginal: Sequence[int]
+    gradient: bool
+    parameters: Mapping[str, Any] | None
+    depolarize: float
+    mode: str
+    seed: int | None
+    start: Start | None
+    save: str | Path | None
+    precision: str
+
+    @property
+    def dtype(self) -> str:
+        """That of amplitudes."""
+        return DTYPES[self.precision]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationProblem:
+    """The checked inputs of `simulate`, equal on every rank."""
+
+    program: CircuitProgram
+    question: Question
+    seed: int
+
+
+def run_simulation(circuit: Any, asked: SimulationRequest, options: JobOptions) -> Simulation:
+    """Simulate on the ranks of this process, or on those of mpirun."""
+    check_choice("--precision", asked.precision, DTYPES)
+
+    def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
+        check_state_ranks(n_ranks, problem.program.n_qubits)
+        _check_outputs(asked, options.output, n_ranks, circuit)
+
+    def writes(problem: SimulationProblem, n_ranks: int) -> Writes | None:
+        return None if asked.save is None else Writes(Path(asked.save), by_all=True)
+
+    job = Job(
+        writes=writes,
+        prepare=lambda: _prepare(circuit, asked),
+        work=lambda rank, problem: _work(rank, problem, asked, options.output),
+        check_ranks=check_ranks,
+        needs=lambda problem, n_ranks, threads: _needs(problem, asked, n_ranks, threads),
+    )
+    return run_job(job, options)
+
+
+def _prepare(circuit: Any, asked: SimulationRequest) -> SimulationProblem:
+    """Read and check all inputs, on rank 0."""
+    if not is_number(asked.depolarize):
+        raise InputError("--depolarizing", f"is {asked.depolarize!r}", "give a probability")
+    program = depolarized(load_program(circuit, asked.parameters), asked.depolarize)
+    terms = None if asked.observable is None else given_sum(asked.observable, program.n_qubits)
+    question = Question(
+        asked.shots, terms, _listed("--amplitudes", asked.amplitudes), _listed("--marginal", asked.marginal),
+        asked.gradient,
+    )  # fmt: skip
+    problem = SimulationProblem(program, question, _seed(asked.seed))
+    _check(problem, asked)
+    compile_soon([COVERS])
+    return problem
+
+
+def _needs(problem: SimulationProblem, asked: SimulationRequest, n_ranks: int, threads: int) -> Needs:
+    states = GRADIENT_STATES if problem.question.gradient else 1
+    return state_needs(problem.program.n_qubits, asked.dtype, n_ranks, threads, states)
+
+
+def _work(
+    rank: Rank, problem: SimulationProblem, asked: SimulationRequest, output: Path | None
+) -> Simulation:
+    """One rank: the whole simulation; rank 0 writes the result."""
+    world, n, question = rank.world, problem.program.n_qubits, problem.question
+    needed = _needs(problem, asked, world.size, rank.threads).cpu_bytes
+    free = free_beside(rank, needed)
+    agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
+    begin = perf_counter()
+    with rank.on_stream():
+        state = open_state(rank, n, asked.dtype, problem.program.operations, gradient=question.gradient)
+        simulator = Simulator(state, n, asked.mode, problem.seed)
+        if asked.start is not None:
+            _continue(simulator, asked.start, asked.dtype, world)
+        given = answer(
+            simulator, problem.program, question,
+            lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+        )  # fmt: skip
+        time_s = perf_counter() - begin
+        if asked.save is not None:
+            _save(asked.save, simulator, world, asked.dtype)
+    report = {
+        "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(problem.program.operations),
+        "dtype": asked.dtype, "mode": asked.mode, "device": rank.device.name, "ranks": world.size,
+        "threads": rank.threads,
+        "seed": problem.seed, "shots": question.shots, **_answer_report(given, question),
+        "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
+        "predicted_bytes": needed, "time_s": time_s, "environment": host_facts(),
+    }  # fmt: skip
+    if output is not None and rank.is_first:
+        write_json(output, report)
+    end_state(rank, state)
+    return Simulation(given, simulator, report)
+
+
+def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: str) -> None:
+    """Write the final state: every rank its amplitudes, rank 0 the index; collective."""
+    agree(world, lambda: remove_index(target) if world.rank == 0 else None)
+    checksums = world.gather_objects(
+        agree(world, lambda: save_part(target, world.rank, simulator.state.part()))
+    )
+    if world.rank == 0:
+        save_index(target, checksums, dtype, simulator.where)
+
+
+def _check(problem: SimulationProblem, asked: SimulationRequest) -> None:
+    """Refuse what cannot be done, before any work."""
+    check_question(problem.question, problem.program)
+    check_count("qubits", problem.program.n_qubits, 1, LARGEST)
+    check_choice("--mode", asked.mode, MODES)
+    if (asked.start is not None or asked.save) and final_measurements(problem.program) is None:
+        raise InputError(
+            "--start" if asked.start is not None else "--save",
+            "stands beside a program that ends in another state in each run", "leave it out",
+        )  # fmt: skip
+    prepare_program(problem.program.operations)
+
+
+def _seed(seed: int | None) -> int:
+    """The seed given, or one drawn now: all ranks use the same."""
+    return secrets.randbits(63) if seed is None else check_count("--seed", seed, 0)
+
+
+def _listed(place: str, values: Any) -> tuple[Any, ...]:
+    """The values of a list; anything else is refused, text too."""
+    try:
+        if not isinstance(values, str):
+            return tuple(values)
+    except TypeError:
+        pass
+    raise InputError(place, f"is {values!r}", "give a list")
+
+
+def _check_outputs(asked: SimulationRequest, output: Path | None, n_ranks: int, circuit: Any) -> None:
+    inputs = [circuit]
+    if isinstance(asked.start, str | Path):
+        inputs += [asked.start, *load_state(asked.start).files]
+    if output is not None:
+        check_writable(output, *inputs)
+    if asked.save is not None:
+        check_state_writable(asked.save, n_ranks, output, *inputs)
+    if output is not None:
+        check_json_name(output)
+
+
+def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicator) -> None:
+    """Begin with a saved state, or with amplitudes."""
+
+    place = str(start) if isinstance(start, str | Path) else "start"
+
+    def read() -> SavedState:
+        saved = load_state(start) if isinstance(start, str | Path) else state_of(start, dtype)
+        if len(saved.where) != simulator.n_qubits or saved.dtype != dtype:
+            raise InputError(
+                place, f"is a state of {len(saved.where)} qubits in {saved.dtype}",
+                f"give one of {simulator.n_qubits} in {dtype}",
+            )  # fmt: skip
+        saved.check(ranks.rank, ranks.size)
+        return saved
+
+    saved = agree(ranks, read)
+    count = 1 << simulator.state.n_bits
+    simulator.load(saved.read(ranks.rank * count, count), saved.where)
+    norm = simulator.norm()
+    agree(ranks, lambda: _check_norm(norm, place))
+
+
+def _check_norm(norm: float, place: str) -> None:
+    if not abs(norm - 1) < NORM:
+        raise InputError(place, f"has probabilities whose sum is {norm:.6g}", "give a state of norm 1")
+
+
+def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
+    """The answer as plain JSON; complex numbers are pairs."""
+    report: dict[str, Any] = {}
+    if given.counts is not None:
+        report["counts"] = given.counts
+    if given.expectation is not None:
+        value = given.expectation
+        report["expectation"] = [value.real, value.imag] if isinstance(value, complex) else value
+        report["deviation"] = given.deviation
+    if given.amplitudes is not None:
+        values = np.stack([given.amplitudes.real, given.amplitudes.imag], axis=1).tolist()
+        report["amplitudes"] = dict(zip(question.amplitudes, values, strict=True))
+    if given.probabilities is not None:
+        report["marginal"] = {
+            "qubits": list(question.marginal), "probabilities": given.probabilities.tolist()
+        }  # fmt: skip
+    if given.gradient is not None:
+        report["gradient"] = [asdict(derivative) for derivative in given.gradient]
+    return report

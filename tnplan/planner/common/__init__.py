@@ -1,1 +1,0 @@
-"""What every part uses: errors, checks of arguments, files, units, conversion of documents."""

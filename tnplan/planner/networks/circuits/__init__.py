@@ -1,1 +1,0 @@
-"""Quantum circuits: their gates, their file formats, and the tensor networks of their amplitudes."""

@@ -1,0 +1,1 @@
+"""Tensor networks of circuits: amplitudes, expectation values, density matrices and overlaps."""

@@ -1,0 +1,100 @@
+"""From a question to its answer: read on rank 0, choose the method, let its engine answer, write the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from tnplan.common.files import check_json_name, check_writable, write_json
+from tnplan.executor.device.comm.launcher import launched_rank, world_communicator
+from tnplan.executor.device.protocols.communicator import agree, ending_together
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.choose import chosen_method
+from tnplan.questions.engines.contraction import answer_by_contraction
+from tnplan.questions.engines.outcome import Outcome
+from tnplan.questions.engines.pauli import answer_by_pauli
+from tnplan.questions.engines.statevector import answer_by_state
+from tnplan.questions.engines.task_list import TaskCheckpoint, checkpoint_of
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import AskedCircuit, ExpectationValues
+
+ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | None], Outcome]] = {
+    "contraction": answer_by_contraction,
+    "statevector": answer_by_state,
+    "pauli": answer_by_pauli,
+}
+
+Told = TypeVar("Told")
+
+
+def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
+    """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun.
+
+    The output may be none of the `inputs` that are files.
+    """
+    begin = perf_counter()
+
+    def prepare() -> tuple[AskedCircuit, str]:
+        if options.output is not None:
+            check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
+            check_json_name(options.output)
+        asked = read()
+        return asked, chosen_method(asked, options)
+
+    with watched_ranks(options.timeout):
+        return _answer(prepare, options, begin)
+
+
+def _answer(
+    prepare: Callable[[], tuple[AskedCircuit, str]], options: QuestionOptions, begin: float
+) -> CircuitAnswer:
+    """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
+    asked, method = told_by_first(prepare)
+    kept = checkpoint_of(asked, method, options)
+    options = replace(options, checkpoint=kept is not None)
+    outcome = ENGINES[method](asked, options, kept)
+    answer = CircuitAnswer(
+        asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
+        perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
+    )  # fmt: skip
+    if options.output is not None and launched_rank() == 0:
+        write_json(options.output, answer.document)
+        if kept is not None:
+            kept.remove()
+    return answer
+
+
+def _gradient_of(asked: AskedCircuit, outcome: Outcome) -> dict[str, Any] | None:
+    """The derivatives by the names of the parameters; where one observable was given, numbers."""
+    question = asked.question
+    if outcome.gradient is None or not isinstance(question, ExpectationValues):
+        return None
+    columns = outcome.gradient.T
+    return {
+        name: column[0].item() if question.is_single else column
+        for name, column in zip(question.names, columns, strict=True)
+    }
+
+
+def watched_ranks(timeout_s: float) -> AbstractContextManager[None]:
+    """Inside, a rank of mpirun that does not answer for so long ends the job; collective."""
+    world = world_communicator(timeout_s)
+    if world is None:
+        return nullcontext()
+    from tnplan.executor.device.comm.heartbeat import watched
+
+    return watched(world, timeout_s)
+
+
+def told_by_first(read: Callable[[], Told]) -> Told:
+    """What `read` gives on the first rank, on every rank; all refuse what it refuses."""
+    world = world_communicator()
+    if world is None:
+        return read()
+    with ending_together(world):
+        found: Told = world.broadcast_object(agree(world, lambda: read() if world.rank == 0 else None), 0)
+    return found

@@ -1,0 +1,366 @@
+"""`Circuit`: a circuit of any kind, its parameters, and the questions that are asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Unpack
+
+import tnplan
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.compose import composed, inverse
+from tnplan.circuits.derivatives.varied_program import varied_program
+from tnplan.circuits.load import load_circuit
+from tnplan.circuits.noise import depolarized
+from tnplan.circuits.parametric import NO_VALUES, ParametricCircuit, values_by_name
+from tnplan.circuits.program import CircuitProgram, final_measurements, gates_of
+from tnplan.circuits.qasm.gate_calls import LARGEST_OF_CIRCUIT
+from tnplan.common.checks import is_number
+from tnplan.common.errors import InputError
+from tnplan.common.shown_text import html_table
+from tnplan.common.units import plural
+from tnplan.planner.hardware.profile import Profile, known_profile
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.ask import ask
+from tnplan.questions.input_state import read_state
+from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
+from tnplan.questions.questions import AskedCircuit, prepared
+from tnplan.questions.read_question import (
+    Reader,
+    read_amplitudes,
+    read_density,
+    read_expectation,
+    read_named,
+    read_overlap,
+    read_probabilities,
+    read_sample,
+    read_trace,
+)
+
+NAMES_SHOWN = 8
+LONGEST_SEARCH_S = 1e6
+
+
+class Circuit(ParametricCircuit):
+    """A circuit, and the questions that are asked of it.
+
+    Each question is a method that gives a `CircuitAnswer`. All take the same options as keywords: `method`
+    ("auto", "contraction", "statevector" or "pauli"), `state` (that the circuit begins with), `depolarizing`,
+    `trajectories`, `truncation`, `monte_carlo`, `seed`, `precision`, and `device`, `ranks`, `threads`,
+    `memory`, `output` and `progress` as in `execute`. Under mpirun they are collective.
+    docs/how-to/questions.md explains them.
+
+    Parameters
+    ----------
+    source : path or object
+        An OpenQASM or qsim file, a circuit of Qiskit, Cirq, PennyLane (a tape) or quimb, a `GateSequence`, a
+        `CircuitProgram` or a `Circuit`.
+    parameters : mapping, optional
+        Values of parameters by their names, or by Qiskit's or Cirq's parameters. The others stay free: `bind`
+        gives them values.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, an object of another kind, and parameters that are not there.
+
+    Examples
+    --------
+    >>> h = tnplan.Gate("h", (0,), np.array([[1, 1], [1, -1]]) / np.sqrt(2) + 0j)
+    >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, (h,)))
+    >>> circuit
+    Circuit(2 qubits, 1 operation)
+    >>> circuit.expectation(["X0", "Z1"], device="cpu").value
+    array([1., 1.])
+    >>> circuit.expectation(["Z0", "Z1"], state="-1", device="cpu").value
+    array([-1., -1.])
+    """
+
+    def __init__(self, source: Any, parameters: Mapping[str, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {}
+        if isinstance(source, Circuit):
+            self.take(source)
+            self._values.update(source._values)
+        else:
+            super().__init__(source)
+            self._values.update(self.given)
+        for name, value in values_by_name(parameters).items():
+            if name not in self.names:
+                remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
+                raise InputError(f"parameter {name}", f"is none of {self.place}", remedy)
+            self._values[name] = value
+        if self.given.keys() >= set(self.names):
+            self.program()  # what is wrong with a circuit is said when it is read
+
+    def __repr__(self) -> str:
+        if self.parameters:
+            more = ", ..." if len(self.parameters) > NAMES_SHOWN else ""
+            return f"Circuit({Path(self.place).name}: {', '.join(self.parameters[:NAMES_SHOWN])}{more})"
+        program = self._bound
+        operations = plural(len(program.operations), "operation", "operations")
+        return f"Circuit({plural(program.n_qubits, 'qubit', 'qubits')}, {operations})"
+
+    def _repr_html_(self) -> str:
+        facts = [("source", Path(self.place).name), ("free parameters", ", ".join(self.parameters) or "none")]
+        if not self.parameters:
+            program = self._bound
+            facts += [("qubits", str(program.n_qubits)), ("operations", str(len(program.operations)))]
+        return html_table("circuit", facts)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that have no value yet."""
+        return tuple(name for name in self.names if name not in self._values)
+
+    @property
+    def n_qubits(self) -> int:
+        """How many qubits there are, all parameters having values."""
+        return self._bound.n_qubits
+
+    def bind(self, parameters: Mapping[str, Any] | None = None, /, **values: Any) -> Circuit:
+        """The circuit with values of parameters: by keyword, or a mapping where names are no keywords."""
+        return Circuit(self, {**values_by_name(parameters), **values})
+
+    def inverse(self) -> Circuit:
+        """The circuit backwards: its gates conjugated and transposed, without measurements."""
+        return Circuit(inverse(self.gate_sequence()))
+
+    def compose(self, other: Any) -> Circuit:
+        """The gates of this circuit, then those of another one, without measurements."""
+        return Circuit(composed(self.gate_sequence(), load_circuit(other)))
+
+    def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
+        """The gates, with values for the parameters that are free; refused where there is more than gates."""
+        return super().gate_sequence({**self._values, **values})
+
+    def program(self, values: Mapping[str, Any] = NO_VALUES) -> CircuitProgram:
+        """All operations, with values for the parameters that are free."""
+        return super().program({**self._values, **values}) if values else self._bound
+
+    def amplitudes(
+        self, bitstrings: Any = None, *, open_qubits: Sequence[int] | None = None,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """The amplitudes of bit strings, or of all values of some open qubits.
+
+        Parameters
+        ----------
+        bitstrings : str, sequence, array or Path, optional
+            A bit string, whose character k is qubit k; a list of them; an array of 0 and 1 [string, qubit];
+            or a file: a string a line, or .npy. With `open_qubits` one string, "." for open qubits; default:
+            0 for the others.
+        open_qubits : sequence of int, optional
+            The m qubits of which all values are asked for: the value has shape [2] * m in this order.
+        **options
+            As for every question.
+        """
+        return self._ask("amplitudes", read_amplitudes(bitstrings, open_qubits), options, bitstrings)
+
+    def sample(
+        self, shots: int, *, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """How often each outcome comes in so many shots.
+
+        An outcome is the string of the classical bits, or of the qubits where none of them is measured.
+
+        Parameters
+        ----------
+        shots : int
+            How many.
+        sampling : {"chain", "rejection"}
+            How a contraction draws them. "chain": qubits in turn, exact and independent, for shallow
+            circuits. "rejection": among random candidates, for random circuits.
+        open_qubits : int
+            By rejection, so many qubits of a candidate take all their values; samples are correlated then.
+        fidelity : float
+            By rejection, the share of the slices that are summed, which is about the fidelity of the state.
+        **options
+            As for every question; `seed` makes the outcomes the same in every run.
+        """
+        return self._ask("sample", read_sample(shots, sampling, open_qubits, fidelity), options)
+
+    def expectation(
+        self, observables: Any, *, gradient: bool | Sequence[str] = False,
+        **options: Unpack[QuestionKeywords],
+    ) -> CircuitAnswer:  # fmt: skip
+        """The expectation value of an observable, or those of a list of them, and their derivatives.
+
+        Parameters
+        ----------
+        observables : str, PauliSum, SparsePauliOp, QubitOperator, sequence or Path
+            A sum of Pauli words, such as "0.5*X0 X1 - Z3"; a list of sums; or a file: a sum a line, or a JSON
+            list of sums and of objects {word: coefficient}.
+        gradient : bool or sequence of str
+            Ask for the derivatives by all parameters, or by those named. The answer's `gradient` has them by
+            name: for a list of observables an array with one of each. A truncation stays what it is.
+        **options
+            As for every question.
+
+        Examples
+        --------
+        >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+        >>> circuit.expectation("X0 Z1", state="+1", method="pauli", device="cpu").value
+        -1.0
+        >>> limits, plan = tnplan.Truncation(max_terms=9), tnplan.MonteCarlo(repetitions=4)
+        >>> circuit.expectation("X0", truncation=limits, monte_carlo=plan, device="cpu")
+        CircuitAnswer(expectation 0.0, exact, by pauli)
+        """
+        question = options_of("expectation", options)
+        names = self._gradient_names(gradient)
+        read = read_expectation(observables, names)
+        return ask(lambda: self._asked(read, question, names), question, self.file, observables)
+
+    def probabilities(
+        self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
+    ) -> CircuitAnswer:
+        """The probability of every value of some qubits, of shape [2] * m in their order.
+
+        Parameters
+        ----------
+        qubits : sequence of int, optional
+            The m qubits. Default: all.
+        **options
+            As for every question.
+        """
+        return self._ask("probabilities", read_probabilities(qubits), options)
+
+    def reduced_density_matrix(
+        self, qubits: Sequence[int], **options: Unpack[QuestionKeywords]
+    ) -> CircuitAnswer:
+        """The density matrix of some qubits, complex [2^m, 2^m]; the first qubit is the most significant bit.
+
+        Parameters
+        ----------
+        qubits : sequence of int
+            The m qubits; all others are traced out.
+        **options
+            As for every question.
+        """
+        return self._ask("reduced_density_matrix", read_density(qubits), options)
+
+    def overlap(self, other: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
+        """The overlap <other|circuit> of the final states of two circuits.
+
+        Parameters
+        ----------
+        other : Circuit, path or object
+            What `Circuit` takes, on as many qubits.
+        **options
+            As for every question.
+        """
+        return self._ask("overlap", read_overlap(other), options, _file_of(other))
+
+    def trace(self, a: Any, b: Any, **options: Unpack[QuestionKeywords]) -> CircuitAnswer:
+        """The normalised trace Tr(A U^dagger B U) / 2^n, U being the circuit; or its value in one input.
+
+        With A = B it is an operator Loschmidt echo of U. That of two circuits V and W is the one of the
+        circuit `V.inverse().compose(W)`. An out-of-time-order correlator is the one of the circuit U, then a
+        word as gates, then U^dagger.
+
+        Parameters
+        ----------
+        a, b : str, PauliSum or SparsePauliOp
+            The sums of Pauli words A and B.
+        **options
+            As for every question. `state`: <state|A U^dagger B U|state> instead of the mean over all inputs.
+        """
+        return self._ask("trace", read_trace(a, b), options)
+
+    def estimate(
+        self,
+        *,
+        devices: int | Sequence[int] = 1,
+        hardware: Profile | str | Path = "cpu",
+        search_time: float = 2.0,
+        **keywords: Any,
+    ) -> tnplan.CircuitEstimate:
+        """What each method would need for a question, and which one `method="auto"` takes. Nothing runs.
+
+        Parameters
+        ----------
+        devices : int or sequence of int
+            The number of devices, or several.
+        hardware : Profile or path
+            A shipped profile by name, a TOML file, or a profile. `calibrate` measures one.
+        search_time : float
+            Seconds of the search for each contraction path, and at most of a pilot run.
+        **keywords
+            The question, by its name and what is asked: `expectation="Z0"`, `sample=1000`, `overlap=other`,
+            `amplitudes=`, `open_qubits=`, `probabilities=`, `reduced_density_matrix=` or `trace=(a, b)`. And
+            the options of every question. With `expectation`, `gradient` as there; with `sample`, `sampling`,
+            `open_qubits` and `fidelity`.
+        """
+        wanted = self._gradient_names(keywords.pop("gradient", False))
+        names = [name for name in keywords if name not in QuestionKeywords.__annotations__]
+        if wanted and names != ["expectation"]:
+            raise InputError("--gradient", "is of expectation values", "ask for expectation")
+        read = read_named({name: keywords.pop(name) for name in names}, wanted)
+        options = QuestionOptions(**keywords)
+        if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
+            raise InputError("--search-time", f"is {search_time!r}", "give seconds")
+        from tnplan.questions.estimates.estimate import estimate_question
+
+        profile = known_profile(hardware)
+        return estimate_question(self._asked(read, options, wanted), options, profile, devices, search_time)
+
+    @cached_property
+    def _bound(self) -> CircuitProgram:
+        return super().program(self._values)
+
+    def _ask(
+        self, question: str, read: Reader, keywords: QuestionKeywords, *inputs: object
+    ) -> CircuitAnswer:  # fmt: skip
+        options = options_of(question, keywords)
+        return ask(lambda: self._asked(read, options), options, self.file, *inputs)
+
+    def _asked(
+        self, read: Reader, options: QuestionOptions, names: Sequence[str] = ()
+    ) -> AskedCircuit:  # fmt: skip
+        """The circuit with its noise and with derivatives by parameters of these names, and the question that
+        `read` makes for its number of qubits."""
+        bound = varied_program(super().program, self._values, names) if names else self._bound
+        program = depolarized(bound, options.depolarizing)
+        if final_measurements(program) is None:
+            gates = None
+        else:
+            gates = self._gates if not names else gates_of(program)
+        start = read_state(options.state, program.n_qubits)
+        asked = AskedCircuit(program, gates, read(program.n_qubits), start)
+        return asked if start is None else prepared(asked, start)
+
+    def _gradient_names(self, gradient: bool | Sequence[str]) -> tuple[str, ...]:
+        """The parameters by which derivatives are asked for: each has a value."""
+        if gradient is False:
+            return ()
+        is_list = isinstance(gradient, Sequence) and not isinstance(gradient, str)
+        names = self.names if gradient is True else tuple(gradient) if is_list else ()
+        if not names or len(set(names)) < len(names):
+            text = (
+                "the circuit has none" if gradient is True else f"{gradient!r} is no list of names, each once"
+            )
+            raise InputError(
+                "--gradient", f"is by named parameters, and {text}",
+                "name some; simulate has derivatives by the angles of gates",
+            )  # fmt: skip
+        for name in names:
+            if name not in self._values:
+                problem = "has no value" if name in self.names else f"is none of {self.place}"
+                remedy = f"bind it, or use {', '.join(self._values) or 'circuits with parameters'}"
+                raise InputError(f"parameter {name}", problem, remedy)
+        return names
+
+    @cached_property
+    def _gates(self) -> GateSequence:
+        """The gates alone, each on so few qubits that every engine takes it."""
+        gates = gates_of(self._bound)
+        is_small = all(len(one.qubits) <= LARGEST_OF_CIRCUIT for one in gates.gates)
+        return gates if is_small else self.gate_sequence()
+
+
+def _file_of(source: Any) -> Path | None:
+    """The file that a circuit was read from, or is."""
+    if isinstance(source, ParametricCircuit):
+        return source.file
+    return Path(source) if isinstance(source, str | Path) else None

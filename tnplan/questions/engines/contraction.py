@@ -1,0 +1,136 @@
+"""Questions answered by tensor networks: hands them to `contraction`, which plans and contracts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.statevector.measurement import outcomes
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.questions.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
+from tnplan.questions.engines.task_list import TaskCheckpoint
+from tnplan.questions.methods import SMALL
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+)
+from tnplan.questions.tensor_networks.samples import INDEPENDENT, ContractionSamples
+
+
+def answer_by_contraction(
+    asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
+) -> Outcome:
+    """The answer by contraction; under mpirun ranks share light cones, strings and shots."""
+    job = options.job
+    use = ContractionOptions(
+        memory=job.memory, precision=options.precision, device=options.device, devices=job.ranks or 1,
+        threads=job.threads, seed=options.seed or 0, progress=job.progress,
+    )  # fmt: skip
+    if isinstance(asked.question, Sample):
+        return _sampled(asked, options, use)
+    details: dict[str, Any] = {"device": options.device, "ranks": launched_size()}
+    if asked.has_gradient:
+        value, gradient = _with_gradient(asked, use)
+        return Outcome(value, 0.0, EXACT, details, gradient)
+    return Outcome(_value(asked, options, use, kept), 0.0, EXACT, details)
+
+
+def _with_gradient(asked: AskedCircuit, use: ContractionOptions) -> tuple[Any, Array]:
+    """The values of observables, and their derivatives [observable, parameter]."""
+    from tnplan.questions.tensor_networks.expectation_gradient import expectation_gradients
+
+    question = asked.question
+    assert isinstance(question, ExpectationValues)
+    values, gradients = expectation_gradients(asked.circuit, question.sums, question.names, use)
+    return values[0].item() if question.is_single else values, gradients
+
+
+def _value(
+    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+) -> Any:
+    """The value of every question but samples; the engine's files are imported when they are needed."""
+    question, gates = asked.question, asked.gates
+    if isinstance(question, ExpectationValues):
+        from tnplan.questions.engines.contraction_ranks import shared_expectations
+
+        values = shared_expectations(asked, options, use, kept)
+        if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+            values = values.real
+        return values[0].item() if question.is_single else values
+    if isinstance(question, Probabilities | ReducedDensityMatrix):
+        from tnplan.questions.tensor_networks import density
+
+        is_table = isinstance(question, Probabilities)
+        find = density.probabilities if is_table else density.reduced_density_matrix
+        return find(asked.circuit, question.qubits, use)
+    assert gates is not None
+    if isinstance(question, OpenAmplitudes):
+        from tnplan.questions.tensor_networks.amplitudes import open_amplitudes
+
+        return open_amplitudes(gates, question.fixed, question.open_qubits, use)
+    if isinstance(question, Amplitudes):
+        from tnplan.questions.engines.contraction_ranks import shared_amplitudes
+
+        found = shared_amplitudes(asked, options, use)
+        return found[0].item() if question.is_single else found
+    from tnplan.questions.tensor_networks import overlap
+
+    if isinstance(question, Overlap):
+        return overlap.overlap(gates, question.other, use)
+    assert isinstance(question, Trace)
+    if asked.start is None:
+        return overlap.trace(gates, question.a, question.b, use)
+    pairs = overlap.pairs_of_trace(gates, question.a, question.b, asked.start.circuit(asked.n_qubits))
+    return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
+
+
+def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Outcome:
+    """Counts of the classical bits, or of all qubits where none is measured."""
+    from tnplan.questions.engines.contraction_ranks import shared_samples
+    from tnplan.questions.tensor_networks.sample import SampleOptions
+
+    question = asked.question
+    assert isinstance(question, Sample)
+    how = SampleOptions(question.sampling, question.open_qubits, question.fidelity)
+    drawn, seed = shared_samples(asked.circuit, question.shots, how, options, use)
+    rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
+    texts = ["".join(map(str, row)) for row in rows.tolist()]
+    counts: Counter[str] = Counter()
+    for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
+        counts[text] += number
+    details = {
+        "device": options.device, "ranks": launched_size(), "seed": seed,
+        "shots": question.shots, "samples": drawn.kind,
+        "exact_distribution": drawn.exact, "fidelity": drawn.fidelity, "clipped": drawn.clipped,
+        "candidates": drawn.candidates,
+        **_cross_entropy(asked, drawn, options, use),
+    }  # fmt: skip
+    return Outcome(dict(sorted(counts.items())), None, STATISTICAL, details)
+
+
+def _cross_entropy(
+    asked: AskedCircuit, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
+) -> dict[str, Any]:
+    """The linear cross-entropy of samples, where exact probabilities of gates are known or come cheap."""
+    chances = drawn.probabilities
+    if chances is None and asked.n_qubits <= SMALL:
+        from tnplan.questions.engines.contraction_ranks import shared_amplitudes
+
+        strings = replace(asked, question=Amplitudes(drawn.bitstrings, is_single=False))
+        chances = np.abs(shared_amplitudes(strings, options, use)) ** 2
+    if chances is None or asked.gates is None:
+        return {}
+    return cross_entropy(chances, asked.n_qubits, drawn.kind == INDEPENDENT)

@@ -1,0 +1,139 @@
+"""Questions that ranks of mpirun share in a contraction: light cones, parts of a list of strings, shots.
+
+Each rank contracts what is its own on its device; one contraction is not distributed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from math import floor, log2
+
+import numpy as np
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.program import CircuitProgram
+from tnplan.common.arrays import Array
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.job import Job, Rank, Request, Result, run_job
+from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, shared_tasks
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import Amplitudes, AskedCircuit, ExpectationValues
+from tnplan.questions.tensor_networks.amplitudes import amplitudes
+from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
+from tnplan.questions.tensor_networks.sample import SampleOptions, sample
+from tnplan.questions.tensor_networks.samples import ContractionSamples
+
+
+def shared_expectations(
+    asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions, kept: TaskCheckpoint | None
+) -> Array:
+    """Expectation values, complex128; ranks share the light cones. Collective under mpirun."""
+    question = asked.question
+    assert isinstance(question, ExpectationValues)
+    cones = LightCones(asked.circuit, question.sums)
+
+    def work(rank: Rank, done: Rows) -> Array:
+        here, n_ranks = options_of_rank(rank, use), rank.world.size
+        busy = cores() if here.device == "cpu" else 1
+        n_ahead = cores() - (use.threads or 1) if n_ranks == 1 else rank.threads - busy
+        with PlannedAhead(cones, here, n_ahead, n_ranks) as planned:
+            rows = shared_tasks(
+                rank, len(cones), lambda number: planned.values(number).view(np.float64), done, kept,
+                "light cone",
+            )  # fmt: skip
+        return cones.expectations([row.view(np.complex128) for row in rows])
+
+    widths = [2 * n for n in cones.n_words]
+    return _run(options, work, lambda: {} if kept is None else kept.rows(widths, options.job.resume))
+
+
+def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:
+    """The amplitudes of given strings; each rank has a part of the rising list. Collective under mpirun."""
+    question, gates = asked.question, asked.gates
+    assert isinstance(question, Amplitudes)
+    assert gates is not None
+    distinct, inverse = distinct_strings(question.bits)
+    parts = np.array_split(distinct, min(launched_size(), len(distinct)))
+
+    def work(rank: Rank, done: Rows) -> Array:
+        here = options_of_rank(rank, use)
+
+        def one(number: int) -> Array:
+            found = amplitudes(gates, parts[number], here)
+            return found.astype(np.complex128).view(np.float64)
+
+        rows = shared_tasks(rank, len(parts), one, done, None, "part")
+        return np.concatenate(rows).view(np.complex128)[inverse].astype(options.dtype)
+
+    return _run(options, work, dict)
+
+
+def shared_samples(
+    circuit: GateSequence | CircuitProgram, shots: int, how: SampleOptions, options: QuestionOptions,
+    use: ContractionOptions,
+) -> tuple[ContractionSamples, int]:  # fmt: skip
+    """Samples and their seed; each rank draws a part of the shots with random numbers of its own.
+
+    Collective under mpirun.
+    """
+    parts = [len(part) for part in np.array_split(np.arange(shots), min(launched_size(), shots))]
+
+    def work(rank: Rank, seed: int) -> tuple[ContractionSamples, int]:
+        here = options_of_rank(rank, use)
+        kinds: list[ContractionSamples] = []
+
+        def one(number: int) -> Array:
+            own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
+            drawn = sample(circuit, parts[number], own, here, how)
+            kinds.append(drawn)
+            known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
+            return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
+
+        rows = shared_tasks(rank, len(parts), one, {}, None, "part")
+        ends = [2 + part * circuit.n_qubits for part in parts]
+        bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
+        known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
+        first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
+        drawn = replace(
+            first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),
+            probabilities=known if known.size else None, clipped=float(np.mean([row[0] for row in rows])),
+            candidates=int(sum(row[1] for row in rows)),
+        )  # fmt: skip
+        return drawn, seed
+
+    return _run(options, work, lambda: secrets.randbits(63) if options.seed is None else options.seed)
+
+
+def _run(
+    options: QuestionOptions, work: Callable[[Rank, Request], Result], prepare: Callable[[], Request]
+) -> Result:
+    """The job, whose ranks are those of mpirun. In one process `ranks` share each contraction instead, which
+    takes the device that it needs itself."""
+    job = replace(options.job, ranks=None)
+    if launched_size() == 1:
+        job = replace(job, device="cpu", memory=None)
+    return run_job(Job(prepare=prepare, work=work), job)
+
+
+def options_of_rank(rank: Rank, use: ContractionOptions) -> ContractionOptions:
+    """The options of the contractions of one rank: alone as they were given, else on the device it got."""
+    if rank.world.size == 1:
+        return use
+    memory = rank.memory_bytes if rank.memory_bytes == use.memory else _steady(rank.memory_bytes)
+    here = replace(use, devices=1, threads=rank.threads, memory=memory, progress=None)
+    if rank.device.name == "cpu":
+        return replace(here, device="cpu")
+    return replace(here, device="gpu", gpu=rank.device.device_id)  # type: ignore[attr-defined]
+
+
+def _steady(size_bytes: float) -> float:
+    """Rounded down to one of four numbers between two powers of two.
+
+    What is free changes from call to call, and plans are kept for the memory that they were made for.
+    """
+    return float(2.0 ** (floor(4 * log2(size_bytes)) / 4))

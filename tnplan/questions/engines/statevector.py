@@ -1,0 +1,335 @@
+"""Questions answered by the state vector: what is run for each of them, and what is read from the state.
+
+A question becomes one or more programs, each with its final state, or a program with trajectories.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.compose import inverse, pauli_word_gates, widened
+from tnplan.circuits.gates import gate
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.program import (
+    CircuitProgram,
+    circuit_program,
+    final_measurements,
+    gates_of,
+)
+from tnplan.common.arrays import Array
+from tnplan.common.kernels.ahead import compile_soon
+from tnplan.executor.device.cpu.host_facts import ranks_here
+from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.executor.pauli.algebra.gates import circuit_steps
+from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.statevector.measurement import Question as SampleQuestion
+from tnplan.executor.statevector.measurement import answer, trajectories
+from tnplan.executor.statevector.memory_estimate import check_answer_memory
+from tnplan.executor.statevector.prepared_program import prepare_program
+from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.simulator import Simulator
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.statevector.state import (
+    check_state_ranks,
+    end_state,
+    free_beside,
+    open_state,
+    state_needs,
+)
+from tnplan.questions.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
+from tnplan.questions.engines.statevector_gradient import gradients_by_state
+from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, tasks_together
+from tnplan.questions.methods import possible_methods
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import (
+    Amplitudes,
+    AskedCircuit,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+)
+
+FEW_QUBITS = 2
+"""A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
+NO_BITS = np.zeros(0, np.uint8)
+
+Read = Callable[[Simulator], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class StateWork:
+    """What is run for a question, and what is read from the state after each program.
+
+    `finish` makes the value of what was read. `copies`: of the whole state, on the host of each rank.
+    `table_bits`: the value has a table of 2^table_bits entries.
+    """
+
+    n_qubits: int
+    programs: tuple[CircuitProgram, ...]
+    read: Read
+    finish: Callable[[list[Array]], Any] = lambda read: read[0]
+    copies: int = 0
+    table_bits: int = 0
+
+    def copies_bytes(self, dtype: str) -> int:
+        """The bytes of these copies."""
+        return self.copies * (np.dtype(dtype).itemsize << self.n_qubits)
+
+
+def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
+    """The answer by the state vector; collective under mpirun."""
+    if asked.has_gradient:
+        return gradients_by_state(asked, options)
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    planned = None if isinstance(asked.question, Sample) else planned_work(asked)
+    n_qubits = asked.n_qubits if planned is None else planned.n_qubits
+
+    def prepare() -> tuple[int, Rows]:
+        question = asked.question
+        done: Rows = {}
+        if kept is not None and isinstance(question, ExpectationValues):
+            done = kept.rows([2] * len(question.sums), options.job.resume)
+        compile_soon([COVERS])
+        return seed, done
+
+    def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
+        state = state_needs(n_qubits, options.dtype, n_ranks, threads)
+        more = 0 if planned is None else planned.copies_bytes(options.dtype)
+        others = [method for method in possible_methods(asked, options) if method != "statevector"]
+        remedy = state.remedy + "".join(f", or --method {method}" for method in others)
+        return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
+
+    def work(rank: Rank, given: tuple[int, Rows]) -> Outcome:
+        seed, done = given
+        if planned is not None:
+            _check_host(rank, planned, options.dtype)
+        with rank.on_stream():
+            state = open_state(rank, n_qubits, options.dtype, asked.program.operations)
+            simulator = Simulator(state, n_qubits, seed=seed)
+            if planned is None:
+                outcome = _sampled(rank, simulator, asked, options.dtype)
+            elif asked.is_random:
+                outcome = _mean(rank, simulator, planned, options)
+            elif isinstance(asked.question, ExpectationValues):
+                _run(simulator, planned.programs[0])
+                values = _observed(rank, simulator, asked.question.sums, done, kept)
+                outcome = Outcome(planned.finish([values]), 0.0, EXACT)
+            else:
+                outcome = Outcome(planned.finish(_read(simulator, planned)), 0.0, EXACT)
+        end_state(rank, state)
+        outcome.details.update(device=rank.device.name, ranks=rank.world.size, seed=seed)
+        return outcome
+
+    job = Job(
+        prepare=prepare, work=work, needs=needs,
+        check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
+    )  # fmt: skip
+    return run_job(job, options.job)
+
+
+def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
+    """Refuse values for which the host has no room: on a CPU beside the state, which has been counted."""
+    n_here, copies = ranks_here(rank.world), planned.copies_bytes(dtype)
+    needed = state_needs(planned.n_qubits, dtype, rank.world.size, rank.threads)
+    free = free_beside(rank, needed.cpu_bytes)
+    agree(rank.world, lambda: check_answer_memory(None, planned.table_bits, planned.n_qubits, free - copies))
+    if rank.device.name == "gpu":
+        agree(rank.world, lambda: check_host_memory(copies, host_memory()[1], n_here))
+
+
+def _read(simulator: Simulator, planned: StateWork) -> list[Array]:
+    """What is read after each program."""
+    found = []
+    for number, program in enumerate(planned.programs):
+        if number:
+            simulator.restart()
+        _run(simulator, program)
+        found.append(planned.read(simulator))
+    return found
+
+
+def _run(simulator: Simulator, program: CircuitProgram) -> None:
+    """The gates of a program, without its final measurements."""
+    simulator.run(prepare_program(gates_of(program).gates), NO_BITS)
+
+
+def _observed(
+    rank: Rank, simulator: Simulator, sums: tuple[PauliSum, ...], done: Rows, kept: TaskCheckpoint | None
+) -> Array:
+    """The values of all sums in one state; those that are done are not looked at again."""
+
+    def one(number: int) -> Array:
+        value = complex(simulator.expectation(sums[number]))
+        return np.array([value.real, value.imag])
+
+    table = np.array(tasks_together(rank, len(sums), one, done, kept, "sum"))
+    if not any(np.iscomplexobj(one.coefficients) for one in sums):
+        return table[:, 0]
+    return table[:, 0] + 1j * table[:, 1]
+
+
+def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: QuestionOptions) -> Outcome:
+    """The mean over trajectories with its standard deviation."""
+    assert options.trajectories is not None
+    (program,), runs = planned.programs, options.trajectories
+    mean: Any = 0.0
+    squares: Any = 0.0
+    number = 0
+    for one in trajectories(simulator, program, runs):
+        value, number = planned.finish([planned.read(simulator)]), number + one.shots
+        before = value - mean
+        mean = mean + before * (one.shots / number)
+        squares = squares + (before * np.conj(value - mean)).real * one.shots
+        rank.say(number, runs, f"trajectory {number} of {runs}")
+    return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
+
+
+def _sampled(rank: Rank, simulator: Simulator, asked: AskedCircuit, dtype: str) -> Outcome:
+    """Counts of outcomes."""
+    assert isinstance(asked.question, Sample)
+    shots = asked.question.shots
+    needed = state_needs(asked.n_qubits, dtype, rank.world.size, rank.threads)
+    free = free_beside(rank, needed.cpu_bytes)
+    agree(rank.world, lambda: check_answer_memory(shots, 0, asked.n_qubits, free))
+    given = answer(
+        simulator, asked.program, SampleQuestion(shots),
+        lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
+    )  # fmt: skip
+    assert given.counts is not None
+    details = {"shots": shots, "samples": "independent", **_cross_entropy(simulator, asked, given.counts)}
+    return Outcome(given.counts, None, STATISTICAL, details)
+
+
+def _cross_entropy(simulator: Simulator, asked: AskedCircuit, counts: dict[str, int]) -> dict[str, Any]:
+    """The linear cross-entropy of outcomes that have all qubits of a circuit of gates. Collective."""
+    measured = final_measurements(asked.program)
+    if measured is None:
+        return {}
+    bit_of = {qubit: bit for bit, qubit in measured.items()} or {q: q for q in range(asked.n_qubits)}
+    if len(bit_of) < asked.n_qubits or max(bit_of.values()) >= len(next(iter(counts))):
+        return {}
+    rows = np.frombuffer("".join(counts).encode(), np.uint8).reshape(len(counts), -1) - ord("0")
+    bits = rows[:, [bit_of[qubit] for qubit in range(asked.n_qubits)]]
+    chances = np.abs(simulator.amplitudes_at(bits)) ** 2
+    return cross_entropy(np.repeat(chances, [*counts.values()]), asked.n_qubits, is_independent=True)
+
+
+def planned_work(asked: AskedCircuit) -> StateWork:
+    """What is run and read for every question but samples."""
+    question, n = asked.question, asked.n_qubits
+    one = partial(StateWork, n, (asked.program,))
+    if isinstance(question, Amplitudes):
+        return one(partial(_amplitudes, bits=question.bits), _first if question.is_single else _all)
+    if isinstance(question, OpenAmplitudes):
+        m, wanted = len(question.open_qubits), (question.fixed, question.open_qubits)
+        return one(
+            lambda simulator: simulator.open_amplitudes(*wanted),
+            lambda found: found[0].reshape((2,) * m), table_bits=m,
+        )  # fmt: skip
+    if isinstance(question, ExpectationValues):
+        return one(partial(_expectations, sums=question.sums), _first if question.is_single else _all)
+    if isinstance(question, Probabilities):
+        m, qubits = len(question.qubits), question.qubits
+        return one(
+            lambda simulator: simulator.probabilities(qubits),
+            lambda found: found[0].reshape((2,) * m), table_bits=m,
+        )  # fmt: skip
+    if isinstance(question, ReducedDensityMatrix):
+        copies = 0 if len(question.qubits) <= FEW_QUBITS else 3
+        return one(partial(_density, qubits=question.qubits), _all, copies)
+    assert asked.gates is not None
+    if isinstance(question, Overlap):
+        gates = (*asked.gates.gates, *inverse(question.other).gates)
+        program = circuit_program(GateSequence(n, gates))
+        return StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
+    assert isinstance(question, Trace)
+    if asked.start is None:
+        return _trace(asked.gates, question)
+    return _trace_of_input(asked.gates, question, asked.start.circuit(n))
+
+
+def _first(read: list[Array]) -> Any:
+    """The only value of the only reading."""
+    return read[0][0].item()
+
+
+def _all(read: list[Array]) -> Array:
+    """The only reading."""
+    return read[0]
+
+
+def _amplitudes(simulator: Simulator, bits: Array) -> Array:
+    return simulator.amplitudes_at(bits)
+
+
+def _expectations(simulator: Simulator, sums: tuple[PauliSum, ...]) -> Array:
+    return np.array([simulator.expectation(one) for one in sums])
+
+
+def _density(simulator: Simulator, qubits: tuple[int, ...]) -> Array:
+    """The density matrix, by Pauli words or as a product of the state with its conjugate."""
+    if len(qubits) <= FEW_QUBITS:
+        return simulator.reduced(qubits)
+    state = simulator.array().reshape((2,) * simulator.n_qubits)
+    rows = np.moveaxis(state, qubits, range(len(qubits))).reshape(2 ** len(qubits), -1)
+    return rows @ rows.conj().T
+
+
+def _trace(circuit: GateSequence, question: Trace) -> StateWork:
+    """Tr(A U^dagger B U) / 2^n from states of 2 n qubits, an input and an output for each.
+
+    With |S> the sum of |i>|i> over sqrt(2^n), <S|P U^dagger Q U|S> is the trace of P U^dagger Q U over 2^n.
+    Undoing what made |S> takes P|S> to (-i)^|x & z| |z>|x>: all words P of A are amplitudes of one state.
+    """
+    n = circuit.n_qubits
+    pairs = [(gate("h", (q,)), gate("cnot", (q, n + q))) for q in range(n)]
+    before = tuple(one for pair in pairs for one in pair)
+    after = tuple(one for pair in pairs for one in reversed(pair))
+    words = [(x, z, c * 1j ** ((x & z).bit_count() & 3)) for x, z, c in question.a.masks()]
+    bits = np.array([[*_bits(z, n), *_bits(x, n)] for x, z, _ in words], np.uint8)
+    return _echoes(2 * n, circuit, question, (before, after), (bits, np.array([c for *_, c in words])))
+
+
+def _trace_of_input(circuit: GateSequence, question: Trace, start: GateSequence) -> StateWork:
+    """<s|A U^dagger B U|s> with |s> = C|0>: words P of C^dagger A C have <0|P = (-i)^|x & z| <x|."""
+    n = circuit.n_qubits
+    words = list(propagate(circuit_steps(start), question.a).result.masks())
+    weights = np.array([c * (-1j) ** ((x & z).bit_count() & 3) for x, z, c in words])
+    bits = np.array([_bits(x, n) for x, _, _ in words], np.uint8)
+    return _echoes(n, circuit, question, (start.gates, inverse(start).gates), (bits, weights))
+
+
+def _echoes(
+    n_qubits: int, circuit: GateSequence, question: Trace, around: tuple[tuple[Gate, ...], tuple[Gate, ...]],
+    wanted: tuple[Array, Array],
+) -> StateWork:  # fmt: skip
+    """U, a word of B, and U^dagger, for every word; weighted amplitudes of bit strings."""
+    (before, after), (bits, weights) = around, wanted
+    circuit, back = widened(circuit, n_qubits), inverse(circuit).gates
+    programs = tuple(
+        CircuitProgram(n_qubits, 0, (*before, *circuit.gates, *pauli_word_gates(x, z), *back, *after))
+        for x, z, _ in question.b.masks()
+    )
+
+    def finish(read: list[Array]) -> complex:
+        return complex(np.array([c for *_, c in question.b.masks()]) @ np.array(read) @ weights)
+
+    return StateWork(n_qubits, programs, partial(_amplitudes, bits=bits), finish)
+
+
+def _bits(mask: int, n_qubits: int) -> list[int]:
+    """A mask as 0 or 1 for each qubit."""
+    return [mask >> qubit & 1 for qubit in range(n_qubits)]

@@ -1,0 +1,130 @@
+"""The tasks of a question, each with a row of numbers: ranks share them or do each together.
+
+What is done is kept in a checkpoint beside the output, so that an interrupted job goes on from there.
+
+Changelog of `tnplan.answer.checkpoint`:
+1 (2026-11-26): first version.
+2 (2026-11-29): as `tnplan.common.checkpoint`. Version 1 is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile, identity_of_values
+from tnplan.common.errors import InputError
+from tnplan.common.files import check_writable
+from tnplan.executor.device.protocols.communicator import agree
+from tnplan.jobs.job import Rank
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import AskedCircuit, ExpectationValues
+
+MEETING_S = 2.0
+"""Seconds after which ranks meet, tell what they have done, and share what is left anew."""
+
+Rows = dict[int, Array]
+"""The numbers of each task that is done, float64."""
+
+
+class TaskCheckpoint(CheckpointFile):
+    """The tasks that are done, in a file beside the output. Rank 0 alone reads and writes it."""
+
+    FORMAT, VERSION = "tnplan.answer.checkpoint", 2
+    OTHERS = "circuit, question or method"
+
+    def rows(self, widths: Sequence[int], resume: bool) -> Rows:
+        """Those of an interrupted job; none where there is no file. Refuses the file of another job.
+
+        `widths` says how many numbers each task gives.
+        """
+        check_writable(self.path)
+
+        def made(document: dict[str, Any], _: dict[str, Array]) -> Rows:
+            rows = {int(task): np.array(row, np.float64) for task, row in document["tasks"].items()}
+            if any(row.shape != (widths[task],) or not np.isfinite(row).all() for task, row in rows.items()):
+                raise ValueError
+            return rows
+
+        return self.restored(resume, made) or {}
+
+    def write(self, done: Mapping[int, Array]) -> None:
+        """Replace the file."""
+        self.replace({"tasks": {str(task): row.tolist() for task, row in done.items()}})
+
+
+def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> TaskCheckpoint | None:
+    """The checkpoint of a question; None where none is kept. Refuses to resume what has none."""
+    question = asked.question
+    has_tasks = isinstance(question, ExpectationValues) and not question.names
+    if not has_tasks or (method == "statevector" and asked.is_random):
+        if options.resume:
+            raise InputError(
+                "--resume", "is for expectation values without gradients and trajectories", "leave it out"
+            )
+        return None
+    job = options.job
+    if job.checkpoint_file is None:
+        return None
+    truncation = None if options.truncation is None else asdict(options.truncation)
+    plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
+    identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
+    return TaskCheckpoint(job.checkpoint_file, identity)
+
+
+def shared_tasks(
+    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    name: str,
+) -> list[Array]:  # fmt: skip
+    """The numbers of all tasks, each of which one rank does. Collective."""
+    world, done = rank.world, dict(done)
+    rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
+    while left := [task for task in range(n_tasks) if task not in done]:
+        own = left[world.rank :: world.size]
+        for found in world.gather_objects(agree(world, partial(_for_a_while, own, one))):
+            done |= found
+        _tell(rank, done, n_tasks, kept, name)
+    return [done[task] for task in range(n_tasks)]
+
+
+def _for_a_while(tasks: Sequence[int], one: Callable[[int], Array]) -> Rows:
+    """The first tasks, until it is time to meet."""
+    begin, found = perf_counter(), {}
+    for task in tasks:
+        found[task] = one(task)
+        if perf_counter() - begin > MEETING_S:
+            break
+    return found
+
+
+def tasks_together(
+    rank: Rank, n_tasks: int, one: Callable[[int], Array], done: Rows, kept: TaskCheckpoint | None,
+    name: str | None,
+) -> list[Array]:  # fmt: skip
+    """The numbers of all tasks, each of which all ranks do together; `name` None: tasks say how far they are.
+
+    Collective.
+    """
+    done, last = dict(done), perf_counter()
+    for task in range(n_tasks):
+        if task in done:
+            continue
+        done[task] = one(task)
+        if rank.is_first and perf_counter() - last > MEETING_S:
+            _tell(rank, done, n_tasks, kept, name)
+            last = perf_counter()
+    return [done[task] for task in range(n_tasks)]
+
+
+def _tell(rank: Rank, done: Rows, n_tasks: int, kept: TaskCheckpoint | None, name: str | None) -> None:
+    """Keep what is done, and say how far the job is."""
+    if rank.is_first and kept is not None:
+        kept.write(done)
+    if name is not None:
+        rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")

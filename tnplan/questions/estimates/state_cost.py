@@ -1,0 +1,233 @@
+"""The state vector's cost: the passes that would run, at the profile's rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from time import process_time
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.program import gates_of
+from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
+from tnplan.executor.statevector.adjoint.segments import derivative_segments
+from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
+from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
+from tnplan.executor.statevector.gates.multiplexed_gate import (
+    LARGEST_TARGETS,
+    MultiplexedGate,
+    from_gate,
+    mask_of,
+)
+from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
+from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
+from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM as GPU_JOINT_FROM
+from tnplan.executor.statevector.scheduling.gpu_tiles import (
+    MOST_WORDS,
+    PROGRAM_TILES,
+    WORD_RUN_BITS,
+    WORD_TILE_BITS,
+    has_tables,
+)
+from tnplan.executor.statevector.scheduling.tiled_passes import (
+    EMPTY_PRICE,
+    TARGET_PRICE,
+    Pass,
+    PassPlan,
+    compile_gates,
+)
+from tnplan.executor.statevector.scheduling.word_tiles import word_groups
+from tnplan.jobs.statevector.state import DTYPES
+from tnplan.planner.hardware.profile import Profile
+from tnplan.questions.engines.statevector import planned_work
+from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes
+from tnplan.questions.estimates.python_speed import slowness
+from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
+
+START_S, GATE_S = 0.004, 7e-6
+"""Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
+preparing, reading."""
+LONG_PLANNING_S = 0.5
+FIRST_GATES = 100
+"""These are planned before the time is taken, since the first plan of a machine compiles kernels."""
+FLOP_A_PART = 4
+"""Real operations of an amplitude and a real or imaginary part of an element of a gate's row."""
+DIAGONAL_FLOP = 2
+"""What a diagonal of a pass costs an amplitude on a CPU: diagonals of a pass are one table."""
+PASS_COPIES, GATE_RATE = 2.0, 1.2
+"""What a pass takes on a CPU: the time of two copies of the state, beside its operations at so many times the
+rate of matrix products. It is above one, since gates that follow each other are fused."""
+DERIVATIVE_READS = 4
+"""Copies of the state that the derivative by an angle takes on a CPU, which reads two states."""
+JOINT_TIMES, JOINT_PLANNING_TIMES = 2.5, 2.0
+"""The backward pass over both states at once, in forward passes and in plannings of one. Measured:
+2.2 to 2.6 on CPUs, 2.5 and 3.1 on an H100 with 30 and 26 qubits; planning 1.6 to 2."""
+TABLE_COPIES, TABLE_TARGET_COPIES, TABLE_DIAGONAL_COPIES = 2.0, 0.5, 0.15
+"""Copies that a pass read from tables takes on a GPU, and each of its gates with targets and its diagonals
+(H200, 20 to 26 qubits)."""
+WORD_COPIES = 0.07
+"""Copies that a word takes on a GPU, beside one for all words that share tiles of two states."""
+RANDOM_FACTOR = 3.0
+"""By how much the time of runs with random operators may be off."""
+
+
+def state_cost(
+    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int
+) -> Cost | None:
+    """What a question takes on so many devices; None where the number of devices cannot share the state."""
+    n_qubits, gates, runs = _work(asked, trajectories)
+    bits = devices.bit_length() - 1
+    if devices != 1 << bits or n_qubits - bits < min(LARGEST_TARGETS, n_qubits):
+        return None
+    dtype, gpu = DTYPES[precision], is_gpu(profile)
+    tile = (PROGRAM_TILES if gpu else TILES)[dtype]
+    before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
+
+    def planned(some: Sequence[Gate]) -> PassPlan:
+        return compile_gates([from_gate(one) for one in some], before, tile, n_inside=n_qubits - bits)
+
+    planned(gates[:FIRST_GATES])
+    planning_s = inf
+    for _ in range(2):
+        begin = process_time()
+        plan = planned(gates)
+        planning_s = min(planning_s, process_time() - begin)
+        if planning_s > LONG_PLANNING_S:
+            break
+    local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
+    copy_s = 2 * local_bytes / profile.memory_bytes_per_s
+    rate = GATE_RATE * profile.rate(dtype, precision) * threads
+    copies = _table_copies if devices == 1 and has_tables(n_qubits, local_bytes) else _gpu_copies
+
+    def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
+        if gpu:
+            busy_s = sum(map(copies, made.passes)) * copy_s
+        else:
+            amplitudes = local_bytes / np.dtype(dtype).itemsize
+            busy_s = sum(
+                share * (PASS_COPIES * copy_s + amplitudes * _flops(step) / rate)
+                for step, share in zip(made.passes, shares or [1.0] * len(made.passes), strict=True)
+            )
+        return busy_s + _exchange_s(made, profile, local_bytes, devices)
+
+    shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
+    run_s = planning_s + passes_s(plan, shares) + _reads(asked) * copy_s
+    total_s = slowness() * (START_S + GATE_S * len(gates)) + first_use_s(local_bytes, profile) + runs * run_s
+    n_sums = _n_differentiated(asked)
+    sweeps = -(-n_sums // MOST_OBSERVABLES)
+    if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
+        total_s += JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)
+    elif n_sums:
+        begin = process_time()
+        segments = derivative_segments(gates)
+        plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
+        planning_s = process_time() - begin
+        words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
+        total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
+    memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
+    return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
+
+
+def least_devices(asked: AskedCircuit, profile: Profile, precision: str, threads: int) -> int | None:
+    """The least number of devices whose memory holds the state; None where no number does."""
+    (n_qubits, _, _), states = _work(asked, 1), _states(asked)
+    dtype = DTYPES[precision]
+    tile = (PROGRAM_TILES if is_gpu(profile) else TILES)[dtype]
+    for bits in range(max(1, n_qubits - LARGEST_TARGETS)):
+        if predicted_bytes(n_qubits, dtype, tile, threads, 1 << bits, states) <= room_bytes(profile):
+            return 1 << bits
+    return None
+
+
+def _work(asked: AskedCircuit, trajectories: int) -> tuple[int, tuple[Gate, ...], int]:
+    """The qubits of the state, the gates of one run, and how many runs there are."""
+    if isinstance(asked.question, Sample):
+        program, n_qubits, runs = asked.program, asked.n_qubits, 1
+    else:
+        planned = planned_work(asked)
+        program, n_qubits, runs = planned.programs[0], planned.n_qubits, len(planned.programs)
+    if asked.is_random:
+        runs = asked.question.shots if isinstance(asked.question, Sample) else trajectories
+    return n_qubits, gates_of(program).gates, runs
+
+
+def _gpu_copies(one: Pass) -> float:
+    """The time of a pass with a kernel of its own on a GPU, in copies of the state."""
+    return EMPTY_PRICE + TARGET_PRICE * _n_targeted(one)
+
+
+def _table_copies(one: Pass) -> float:
+    """The same for a pass that is read from tables."""
+    n_targeted = _n_targeted(one)
+    n_diagonals = len(one.steps) - n_targeted
+    return TABLE_COPIES + TABLE_TARGET_COPIES * n_targeted + TABLE_DIAGONAL_COPIES * n_diagonals
+
+
+def _n_targeted(one: Pass) -> int:
+    return sum(isinstance(step, MultiplexedGate) and bool(step.targets) for step in one.steps)
+
+
+def _flops(one: Pass) -> float:
+    """The real operations of a pass on a CPU, an amplitude."""
+    return sum(
+        FLOP_A_PART * _parts(step) if isinstance(step, MultiplexedGate) and step.targets else DIAGONAL_FLOP
+        for step in one.steps
+    )
+
+
+def _shares_of_tiles(passes: Sequence[Pass], n_bits: int) -> list[float]:
+    """The shares of the tiles that passes do on a CPU, from |0...0> on: tiles of zeros stay as they are."""
+    shares, varying = [], 0
+    for one in passes:
+        held = mask_of(one.held)
+        shares.append(2.0 ** ((varying & ~held).bit_count() - (n_bits - len(one.held))))
+        varying |= held
+    return shares
+
+
+def _parts(gate: MultiplexedGate) -> float:
+    """The real and imaginary parts of a row of a gate that are not zero, on average."""
+    matrices = gate.matrices
+    parts = np.count_nonzero(matrices.real) + np.count_nonzero(matrices.imag)
+    return parts / (matrices.size / matrices.shape[-1])
+
+
+def _word_copies(words: Sequence[tuple[int, int]], n_bits: int, dtype: str, gpu: bool) -> float:
+    """The time of the inner products about words, in copies of the state."""
+    if not gpu:
+        return DERIVATIVE_READS * len(words)
+    tile_bits = min(n_bits, WORD_TILE_BITS[dtype])
+    groups = word_groups(words, n_bits, tile_bits, min(tile_bits, WORD_RUN_BITS[dtype]), MOST_WORDS)
+    return len(groups) + WORD_COPIES * len(words)
+
+
+def _exchange_s(plan: PassPlan, profile: Profile, local_bytes: float, devices: int) -> float:
+    """The seconds of all exchanges: of m qubits, all but one in 2^m of the amplitudes move."""
+    reaching = [one for one in profile.tiers if not one.devices or one.devices >= devices]
+    tier = (reaching or profile.tiers[-1:])[0]
+    seconds = 0.0
+    for step in plan.steps:
+        if not isinstance(step, Pass):
+            seconds += tier.latency_s + local_bytes * (1 - 2.0 ** -len(step.pairs)) / tier.bytes_per_s
+    return seconds
+
+
+def _states(asked: AskedCircuit) -> int:
+    """How many states are held at once."""
+    return GRADIENT_STATES if asked.has_gradient else 1
+
+
+def _n_differentiated(asked: AskedCircuit) -> int:
+    """For how many observables a state goes back through the circuit."""
+    question = asked.question
+    return len(question.sums) if isinstance(question, ExpectationValues) and question.names else 0
+
+
+def _reads(asked: AskedCircuit) -> int:
+    """How often the state is read for the values that are asked for."""
+    if isinstance(asked.question, ExpectationValues):
+        return sum(one.n_terms for one in asked.question.sums)
+    if isinstance(asked.question, ReducedDensityMatrix):
+        return int(4 ** min(2, len(asked.question.qubits)))
+    return 1

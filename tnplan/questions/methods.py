@@ -1,0 +1,205 @@
+"""Which method answers which question, and the refusals that name another one."""
+
+from __future__ import annotations
+
+from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.program import (
+    BitAssignment,
+    Conditional,
+    WhileLoop,
+    measures,
+    without_final_measurements,
+)
+from tnplan.common.errors import InputError
+from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
+from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
+from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.questions.options import METHODS, QuestionOptions
+from tnplan.questions.questions import AskedCircuit, ExpectationValues, Sample, Trace
+
+ANSWERS = {
+    "amplitudes": ("statevector", "contraction"),
+    "sample": ("statevector", "contraction"),
+    "expectation": ("statevector", "contraction", "pauli"),
+    "probabilities": ("statevector", "contraction", "pauli"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
+    "overlap": ("statevector", "contraction"),
+    "trace": ("statevector", "contraction", "pauli"),
+}
+"""The methods that answer each question about a circuit of gates."""
+ANSWERS_RANDOM = {
+    "sample": ("statevector", "contraction"),
+    "expectation": ("statevector", "pauli", "contraction"),
+    "probabilities": ("statevector", "contraction", "pauli"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
+    "trace": ("pauli",),
+}
+"""The same for a program that measures, resets, branches or is noisy on its way."""
+MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
+"""Qubits for which all words are propagated: 2^m and 4^m of them."""
+SMALL = 20
+"""Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
+LARGEST_DOUBLED = LARGEST // 2
+"""Qubits of a circuit whose state vector has an input and an output for each of them."""
+
+
+def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    """Why a method cannot answer, as the place and the problem of a refusal; None where it can."""
+    name, is_random = asked.question.name, asked.is_random
+    if method not in ANSWERS[name]:
+        return "--method", f"{method!r} does not answer {name}"
+    if is_random and method not in ANSWERS_RANDOM.get(name, ()):
+        if asked.is_mixed:
+            return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
+        return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
+    if options.monte_carlo is not None and method != "pauli":
+        return "--repetitions", f"are given, and {method!r} resamples nothing"
+    if options.truncation is not None and method != "pauli":
+        return "truncation", f"is given, and {method!r} truncates nothing"
+    if options.trajectories is not None and not (is_random and method == "statevector"):
+        problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
+        return "--trajectories", f"is given, and {problem}"
+    kinds = Conditional | WhileLoop | BitAssignment
+    if (reason := _why_not_gates(method, asked)) is not None:
+        return reason
+    if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
+        return "--method", f"{method!r} follows no conditions, and the circuit has some"
+    if isinstance(asked.question, Sample):
+        return _why_not_sample(method, asked)
+    if asked.has_gradient and (reason := _why_no_gradient(method, asked)) is not None:
+        return reason
+    if method == "pauli":
+        return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
+    if method == "statevector":
+        return _why_not_statevector(asked, options)
+    return None
+
+
+def is_small(asked: AskedCircuit) -> bool:
+    """Whether the state vector is taken without looking at other methods."""
+    return asked.n_qubits * (2 if _is_doubled(asked) else 1) <= SMALL
+
+
+def possible_methods(asked: AskedCircuit, options: QuestionOptions) -> list[str]:
+    """The methods that can answer, in the order in which they are looked at."""
+    known = (ANSWERS_RANDOM if asked.is_random else ANSWERS).get(asked.question.name, ())
+    return [method for method in known if why_not(method, asked, options) is None]
+
+
+def check_method(method: str, asked: AskedCircuit, options: QuestionOptions) -> None:
+    """Refuse a method that cannot answer; the remedy names those that can."""
+    reason = why_not(method, asked, options)
+    if reason is not None:
+        others = possible_methods(asked, options)
+        remedy = f"use {' or '.join(others)}" if others else _way_out(reason[0], asked, options)
+        if others and reason[0] == "--trajectories" and options.trajectories is None:
+            remedy = f"give a number of runs, or {remedy}"
+        raise InputError(*reason, remedy)
+
+
+def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
+    """Refuse what no method can answer."""
+    if not possible_methods(asked, options):
+        methods = ANSWERS[asked.question.name]
+        if options.monte_carlo is not None:  # what pauli lacks says more than that others have no repetitions
+            methods = methods[::-1]
+        reasons = [why_not(method, asked, options) for method in methods]
+        first = next(reason for reason in reasons if reason is not None)
+        raise InputError(*first, _way_out(first[0], asked, options))
+
+
+def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    """What gate a method does not take: contraction takes every matrix."""
+    if method == "contraction":
+        return None
+    for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
+        place = f"gate {number} ({one.name})"
+        try:
+            from_gate(one, place) if method == "statevector" else gate_steps(one, place)
+        except InputError as error:
+            return place, error.problem
+    return None
+
+
+def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    assert isinstance(asked.question, Sample)
+    if method == "statevector":
+        if asked.question.sampling == "rejection":
+            return "--sampling", "is 'rejection', and 'statevector' draws from the whole distribution"
+        return _too_many_qubits(asked)
+    kept, _ = without_final_measurements(asked.program.operations)
+    if asked.is_random and measures(kept):
+        return "--method", f"{method!r} samples no measurements on the way, and the circuit has some"
+    if asked.is_random and asked.question.sampling == "rejection":
+        what = "pure states" if asked.is_mixed else "gates alone"
+        return "--sampling", f"is 'rejection', which is for {what}"
+    return None
+
+
+def _why_no_gradient(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    if method == "statevector" and asked.is_random:
+        return "--gradient", "is asked of 'statevector', which has none of means over trajectories"
+    if method == "pauli":
+        for number, one in enumerate(asked.circuit_operations):
+            if isinstance(one, VariedGate) and not named_rotations(one):
+                return "--method", f"'pauli' has no derivatives of gate {number} ({one.name})"
+    return None
+
+
+def _why_not_pauli(asked: AskedCircuit) -> tuple[str, str] | None:
+    most = MOST_PAULI_QUBITS.get(asked.question.name)
+    qubits = getattr(asked.question, "qubits", ())
+    if most is not None and len(qubits) > most:
+        return "--qubits", f"has {len(qubits)} qubits, and 'pauli' takes {most}"
+    return None
+
+
+def _why_not_sampled(asked: AskedCircuit) -> tuple[str, str] | None:
+    """What repetitions of Pauli propagation do not answer."""
+    if asked.has_gradient:
+        return "--repetitions", "are given, and gradients have none"
+    is_in_state = isinstance(asked.question, Trace) and asked.start is not None
+    if is_in_state or not isinstance(asked.question, ExpectationValues | Trace):
+        name = "traces in an input state" if is_in_state else asked.question.name
+        return "--repetitions", f"are of expectation values and of traces over all inputs, not of {name}"
+    return None
+
+
+def _why_not_statevector(asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    if asked.is_random and options.trajectories is None:
+        why = "the circuit measures, resets or is noisy on its way"
+        return "--trajectories", f"is missing, and {'the input state is mixed' if asked.is_mixed else why}"
+    return _too_many_qubits(asked)
+
+
+def _too_many_qubits(asked: AskedCircuit) -> tuple[str, str] | None:
+    most = LARGEST_DOUBLED if _is_doubled(asked) else LARGEST
+    if asked.n_qubits > most:
+        return "--method", f"'statevector' takes {most} qubits at most, and the circuit has {asked.n_qubits}"
+    return None
+
+
+def _is_doubled(asked: AskedCircuit) -> bool:
+    """Whether the state has an input and an output for each qubit."""
+    return isinstance(asked.question, Trace) and asked.start is None
+
+
+def _way_out(place: str, asked: AskedCircuit, options: QuestionOptions) -> str:
+    """What to do where no method answers."""
+    if place == "--sampling":
+        return "leave it out"
+    if place.startswith("gate "):
+        return "give unitary gates on few qubits"
+    name = asked.question.name
+    if asked.is_random and name not in ANSWERS_RANDOM:
+        return f"ask for {', '.join(ANSWERS_RANDOM)} instead"
+    if asked.is_random and options.trajectories is None:
+        return "give --trajectories, and use statevector"
+    if place == "--repetitions":
+        return "leave them out"
+    if options.truncation is not None or options.trajectories is not None:
+        return "leave it out"
+    return "ask for less"
+
+
+assert {method for methods in ANSWERS.values() for method in methods} == set(METHODS)

@@ -1,0 +1,138 @@
+"""How a question is answered: the method, the noise, and how the job uses the machine; the same for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tnplan.common.checks import check_choice, check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+from tnplan.executor.pauli.terms.truncation import Truncation
+from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.progress import Listener
+from tnplan.jobs.statevector.state import DTYPES
+
+METHODS = ("contraction", "statevector", "pauli")
+"""The engines, by the names that `method` has for them."""
+MOST_TRAJECTORIES = 10**9
+
+
+class QuestionKeywords(TypedDict, total=False):
+    """The keyword arguments of every question; `QuestionOptions` says what they mean."""
+
+    method: str
+    state: Any
+    depolarizing: float
+    trajectories: int | None
+    truncation: Truncation | None
+    monte_carlo: MonteCarlo | None
+    seed: int | None
+    precision: str
+    device: str
+    ranks: int | None
+    threads: int | None
+    memory: float | str | None
+    output: str | Path | None
+    checkpoint: bool
+    resume: bool
+    progress: Listener | bool | None
+    timeout: float
+    allow_mixed_builds: bool
+
+
+def options_of(question: str, keywords: QuestionKeywords) -> QuestionOptions:
+    """The options that a question is asked with.
+
+    Raises
+    ------
+    TypeError
+        For a keyword that is no option, as Python does for other calls.
+    """
+    known = tuple(QuestionKeywords.__annotations__)
+    for name in keywords:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
+            raise TypeError(f"{question}() got an unexpected keyword argument {name!r}; {remedy}")
+    return QuestionOptions(**keywords)
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """The options of every question, with one meaning and one default each.
+
+    Parameters
+    ----------
+    method
+        "contraction", "statevector", "pauli", or "auto" for the one that suits the circuit.
+    state
+        The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
+        mean over all inputs.
+    depolarizing
+        The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
+    trajectories
+        Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
+    truncation
+        Which terms Pauli propagation drops.
+    monte_carlo
+        Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
+    seed
+        Makes samples and trajectories the same in every run.
+    precision
+        "fp64" or "fp32".
+    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
+        How the job uses the machine, as in `JobOptions`. `output` is a JSON file. Expectation values keep a
+        checkpoint beside it.
+    """
+
+    method: str = "auto"
+    state: Any = None
+    depolarizing: float = 0.0
+    trajectories: int | None = None
+    truncation: Truncation | None = None
+    monte_carlo: MonteCarlo | None = None
+    seed: int | None = None
+    precision: str = "fp64"
+    device: str = "auto"
+    ranks: int | None = None
+    threads: int | None = None
+    memory: float | str | None = None
+    output: str | Path | None = None
+    checkpoint: bool = True
+    resume: bool = False
+    progress: Listener | bool | None = None
+    timeout: float = TIMEOUT_S
+    allow_mixed_builds: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("--method", self.method, ("auto", *METHODS))
+        check_choice("--precision", self.precision, DTYPES)
+        if not is_number(self.depolarizing) or not 0 <= self.depolarizing <= 1:
+            raise InputError("--depolarizing", f"probability is {self.depolarizing!r}", "give 0 to 1")
+        if self.trajectories is not None:
+            check_count("--trajectories", self.trajectories, 2, MOST_TRAJECTORIES)
+        if self.truncation is not None and not isinstance(self.truncation, Truncation):
+            raise InputError("truncation", f"is {self.truncation!r}", "give Truncation")
+        if self.monte_carlo is not None and not isinstance(self.monte_carlo, MonteCarlo):
+            raise InputError("monte_carlo", f"is {self.monte_carlo!r}", "give MonteCarlo")
+        if self.monte_carlo is not None and self.seed is not None:
+            raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
+        if self.seed is not None:
+            check_count("--seed", self.seed, 0)
+        assert self.job
+
+    @property
+    def job(self) -> JobOptions:
+        """The options of the job driver."""
+        return JobOptions.given(
+            self.device, self.ranks, self.threads, self.memory, self.output, self.checkpoint,
+            self.resume, self.progress, timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
+        )  # fmt: skip
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of amplitudes."""
+        return DTYPES[self.precision]

@@ -1,0 +1,205 @@
+"""What can be asked of a circuit, as plain data that is the same for every engine. Knows no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tnplan.circuits.circuit import Gate, GateSequence
+from tnplan.circuits.compose import composed
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.program import (
+    CircuitProgram,
+    Operation,
+    final_measurements,
+    inner_operations,
+)
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_count
+from tnplan.questions.input_state import InputState
+
+
+@dataclass(frozen=True, eq=False)
+class Amplitudes:
+    """The amplitudes <bits|psi>; `bits` is uint8 [string, qubit]. `is_single`: one value, not a list."""
+
+    bits: Array
+    is_single: bool
+    name = "amplitudes"
+
+
+@dataclass(frozen=True, eq=False)
+class OpenAmplitudes:
+    """All amplitudes of the open qubits, complex [2] * m in their order; the others have fixed values."""
+
+    fixed: dict[int, int]
+    open_qubits: tuple[int, ...]
+    name = "amplitudes"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counts of the outcomes of so many shots.
+
+    How a contraction draws them: `sampling`, "chain" or "rejection", with `open_qubits` and `fidelity`.
+    """
+
+    shots: int
+    sampling: str = "chain"
+    open_qubits: int = 0
+    fidelity: float = 1.0
+    name = "sample"
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectationValues:
+    """<psi|O|psi> of every sum of Pauli words O; `is_single`: one value, not a list.
+
+    `names`: the parameters by which derivatives are asked for.
+    """
+
+    sums: tuple[PauliSum, ...]
+    is_single: bool
+    names: tuple[str, ...] = ()
+    name = "expectation"
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """The probability of every value of some qubits, float64 [2] * m in their order."""
+
+    qubits: tuple[int, ...]
+    name = "probabilities"
+
+
+@dataclass(frozen=True)
+class ReducedDensityMatrix:
+    """The density matrix of some qubits, complex [2^m, 2^m], the first qubit most significant."""
+
+    qubits: tuple[int, ...]
+    name = "reduced_density_matrix"
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """<other|psi>; both circuits begin in the same input state."""
+
+    other: GateSequence
+    name = "overlap"
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Tr(A U^dagger B U) / 2^n; in an input state, the value of A U^dagger B U in it."""
+
+    a: PauliSum
+    b: PauliSum
+    name = "trace"
+
+
+Question = (
+    Amplitudes | OpenAmplitudes | Sample | ExpectationValues | Probabilities | ReducedDensityMatrix
+    | Overlap | Trace
+)  # fmt: skip
+
+
+def _distinct(operations: Sequence[Operation]) -> list[tuple[int, Gate]]:
+    found: dict[bytes, tuple[int, Gate]] = {}
+    for number, operation in enumerate(operations):
+        for one in _gates_in(operation):
+            found.setdefault(one.matrix.tobytes(), (number, one))
+    return list(found.values())
+
+
+def _gates_in(operation: Operation) -> Iterator[Gate]:
+    if isinstance(operation, Gate):
+        yield operation
+    for inner in inner_operations(operation):
+        yield from _gates_in(inner)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedCircuit:
+    """A circuit with its noise, and a question.
+
+    `gates` has the gates alone, without final measurements; it is None where the program measures, resets,
+    branches or is noisy on its way. Where derivatives are asked for, gates that parameters change are
+    `VariedGate`s. Both begin with the preparation of the input state, if there is one: but for traces, which
+    take the circuit both ways.
+    """
+
+    program: CircuitProgram
+    gates: GateSequence | None
+    question: Question
+    start: InputState | None = None
+
+    @property
+    def n_qubits(self) -> int:
+        """How many qubits the circuit has."""
+        return self.program.n_qubits
+
+    @property
+    def circuit(self) -> GateSequence | CircuitProgram:
+        """The gates, or where there is more the program."""
+        return self.program if self.gates is None else self.gates
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether derivatives are asked for."""
+        return isinstance(self.question, ExpectationValues) and bool(self.question.names)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the program ends in another state in each run, or begins in one."""
+        return self.is_mixed or final_measurements(self.program) is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the input state is mixed."""
+        return self.start is not None and self.start.is_mixed
+
+    @property
+    def circuit_operations(self) -> tuple[Operation, ...]:
+        """The operations of the circuit itself, without the preparation of an input state."""
+        return self.program.operations[self._n_prepared :]
+
+    @property
+    def circuit_gates(self) -> GateSequence | None:
+        """The gates of the circuit itself."""
+        return self.gates and GateSequence(self.n_qubits, self.gates.gates[self._n_prepared :])
+
+    @cached_property
+    def distinct_gates(self) -> list[tuple[int, Gate]]:
+        """The gates of the circuit that have matrices of their own, with the operation that each is in."""
+        return _distinct(self.circuit_operations)
+
+    @cached_property
+    def distinct_small_gates(self) -> list[tuple[int, Gate]]:
+        """The same of the gates that large controlled ones are divided into."""
+        return self.distinct_gates if self.circuit_gates is None else _distinct(self.circuit_gates.gates)
+
+    @property
+    def _n_prepared(self) -> int:
+        return 0 if self.start is None or isinstance(self.question, Trace) else len(self.start.preparation)
+
+
+def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
+    """The circuit after the preparation of its input state, as the question needs it."""
+    question, gates, program = asked.question, asked.gates, asked.program
+    if isinstance(question, Trace):
+        return asked
+    operations = program.operations
+    if gates is not None:  # these are on so few qubits that every engine takes them
+        operations = (*gates.gates, *(one for one in operations if not isinstance(one, Gate)))
+    whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *operations))
+    if gates is None or start.is_mixed:
+        return AskedCircuit(whole, None, question, start)
+    if isinstance(question, Overlap):
+        question = Overlap(composed(start.circuit(asked.n_qubits), question.other))
+    return AskedCircuit(whole, composed(start.circuit(asked.n_qubits), gates), question, start)
+
+
+def checked_shots(shots: int, most: int) -> int:
+    """A number of shots."""
+    return check_count("--shots", shots, 1, most)

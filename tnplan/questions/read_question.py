@@ -1,0 +1,156 @@
+"""What is asked, as a user gives it, becomes a question once the number of qubits is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.compose import composed
+from tnplan.circuits.inputs import given_bits, given_observables, given_pattern, given_qubits
+from tnplan.circuits.load import load_circuit
+from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.common.checks import check_choice, check_count, is_number
+from tnplan.common.errors import InputError
+from tnplan.executor.statevector.measurement import LARGEST_SHOTS
+from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
+from tnplan.questions.questions import (
+    Amplitudes,
+    ExpectationValues,
+    OpenAmplitudes,
+    Overlap,
+    Probabilities,
+    Question,
+    ReducedDensityMatrix,
+    Sample,
+    Trace,
+    checked_shots,
+)
+
+Reader = Callable[[int], Question]
+"""The question for a number of qubits; raises InputError for what does not fit it."""
+SAMPLING = ("chain", "rejection")
+"""How a contraction draws samples."""
+LARGEST_DENSITY = 13
+"""Qubits of a density matrix."""
+
+
+def read_amplitudes(bitstrings: Any, open_qubits: Sequence[int] | None = None) -> Reader:
+    """Amplitudes of bit strings, or of all values of some open qubits."""
+
+    def read(n_qubits: int) -> Question:
+        if open_qubits is not None:
+            return OpenAmplitudes(*given_pattern(bitstrings, open_qubits, n_qubits, LARGEST_MARGINAL))
+        if bitstrings is None:
+            raise InputError("--bitstrings", "are missing", "give bit strings or open qubits")
+        return Amplitudes(*given_bits(bitstrings, n_qubits))
+
+    return read
+
+
+def read_sample(shots: Any, sampling: str = "chain", open_qubits: int = 0, fidelity: float = 1.0) -> Reader:
+    """Outcomes of so many shots, and how a contraction draws them."""
+
+    def read(n_qubits: int) -> Question:
+        check_choice("--sampling", sampling, SAMPLING)
+        check_count("--open-qubits", open_qubits, 0)
+        if not is_number(fidelity) or not 0 < fidelity <= 1:
+            raise InputError("--fidelity", f"is {fidelity!r}", "give more than 0 and at most 1")
+        if sampling == "chain" and (open_qubits or fidelity < 1):
+            place = "--open-qubits" if open_qubits else "--fidelity"
+            raise InputError(place, "is for samples by rejection", "leave it out, or sample so")
+        return Sample(checked_shots(shots, LARGEST_SHOTS), sampling, open_qubits, fidelity)
+
+    return read
+
+
+def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
+    """Expectation values of one observable or several, with their derivatives by parameters."""
+
+    def read(n_qubits: int) -> Question:
+        sums, is_single = given_observables(observables, n_qubits)
+        for number, one in enumerate(sums):
+            if names and np.any(np.imag(one.coefficients)):
+                raise InputError(
+                    f"observable {number}", "has complex coefficients, and gradients are of real values",
+                    "give real ones",
+                )  # fmt: skip
+        return ExpectationValues(sums, is_single, tuple(names))
+
+    return read
+
+
+def read_probabilities(qubits: Any) -> Reader:
+    """Probabilities of the values of some qubits; None: of all."""
+
+    def read(n_qubits: int) -> Question:
+        chosen = range(n_qubits) if qubits is None else qubits
+        return Probabilities(given_qubits("--qubits", chosen, n_qubits, LARGEST_MARGINAL))
+
+    return read
+
+
+def read_density(qubits: Any) -> Reader:
+    """The density matrix of some qubits."""
+    return lambda n_qubits: ReducedDensityMatrix(given_qubits("--qubits", qubits, n_qubits, LARGEST_DENSITY))
+
+
+def read_overlap(other: Any) -> Reader:
+    """The overlap with the state of another circuit."""
+
+    def read(n_qubits: int) -> Question:
+        second = load_circuit(other)
+        composed(GateSequence(n_qubits, ()), second)
+        return Overlap(second)
+
+    return read
+
+
+def read_trace(a: Any, b: Any) -> Reader:
+    """The trace of two operators, one taken through the circuit."""
+    return lambda n: Trace(_operator("--a", a, n), _operator("--b", b, n))
+
+
+def _operator(place: str, given: Any, n_qubits: int) -> PauliSum:
+    try:
+        return given_sum(given, n_qubits)
+    except InputError as error:
+        raise InputError(place, error.problem, error.remedy) from None
+
+
+def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
+    """One question by its name and what is asked, such as {"expectation": "Z0"} and names of derivatives.
+
+    Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
+    """
+    how: dict[str, Any] = {}
+    if "sample" in asked:
+        how = {name: what for name, what in asked.items() if name in ("sampling", "open_qubits", "fidelity")}
+        asked = {name: what for name, what in asked.items() if name not in how}
+    readers: dict[str, Callable[[Any], Reader]] = {
+        "amplitudes": read_amplitudes,
+        "open_qubits": lambda qubits: read_amplitudes(None, qubits),
+        "sample": lambda shots: read_sample(shots, **how),
+        "expectation": lambda observables: read_expectation(observables, names),
+        "probabilities": read_probabilities,
+        "reduced_density_matrix": read_density,
+        "overlap": read_overlap,
+        "trace": lambda operators: read_trace(*_pair(operators)),
+    }
+    unknown = [name for name in asked if name not in readers]
+    if unknown:
+        raise InputError("question", f"{unknown[0]!r} is unknown", f"choose from {', '.join(readers)}")
+    if len(asked) != 1:
+        problem = f"is asked {len(asked)} times" if asked else "is missing"
+        raise InputError("question", problem, f"give one of {', '.join(readers)}")
+    ((name, what),) = asked.items()
+    return readers[name](what)
+
+
+def _pair(operators: Any) -> tuple[Any, Any]:
+    if not isinstance(operators, list | tuple) or len(operators) != 2:
+        raise InputError("trace", f"is of {operators!r}"[:60], "give a pair of operators, (a, b)")
+    return operators[0], operators[1]

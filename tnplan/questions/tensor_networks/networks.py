@@ -1,0 +1,159 @@
+"""Contractions of the networks of questions: one network, or one with many values of some tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tnplan.common.arrays import Array
+from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.planning import compiled, find_batched, find_schedule
+from tnplan.jobs.arrays.request import ContractionRequest
+from tnplan.planner.networks.importers.subscripts import EinsumCall
+from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.of_circuits.wires import OpenNetwork
+from tnplan.planner.networks.simplify import Simplified, simplify
+
+LARGEST_BATCH = 1024
+"""Values of a batch that are contracted at once."""
+
+
+def dtype_of(options: ContractionOptions, arrays: Sequence[Array] | None = None) -> str:
+    """The dtype in which a precision is computed; double where none is stated.
+
+    Real where arrays are named and all of them are.
+    """
+    is_double = options.precision in (None, "fp64")
+    if arrays is None or any(map(np.iscomplexobj, arrays)):
+        return "complex128" if is_double else "complex64"
+    return "float64" if is_double else "float32"
+
+
+Run = Callable[[], Array]
+"""A contraction that is planned; called, it gives the result."""
+
+
+def contract_network(network: Network, arrays: Sequence[Array], options: ContractionOptions) -> Array:
+    """The whole network, simplified first; axes are its open indices."""
+    return _plan_simple(*simplify(network, arrays), options)()
+
+
+def _plan_simple(network: Network, values: Sequence[Array], options: ContractionOptions) -> Run:
+    """A simplified network, planned."""
+    dtype = dtype_of(options, values)
+    if len(values) == 1:
+        return lambda: _ordered(values[0], network).astype(dtype)
+    planned = find_schedule(_request(network, values), dtype, options)
+
+    def run() -> Array:
+        with compiled(planned, options) as contraction:
+            return np.asarray(contraction(*(array.astype(dtype) for array in values)))
+
+    return run
+
+
+def value_and_gradients(
+    network: Network, arrays: Sequence[Array], wanted: Sequence[int], options: ContractionOptions
+) -> tuple[complex, dict[int, Array]]:
+    """The number that a network is, and its derivatives by each entry of the tensors wanted.
+
+    Nothing is conjugated. The derivatives by the tensors of the simplified network come from its reverse
+    schedule; from there they go back through the simplification.
+    """
+    simple = Simplified(network, arrays, wanted)
+    dtype = dtype_of(options)
+    if len(simple.arrays) == 1:
+        value, found = simple.arrays[0], [np.ones((), dtype)]
+    else:
+        values = [array.astype(dtype) for array in simple.arrays]
+        with compiled(find_schedule(_request(simple.network, values), dtype, options), options) as one:
+            if simple.depending:
+                value, gradients = one.value_and_grad(*values, wrt=simple.depending)
+                found = [np.asarray(gradient) for gradient in gradients]
+            else:
+                value, found = np.asarray(one(*values)), []
+    return complex(value), simple.back(dict(zip(simple.depending, found, strict=False)))
+
+
+def contract_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Array:
+    """A network closed by many values of its further tensors, which their first axis and the result's counts.
+
+    What does not depend on them is contracted once.
+    """
+    return plan_batch(opened, leaves, options)()
+
+
+def plan_batch(opened: OpenNetwork, leaves: Sequence[Array], options: ContractionOptions) -> Run:
+    """The same, planned now and contracted later."""
+    return plan_closed(ClosedNetwork.of(opened, leaves), options)
+
+
+@dataclass(frozen=True)
+class ClosedNetwork:
+    """A simplified network closed by values of its last tensors; `arrays` holds the first value of these.
+
+    `leaves` has all of them, which their first axis counts, and is empty where there is one: then the whole
+    network is simplified.
+    """
+
+    network: Network
+    arrays: list[Array]
+    leaves: Sequence[Array]
+    count: int
+    n_tensors: int
+    """How many there were before it was simplified."""
+
+    @classmethod
+    def of(cls, opened: OpenNetwork, leaves: Sequence[Array]) -> ClosedNetwork:
+        """What `opened` and these values of its further tensors make."""
+        network, values = simplify(opened.network, opened.arrays)
+        closed, arrays = closed_by_leaves(network, opened), [*values, *(leaf[0] for leaf in leaves)]
+        count = len(leaves[0]) if leaves else 1
+        if count == 1:
+            return cls(*simplify(closed, arrays), (), 1, len(opened.arrays))
+        return cls(closed, arrays, leaves, count, len(opened.arrays))
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its tensors in single precision."""
+        return dtype_of(ContractionOptions(precision="fp32"), self.arrays)
+
+
+def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
+    """A contraction for each value of the last tensors, which the first axis of the result counts."""
+    if closed.count == 1:
+        run_one = _plan_simple(closed.network, closed.arrays, options)
+        return lambda: run_one()[None]
+    arrays, leaves = closed.arrays, closed.leaves
+    dtype, n_fixed = dtype_of(options, arrays), len(arrays) - len(leaves)
+    numbers = tuple(range(n_fixed, len(arrays)))
+    options = replace(options, calls=closed.count, changing=numbers)
+    request, batch = _request(closed.network, arrays), min(closed.count, LARGEST_BATCH)
+    planned = find_batched(request, dtype, options, batch, numbers)
+    constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
+    options = replace(options, device=planned.device)
+
+    def run() -> Array:
+        with CompiledContraction(planned.now().schedule, options, constants, numbers) as contraction:
+            return np.asarray(contraction(*(leaf.astype(dtype) for leaf in leaves)))
+
+    return run
+
+
+def closed_by_leaves(network: Network, opened: OpenNetwork) -> Network:
+    """The simplified network of `opened` with its further tensors."""
+    sizes = {**opened.network.size_dict, **network.size_dict}
+    return Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
+
+
+def _request(network: Network, arrays: Sequence[Array]) -> ContractionRequest:
+    return ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, tuple(arrays)))
+
+
+def _ordered(array: Array, network: Network) -> Array:
+    """The tensor of a network of one, with its axes in the order of the result."""
+    (term,) = network.inputs
+    return np.transpose(array, [term.index(index) for index in network.output])

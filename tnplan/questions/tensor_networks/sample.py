@@ -1,0 +1,229 @@
+"""Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+
+import numpy as np
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.circuits.program import CircuitProgram, as_circuit
+from tnplan.common.arrays import Array
+from tnplan.common.checks import check_choice, check_count
+from tnplan.common.errors import InputError
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.progress import Progress
+from tnplan.planner.networks.of_circuits.sandwich import marginal_network
+from tnplan.planner.networks.of_circuits.steps import Step, steps_of
+from tnplan.planner.sparse_state.rows import distinct_strings
+from tnplan.questions.tensor_networks.networks import contract_batch
+from tnplan.questions.tensor_networks.samples import CORRELATED, INDEPENDENT, ContractionSamples
+from tnplan.questions.tensor_networks.sparse_state import SparseState
+
+METHODS = ("chain", "rejection")
+GROUP = 6
+"""Qubits that are drawn together in a chain."""
+MOST_CLIPPED = 0.05
+"""The share of the probability that may be left out, of strings that are likelier than `BOUND` allows."""
+BOUND = 10.0
+"""A candidate is taken with probability p 2^n / BOUND. Of a random circuit, e^-10 of them are likelier than
+that (Markov et al., arXiv 1807.10749)."""
+MOST_CANDIDATES = 1 << 15
+MOST_IN_VAIN = 2000
+"""Candidates of which none is taken: of a random circuit that happens with a chance of 1e-87."""
+MOST_OPEN = 14
+MOST_ROUNDS = 64
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """How samples are drawn.
+
+    Parameters
+    ----------
+    method : {"chain", "rejection"}
+        "chain": qubits in turn, each group from its distribution given those before. That is exact and
+        independent, and for shallow circuits. "rejection": candidates are drawn at random and taken by their
+        probability. That is for random circuits, whose probabilities are exponentially distributed.
+    open_qubits : int
+        By rejection, this many qubits of a candidate take all their values, which costs little more. Samples
+        are correlated then.
+    fidelity : float
+        By rejection, the share of the slices that are summed, above 0 and at most 1. The state that is
+        sampled has about this fidelity.
+    """
+
+    method: str = "chain"
+    open_qubits: int = 0
+    fidelity: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("sampling method", self.method, METHODS)
+        check_count("open qubits", self.open_qubits, 0, MOST_OPEN)
+        if not 0 < self.fidelity <= 1:
+            raise InputError("fidelity", f"is {self.fidelity}", "give more than 0 and at most 1")
+        if self.method == "chain" and (self.fidelity < 1 or self.open_qubits):
+            name = "fidelity" if self.fidelity < 1 else "open qubits"
+            raise InputError(name, "is for samples by rejection", 'leave it out, or use method "rejection"')
+
+
+def sample(
+    circuit: GateSequence | CircuitProgram,
+    shots: int,
+    seed: int,
+    options: ContractionOptions | None = None,
+    how: SampleOptions | None = None,
+) -> ContractionSamples:
+    """Bit strings of all qubits, drawn from the distribution of a circuit's final state.
+
+    Parameters
+    ----------
+    circuit : GateSequence or CircuitProgram
+        By the chain, noise is taken into account; rejection is for gates alone.
+    shots : int
+        How many strings.
+    seed : int
+        Of all random choices.
+    options : ContractionOptions, optional
+        How contractions are done; `precision` "fp64", the default, or "fp32".
+    how : SampleOptions, optional
+        How strings are drawn. Default: by the chain.
+
+    Returns
+    -------
+    ContractionSamples
+        The strings, and whether they are independent and exact.
+
+    Raises
+    ------
+    InputError
+        For no shots, noise where there can be none, or a distribution that rejection does not suit.
+    """
+    options, how = options or ContractionOptions(), how or SampleOptions()
+    check_count("shots", shots)
+    check_count("seed", seed, 0)
+    generator = np.random.default_rng(seed)
+    if how.method == "chain":
+        bits, chances = _chain(steps_of(circuit, "circuit"), circuit.n_qubits, shots, generator, options)
+        return ContractionSamples(bits, INDEPENDENT, exact=True, probabilities=chances)
+    gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
+    return _by_rejection(gates, shots, generator, options, how)
+
+
+def chain_groups(n_qubits: int) -> list[range]:
+    """The qubits that a chain draws together, in turn."""
+    return [range(first, min(first + GROUP, n_qubits)) for first in range(0, n_qubits, GROUP)]
+
+
+def _chain(
+    steps: Sequence[Step],
+    n_qubits: int,
+    shots: int,
+    generator: np.random.Generator,
+    options: ContractionOptions,
+) -> tuple[Array, Array]:
+    """Independent strings, with their probabilities: each group of qubits given all before it, where equal
+    beginnings are contracted once."""
+    drawn, chances = np.zeros((shots, n_qubits), np.uint8), np.ones(shots)
+    for group in chain_groups(n_qubits):
+        first = group[0]
+        before, inverse = distinct_strings(drawn[:, :first])
+        opened = marginal_network(steps, group, range(first))
+        leaves = [np.eye(2)[before[:, qubit]] for qubit in range(first)]
+        joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
+        joint = np.maximum(joint, 0).astype(np.float64)
+        total = joint.sum(axis=1, keepdims=True)
+        if not np.all(total > 0):
+            raise InputError("circuit", "ends in a state of norm 0", "give gates that keep the norm")
+        joint /= total
+        below = np.cumsum(joint, axis=1)
+        chosen = (generator.random(shots)[:, None] >= below[inverse]).sum(axis=1)
+        chosen = np.minimum(chosen, joint.shape[1] - 1)
+        chances *= joint[inverse, chosen]
+        for place, qubit in enumerate(group):
+            drawn[:, qubit] = chosen >> (len(group) - 1 - place) & 1
+        if options.progress is not None:
+            options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
+    return drawn, chances
+
+
+def _by_rejection(
+    circuit: GateSequence, shots: int, generator: np.random.Generator, options: ContractionOptions,
+    how: SampleOptions,
+) -> ContractionSamples:  # fmt: skip
+    """Strings taken from random candidates by their probability."""
+    n_qubits, n_open = circuit.n_qubits, min(how.open_qubits, circuit.n_qubits)
+    taken: list[Array] = []
+    chances: list[Array] = []
+    found = candidates = 0
+    drawn = lost = 0.0
+    for _ in range(MOST_ROUNDS):
+        strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
+        scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
+        accepted = generator.random(len(strings)) * BOUND < scaled
+        taken.append(strings[accepted])
+        chances.append(scaled[accepted] / 2.0**n_qubits)
+        found += int(accepted.sum())
+        candidates += len(strings)
+        drawn += float(scaled.sum())
+        lost += float(np.maximum(scaled - BOUND, 0).sum())
+        if lost > MOST_CLIPPED * drawn:
+            raise InputError(
+                "sampling method", f"rejection would leave out {lost / drawn:.0%} of the probability",
+                'use "chain", or the state-vector method: rejection is for random circuits',
+            )  # fmt: skip
+        if options.progress is not None:
+            options.progress(Progress(min(found, shots), shots, f"{min(found, shots)} of {shots} samples"))
+        if not found and candidates > MOST_IN_VAIN:
+            break
+        if found >= shots:
+            chosen = np.concatenate(taken)
+            order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
+            kind = CORRELATED if n_open else INDEPENDENT
+            known = np.concatenate(chances)[order] if how.fidelity == 1 else None
+            return ContractionSamples(
+                chosen[order], kind, False, how.fidelity, lost / drawn, known, candidates
+            )
+    raise InputError(
+        "sampling method", f"rejection took {found} of {candidates} candidates for {shots} shots",
+        'use "chain", or the state-vector method',
+    )  # fmt: skip
+
+
+def n_candidates(shots: int, so_far: int) -> int:
+    """The candidates of the next round, of which one in BOUND is taken on average, for so many shots more."""
+    return min(MOST_CANDIDATES, max(ceil(1.2 * BOUND * shots) + 8, so_far))
+
+
+def expected_rounds(shots: int) -> list[int]:
+    """The candidates of each round, if one in BOUND is taken in every one."""
+    rounds: list[int] = []
+    while sum(rounds) < BOUND * shots:
+        rounds.append(n_candidates(shots - int(sum(rounds) / BOUND), sum(rounds)))
+    return rounds
+
+
+def random_candidates(count: int, n_qubits: int, n_open: int, generator: np.random.Generator) -> Array:
+    """Random strings, uint8 [string, qubit], in groups whose last `n_open` qubits have all their values."""
+    values = np.array(list(product((0, 1), repeat=n_open)), np.uint8).reshape(2**n_open, n_open)
+    strings = generator.integers(0, 2, (ceil(count / len(values)), n_qubits), dtype=np.uint8)
+    strings = np.repeat(strings, len(values), axis=0)
+    strings[:, n_qubits - n_open :] = np.tile(values, (len(strings) // len(values), 1))
+    return strings
+
+
+def _probabilities(
+    circuit: GateSequence, strings: Array, options: ContractionOptions, fidelity: float
+) -> Array:
+    """The probabilities of strings, of a state of this fidelity with norm 1."""
+    distinct, inverse = distinct_strings(strings)
+    state = SparseState(circuit, distinct, options)
+    if fidelity < 1:
+        state.slice_more(ceil(1 / fidelity))
+    count = max(1, round(fidelity * state.plan.n_slices))
+    found = state.amplitudes(range(count)) if fidelity < 1 else state.amplitudes()
+    share = count / state.plan.n_slices
+    return (np.abs(found[inverse]) ** 2).astype(np.float64) / share

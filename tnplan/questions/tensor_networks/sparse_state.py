@@ -1,0 +1,124 @@
+"""One contraction for many bit strings: its plan under a memory limit, and its run, of all slices or some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+
+from tnplan.circuits.circuit import GateSequence
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.common.memory import ITEM_BYTES
+from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
+from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.jobs.arrays.options import ContractionOptions
+from tnplan.jobs.arrays.planning import memory_bytes
+from tnplan.jobs.progress import Progress
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
+from tnplan.planner.hardware.profile import DEFAULT_PRECISION, Profile, known_profile
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
+from tnplan.planner.networks.simplify import simplify
+from tnplan.planner.search.search_options import TENSORS_AT_ONCE
+from tnplan.planner.sparse_state.plan_batch import with_slices
+from tnplan.planner.sparse_state.search import (
+    LONGEST_SEARCH_S,
+    SHORTEST_SEARCH_S,
+    BatchSearch,
+    search_batch_in_proportion,
+)
+from tnplan.questions.tensor_networks.networks import dtype_of
+from tnplan.questions.tensor_networks.string_calls import varied_ends
+
+
+class SparseState:
+    """The amplitudes of distinct bit strings, planned together. Qubits that all of them agree on are closed.
+
+    Parameters
+    ----------
+    circuit
+        On n qubits.
+    bitstrings
+        uint8, shape (k, n) with k of 1 or more, each once.
+    options
+        The device, memory, precision and search.
+    longest_search_s
+        Of a search without a time of its own.
+    """
+
+    def __init__(
+        self, circuit: GateSequence, bitstrings: Array, options: ContractionOptions,
+        longest_search_s: float = LONGEST_SEARCH_S,
+    ) -> None:  # fmt: skip
+        _check(options)
+        self.options, self.dtype = options, dtype_of(options)
+        varied, ends = varied_ends(bitstrings)
+        self.bitstrings = bitstrings = bitstrings[:, varied]
+        network, self.arrays = simplify(*circuit_network(circuit, ends))
+        profile = known_profile(options.hardware or "cpu")
+        self.products_per_s = rate = products_per_s(profile, self.dtype)
+        self.element_weight = weight = rate * ITEM_BYTES[self.dtype] / profile.memory_bytes_per_s
+        limit_bytes = min(memory_bytes(options, "cpu"), host_memory()[1])
+        elements = limit_bytes / ITEM_BYTES[self.dtype]
+        self.most_elements = most = 2 ** int(log2(max(1.0, elements / TENSORS_AT_ONCE)))
+        while True:
+            search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
+            self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
+            if peak_elements(self.plan) <= elements:
+                return
+            most //= 2
+            if most < len(bitstrings):
+                raise InputError(
+                    "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
+                    "allow more, or ask for fewer strings at once",
+                )  # fmt: skip
+
+    def alone(self) -> int:
+        """Multiply-adds of one of the strings by itself, of a short search: its own comes later."""
+        given = self.options.search_s
+        time_s = None if given is None else min(given, SHORTEST_SEARCH_S)
+        search = BatchSearch(
+            time_s, self.most_elements, self.options.seed, self.element_weight, SHORTEST_SEARCH_S
+        )
+        first = self.bitstrings[:1]
+        return search_batch_in_proportion(self.plan.network, first, self.products_per_s, search).products
+
+    def slice_more(self, least: int) -> None:
+        """Slice further indices until there are so many slices, those first that cost least."""
+        try:
+            self.plan = with_slices(self.plan, self.bitstrings, least)
+        except InputError:
+            problem = f"needs {least} slices, and the contraction has no more indices for that"
+            raise InputError("--fidelity", problem, "give a larger one, or leave it out") from None
+
+    def amplitudes(self, slices: Sequence[int] | None = None) -> Array:
+        """One amplitude for each string; of some slices, the part of it that they sum up to."""
+        replay = BatchReplay(self.plan, self.arrays, self.dtype, self.options.threads or cores())
+        listener = self.options.progress
+        count = self.plan.n_slices if slices is None else len(slices)
+
+        def tell(done: int) -> None:
+            if listener is not None:
+                listener(Progress(done, count, f"slice {done} of {count}"))
+
+        return replay.run(slices, tell)
+
+
+def _check(options: ContractionOptions) -> None:
+    """Refuse what many amplitudes at once do not do yet."""
+    if options.device == "gpu" or options.gpu is not None:
+        raise InputError(
+            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"'
+        )
+    if options.devices > 1:
+        raise InputError(
+            "devices", f"are {options.devices}, and many amplitudes at once run on one",
+            "give one, or ask for all values of some open qubits",
+        )  # fmt: skip
+    if options.precision not in (None, "fp32", "fp64"):
+        raise InputError("precision", f"{options.precision!r} is not for a CPU", "choose fp32 or fp64")
+
+
+def products_per_s(profile: Profile, dtype: str) -> float:
+    """Multiply-adds of a device."""
+    return profile.rate(dtype, DEFAULT_PRECISION[dtype]) / FLOPS_PER_PRODUCT[dtype]
