@@ -154,7 +154,7 @@ def test_a_schedule_without_tensors_asks_for_them(folder: Path) -> None:
     from dataclasses import replace
 
     path = replace(tnplan.load_path("path.json"), tensors=None)
-    with pytest.raises(InputError, match=r"--tensors: the schedule names no file"):
+    with pytest.raises(InputError, match=r"tensors: the schedule names no file"):
         tnplan.execute(tnplan.plan(path))
 
 

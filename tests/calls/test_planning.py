@@ -140,7 +140,7 @@ def test_methods_are_a_list_or_one_name() -> None:
     network = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 2, "b": 2, "c": 2})
     assert tnplan.search(network, unlimited=True, methods="greedy", time=0).ssa_path == ((0, 1),)
     for methods in 5, None:
-        with pytest.raises(tnplan.InputError, match=f"--method: is {methods}; give a list of methods"):
+        with pytest.raises(tnplan.InputError, match=f"method: is {methods}; give a list of methods"):
             tnplan.search(network, unlimited=True, methods=methods)  # type: ignore[arg-type]
 
 
@@ -160,8 +160,8 @@ def test_the_large_steps_of_a_schedule(capsys: pytest.CaptureFixture[str]) -> No
     [
         ({"unlimited": False}, "give one limit"), ({"max_tensor": 4}, "give one limit"),
         ({"devices": 2}, "belong together"), ({"resume": True}, "is for the method joint"),
-        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time": -1}, "--time"),
-        ({"time": "soon"}, "--time: is 'soon'"),
+        ({"resume": True, "methods": ["joint"]}, "has no checkpoint"), ({"time": -1}, "time"),
+        ({"time": "soon"}, "time: is 'soon'"),
         ({"start": ["absent"]}, "absent"), ({"output": "absent/p.json"}, "absent/p.json"),
     ],
 )  # fmt: skip

@@ -93,11 +93,11 @@ def test_idle_qubits_may_be_open_or_closed() -> None:
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ({"amplitude": "01"}, "--amplitude: has 2 characters; give one for each of 3 qubits"),
-        ({"amplitude": "01x"}, "--amplitude: has the character 'x'"),
-        ({"open_qubits": [3]}, "--open: names qubit 3; use qubits 0 to 2"),
-        ({"open_qubits": [1, 1]}, "--open: names qubit 1 twice"),
-        ({"open_qubits": [1], "amplitude": "000"}, "--amplitude: stands beside --open"),
+        ({"amplitude": "01"}, "amplitude: has 2 characters; give one for each of 3 qubits"),
+        ({"amplitude": "01x"}, "amplitude: has the character 'x'"),
+        ({"open_qubits": [3]}, "open_qubits: names qubit 3; use qubits 0 to 2"),
+        ({"open_qubits": [1, 1]}, "open_qubits: names qubit 1 twice"),
+        ({"open_qubits": [1], "amplitude": "000"}, "amplitude: stands beside open_qubits"),
     ],
 )
 def test_wrong_ends_are_named(ends: dict[str, Any], message: str) -> None:
@@ -294,7 +294,7 @@ def test_qasm(tmp_path: Path) -> None:
         ),
         (
             'OPENQASM 3.0;\ninclude "stdgates.inc";\ninput float a;\nqubit[1] q;\nrx(a) q[0];\n',
-            r"line 3 \(input\): has no value for 'a'; give one: --set a=VALUE",
+            r"line 3 \(input\): has no value for 'a'; give one: parameters a=VALUE",
         ),
         ("OPENQASM 2.0;\nqreg q[1];\nnope q[0];\n", r"line 3 \(nope\): uses gate 'nope', which is not"),
         (

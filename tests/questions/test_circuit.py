@@ -42,7 +42,7 @@ def test_parameters_are_bound_later_some_at_a_time(ansatz: tnplan.Circuit) -> No
         expected = [cos(0.3), cos(pi / 4 if value == "pi/4" else 0.5)]
         assert whole.expectation(["Z0", "Z1"], **CPU).value == pytest.approx(expected)
     assert half.bind(a=0.1).bind(b=0).expectation("Z0", **CPU).value == pytest.approx(cos(0.1))
-    with pytest.raises(tnplan.InputError, match="has no value for 'b'; give one: --set b=VALUE"):
+    with pytest.raises(tnplan.InputError, match="has no value for 'b'; give one: parameters b=VALUE"):
         half.expectation("Z0", **CPU)
     with pytest.raises(tnplan.InputError, match=r"parameter c: is none of .*ansatz\.qasm; use one of a, b"):
         ansatz.bind(c=1)

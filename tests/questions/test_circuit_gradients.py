@@ -180,8 +180,8 @@ def test_refusals(ansatz: Path) -> None:
     circuit = tnplan.Circuit(ansatz, {"theta": 0.4, "phi": 0.9})
     for asked, message in (
         ({"gradient": ["psi"]}, "parameter psi: is none of .*; bind it, or use theta, phi"),
-        ({"gradient": []}, "--gradient: is by named parameters"),
-        ({"gradient": "theta"}, "--gradient: is by named parameters"),
+        ({"gradient": []}, "gradient: is by named parameters"),
+        ({"gradient": "theta"}, "gradient: is by named parameters"),
         ({"gradient": True, "method": "statevector", "depolarizing": 0.1, "trajectories": 9}, "means over"),
         (
             {"gradient": True, "method": "pauli", "depolarizing": 0.1, "device": "gpu"},

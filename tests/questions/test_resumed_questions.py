@@ -109,9 +109,9 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_keeps_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     circuit = tnplan.Circuit(random_circuit(3, 10, 1))
     options: Any = {"output": tmp_path / "o.json", "resume": True, "device": "cpu"}
-    with pytest.raises(InputError, match="--resume: is for expectation values without gradients"):
+    with pytest.raises(InputError, match="resume: is for expectation values without gradients"):
         circuit.sample(10, **options)
-    with pytest.raises(InputError, match="--resume: has no checkpoint; give the --output"):
+    with pytest.raises(InputError, match="resume: has no checkpoint; give the output"):
         circuit.expectation("Z0", resume=True)
     circuit.expectation(["Z0", "Z1"], output=tmp_path / "o.json", checkpoint=False, device="cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["o.json"]

@@ -98,7 +98,7 @@ def test_what_cannot_be_meant_is_said_at_once() -> None:
     for primitive in (Sampler, Estimator):
         with pytest.raises(TypeError, match=r"\(\) got an unexpected .* 'methd'; did you mean 'method'\?"):
             primitive(methd="auto")  # type: ignore[call-arg]
-        with pytest.raises(InputError, match="--device: 'cuda' is unknown"):
+        with pytest.raises(InputError, match="device: 'cuda' is unknown"):
             primitive(device="cuda")
     with pytest.warns(UserWarning, match="circuit 1 has no classical registers, so that its result is empty"):
         Sampler().run([QuantumCircuit(1, 1), QuantumCircuit(1)], shots=2).result()

@@ -164,7 +164,7 @@ def command(
                     projections.append(found)
     if not projections:
         raise refusals[0][1]
-    left_out = [f"left out: {names}: {refusal}" for names, refusal in refusals]
+    left_out = [f"left out: {names}: {refusal.text}" for names, refusal in refusals]
     if html:
         write_text(html, report_page(projections, left_out, values))
     written = [baseline] if baseline and save_baseline(projections[0], baseline) else []

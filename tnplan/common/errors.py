@@ -124,16 +124,43 @@ def page_of(message: str) -> str:
     return DOCS + PAGES["other messages"]
 
 
+KEYWORDS = {
+    "beta": "betas", "carryover": "carry", "carryover-missing": "missing", "carryover-ratio": "ratio",
+    "epsilon": "epsilons",
+    "from": "start", "gamma": "gammas", "grow-to": "determinants", "min-coefficient": "merged_cut",
+    "no-checkpoint": "checkpoint=False", "no-spin-orbitals": "spin_orbitals=False", "open": "open_qubits",
+    "resample-by": "by", "set": "parameters", "spin-weight": "weight", "stabilizers": "state",
+}  # fmt: skip
+"""Options of commands whose keyword in Python has another name; those of others differ in dashes alone."""
+_COMMAND_OR_OPTION = re.compile(r"'tnplan [^']*'|\bsrun --\S+|(?<![\w-])--([a-z][a-z0-9-]*)")
+
+
+def in_python(message: str) -> str:
+    """A message, written with the options of commands, with the keywords of Python's calls instead.
+
+    Commands in quotation marks stay as they are.
+
+    Examples
+    --------
+    >>> in_python("--max-terms: is 0; see 'tnplan pauli --help'")
+    "max_terms: is 0; see 'tnplan pauli --help'"
+    """
+    return _COMMAND_OR_OPTION.sub(
+        lambda match: KEYWORDS.get(match[1], match[1].replace("-", "_")) if match[1] else match[0], message
+    )
+
+
 class InputError(ValueError):
     """A file, an option or a value that cannot be used.
 
-    The command line prints it as one line, with the page of the documents that explains it, and exits with
-    status 2. A traceback names the page below the message.
+    Python shows it with the keywords of its calls. The command line prints `line`, with its own options and
+    the page of the documents that explains it, and exits with status 2. A traceback names the page below the
+    message.
 
     Parameters
     ----------
     place : str
-        Where: a file and the field in it, an option, a step.
+        Where: a file and the field in it, a step, or an option, named as on the command line.
     problem : str
         What is wrong with which value.
     remedy : str
@@ -151,18 +178,22 @@ class InputError(ValueError):
     """
 
     def __init__(self, place: str, problem: str, remedy: str, page: str | None = None) -> None:
-        super().__init__(f"{place}: {problem}; {remedy}")
+        super().__init__(in_python(f"{place}: {problem}; {remedy}"))
         self.place = place
         self.problem = problem
         self.remedy = remedy
-        self.page = page or page_of(str(self))
+        self.page = page or page_of(self.text)
         self.add_note(f"See {self.page}")
 
     @property
+    def text(self) -> str:
+        """The message with the options of the command line."""
+        return f"{self.place}: {self.problem}; {self.remedy}"
+
+    @property
     def line(self) -> str:
-        """The message and the page that explains it, unless the remedy names one: what the command line
-        prints."""
-        return str(self) if DOCS in self.remedy else f"{self} (see {self.page})"
+        """What the command line prints: its message and the page, unless the remedy names one."""
+        return self.text if DOCS in self.remedy else f"{self.text} (see {self.page})"
 
 
 class OverLimitError(InputError):

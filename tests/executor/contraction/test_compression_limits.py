@@ -54,7 +54,7 @@ def test_a_run_that_goes_on_does_not_claim_the_bound_of_all(
     options: dict[str, Any] = {"threads": 1, "output": tmp_path / "result.npy", "device": "cpu"}
     with pytest.raises(InterruptedRunError):
         execute(schedule, SMALL_ARRAYS, progress=stop, **options)
-    with pytest.raises(InputError, match="--slices and --compress of that run"):
+    with pytest.raises(InputError, match="slices and compress of that run"):
         execute(schedule, SMALL_ARRAYS, resume=True, compress="store=1e-2", **options)
     resumed = execute(schedule, SMALL_ARRAYS, resume=True, **options)
     assert resumed.report["slices"]["resumed"] == 3

@@ -323,7 +323,7 @@ def test_an_interval_that_is_wider_than_what_is_possible_says_so() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: MonteCarlo(1), "--repetitions: is 1"), (lambda: MonteCarlo(seed=-1), "--seed: is -1"),
+        (lambda: MonteCarlo(1), "repetitions: is 1"), (lambda: MonteCarlo(seed=-1), "seed: is -1"),
         (lambda: MonteCarlo(by="cube"), "'cube' is unknown"),
         (lambda: check_sampling(parse("Z0", 1), Truncation()), "need a limit of terms"),
         (lambda: check_sampling(parse("Z0", 1), Truncation(1e-3, max_terms=9)), "cut none"),

@@ -105,7 +105,7 @@ def test_igeneral_needs_an_answer(tmp_path: Path) -> None:
     text = file_of(bodies, "real", (1, 1), "shared").replace("MS2=0,", "MS2=0,IGENERAL=1,ITGENERAL=1,")
     path.write_text(text)
     with pytest.raises(
-        InputError, match=r"IGENERAL: is set for .*; say which NORB counts: give --spin-orbitals"
+        InputError, match=r"IGENERAL: is set for .*; say which NORB counts: give spin_orbitals"
     ):
         read_fcidump(path)
     assert read_fcidump(path, spin_orbitals=True).is_general
@@ -115,7 +115,7 @@ def test_igeneral_needs_an_answer(tmp_path: Path) -> None:
     path.write_text(file_of(bodies, "real", (1, 1), "blocks").replace("IUHF=1,", "IUHF=1,IGENERAL=1,"))
     assert read_fcidump(path).beta is not None
     with pytest.raises(
-        InputError, match="--spin-orbitals: is set, and IUHF says that orbitals are of each spin"
+        InputError, match="spin_orbitals: is set, and IUHF says that orbitals are of each spin"
     ):
         read_fcidump(path, spin_orbitals=True)
 

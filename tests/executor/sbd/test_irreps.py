@@ -104,10 +104,10 @@ def test_symmetries_that_are_not_there_are_refused(tmp_path: Path) -> None:
     wrong = replace(random_integrals(N, 2, 2, 31), labels=OrbitalLabels(LABELS, 3))
     for integrals, symmetry, message in (
         (wrong, None, "ISYM: asks for a symmetry that integrals break by"),
-        (replace(right, labels=OrbitalLabels()), 2, "--symmetry: is 2, and orbitals have no labels"),
-        (right, 9, "--symmetry: is 9, and labels go from 1 to 8"),
+        (replace(right, labels=OrbitalLabels()), 2, "symmetry: is 2, and orbitals have no labels"),
+        (right, 9, "symmetry: is 9, and labels go from 1 to 8"),
         (right, 8, "space: has no determinant of symmetry 8"),
-        (right, -1, "--symmetry: is -1"),
+        (right, -1, "symmetry: is -1"),
     ):
         with pytest.raises(InputError, match=message):
             diagonalize(integrals, strings, symmetry=symmetry, **TIGHT)

@@ -173,7 +173,7 @@ def test_general_spin_orbitals(kind: str) -> None:
     result = diagonalize(integrals, strings, roots=2, rdm=True, **TIGHT)
     np.testing.assert_allclose(result.energies, expected, atol=1e-9)
     assert result.report["spin_square"] == [None, None]
-    with pytest.raises(InputError, match="--spin: needs orbitals that both spins share"):
+    with pytest.raises(InputError, match="spin: needs orbitals that both spins share"):
         diagonalize(integrals, strings, penalty=SpinPenalty(0.5), **TIGHT)
 
 
@@ -205,10 +205,10 @@ def test_a_solve_of_complex_states_goes_on(tmp_path: Path) -> None:
     again = diagonalize(integrals, strings, start=target, **TIGHT)
     np.testing.assert_allclose(again.energies, whole.energies, atol=1e-12)
     assert again.solution.steps <= 2
-    with pytest.raises(InputError, match="--precision: mixed is not there for complex integrals"):
+    with pytest.raises(InputError, match="precision: mixed is not there for complex integrals"):
         diagonalize(integrals, strings, precision="mixed", **TIGHT)
     with pytest.raises(
-        InputError, match="--device: complex integrals run on a CPU alone; choose --device cpu"
+        InputError, match="device: complex integrals run on a CPU alone; choose device cpu"
     ):
         diagonalize(integrals, strings, device="gpu")
 

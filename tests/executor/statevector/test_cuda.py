@@ -104,7 +104,7 @@ def test_a_gpu_gives_what_a_cpu_gives() -> None:
 def test_a_gpu_is_refused_where_there_are_too_few(ranks: int) -> None:
     if count_gpus() >= ranks:
         pytest.skip(f"has a GPU for each of {ranks} ranks")
-    with pytest.raises(InputError, match="--device gpu"):
+    with pytest.raises(InputError, match="device gpu"):
         tnplan.simulate(qft(8), device="gpu", ranks=ranks)
 
 

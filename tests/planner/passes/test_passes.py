@@ -358,11 +358,11 @@ def test_binary_modes_use_four_of_six_devices() -> None:
 @pytest.mark.parametrize(
     ("options", "place"),
     [
-        ({"devices": 0}, "--devices"),
-        ({"policy": "best"}, "--policy"),
-        ({"threshold_bytes": 0}, "--threshold"),
-        ({"devices": 4, "ranks_per_group": 8}, "--ranks-per-group"),
-        ({"memory_bytes": -1}, "--memory"),
+        ({"devices": 0}, "devices"),
+        ({"policy": "best"}, "policy"),
+        ({"threshold_bytes": 0}, "threshold"),
+        ({"devices": 4, "ranks_per_group": 8}, "ranks_per_group"),
+        ({"memory_bytes": -1}, "memory"),
         ({"precision": "fp8"}, "profile"),
     ],
 )

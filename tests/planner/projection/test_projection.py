@@ -145,12 +145,12 @@ def test_where_nothing_fits_the_planner_says_why() -> None:
 @pytest.mark.parametrize(
     ("devices", "options", "message"),
     [
-        ([], {}, "--devices: is empty"),
-        (4, {}, "--devices: is 4; give a list of numbers of devices, such as"),
+        ([], {}, "devices: is empty"),
+        (4, {}, "devices: is 4; give a list of numbers of devices, such as"),
         ([0], {}, "0 is no number of devices"),
         ([2.5], {}, "2.5 is no number of devices"),
         ([1], {"precision": "fp8"}, "has no precision 'fp8'"),
-        ([1], {"memory_bytes": -1}, "--memory"),
+        ([1], {"memory_bytes": -1}, "memory"),
         ([1], {"policy": "theirs"}, "'theirs' is unknown"),
     ],
 )

@@ -220,11 +220,11 @@ def test_time_is_kept_and_progress_told() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"minimize": "size"}, "--minimize: 'size' is unknown with method joint"),
-        ({"minimize": "time"}, "--minimize: is time, without a machine"),
+        ({"minimize": "size"}, "minimize: 'size' is unknown with method joint"),
+        ({"minimize": "time"}, "minimize: is time, without a machine"),
         (
             {"minimize": "fused", "methods": ("greedy",)},
-            "--minimize: 'fused' is unknown without method joint",
+            "minimize: 'fused' is unknown without method joint",
         ),
     ],
 )

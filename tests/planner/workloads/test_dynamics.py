@@ -94,12 +94,12 @@ def test_ansatz_circuits() -> None:
 def test_bad_values_are_refused() -> None:
     for call, message in (
         (lambda: tnplan.workload.ising(1, qubits=100), "is 100, of heavy-hex; give 127 or 156"),
-        (lambda: tnplan.workload.ising(0), "--steps: is 0"),
-        (lambda: tnplan.workload.ising(1, field=math.nan), "--field: is nan"),
+        (lambda: tnplan.workload.ising(0), "steps: is 0"),
+        (lambda: tnplan.workload.ising(1, field=math.nan), "field: is nan"),
         (lambda: tnplan.workload.ising(1, lattice="ring"), "'ring' is unknown"),
-        (lambda: tnplan.workload.loschmidt(1, qubits=1), "--qubits: is 1"),
+        (lambda: tnplan.workload.loschmidt(1, qubits=1), "qubits: is 1"),
         (lambda: tnplan.workload.ansatz(1, kind="uccsd"), "'uccsd' is unknown"),
-        (lambda: tnplan.workload.ansatz(0), "--layers: is 0"),
+        (lambda: tnplan.workload.ansatz(0), "layers: is 0"),
     ):
         with pytest.raises(InputError, match=message):
             call()

@@ -172,13 +172,13 @@ def test_sums_beyond_float64_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((0, 4, 0.8, 0), "--rows: is 0"),
-        ((4, 0, 0.8, 0), "--columns: is 0"),
-        ((4, 4, 0.0, 0), "--density: is 0"),
-        ((4, 4, 1.1, 0), "--density: is 1.1"),
-        ((4, 4, float("nan"), 0), "--density: is nan"),
-        ((2, 2, 0.1, 0), "--density: 0.1 keeps no site of 2 x 2"),
-        ((4, 4, 0.8, -1), "--seed: is -1"),
+        ((0, 4, 0.8, 0), "rows: is 0"),
+        ((4, 0, 0.8, 0), "columns: is 0"),
+        ((4, 4, 0.0, 0), "density: is 0"),
+        ((4, 4, 1.1, 0), "density: is 1.1"),
+        ((4, 4, float("nan"), 0), "density: is nan"),
+        ((2, 2, 0.1, 0), "density: 0.1 keeps no site of 2 x 2"),
+        ((4, 4, 0.8, -1), "seed: is -1"),
     ],
 )
 def test_bad_sites_are_named(arguments: tuple[int, int, float, int], said: str) -> None:
@@ -193,8 +193,8 @@ def test_bad_sites_are_named(arguments: tuple[int, int, float, int], said: str) 
         (2, [(1, 1)], 1, "has a self-loop"),
         (2, [(0, 2)], 1, "names vertex 2"),
         (20, [tuple(range(17))], 1, "has 17 vertices"),
-        (2, [(0, 1)], 0, "--weight: is 0"),
-        (2, [(0, 1)], float("inf"), "--weight: is inf"),
+        (2, [(0, 1)], 0, "weight: is 0"),
+        (2, [(0, 1)], float("inf"), "weight: is inf"),
     ],
 )
 def test_bad_graphs_are_named(

@@ -243,11 +243,11 @@ def test_command_writes_network_and_tensors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("square", 3, 3, 1, 0), "--geometry: 'square' is unknown"),
-        (("rectangular", 1, 3, 1, 0), "--rows: is 1"),
-        (("rectangular", 3, 0, 1, 0), "--columns: is 0"),
-        (("rectangular", 3, 3, 0, 0), "--layers: is 0"),
-        (("rectangular", 3, 3, 1, -1), "--seed: is -1"),
+        (("square", 3, 3, 1, 0), "geometry: 'square' is unknown"),
+        (("rectangular", 1, 3, 1, 0), "rows: is 1"),
+        (("rectangular", 3, 0, 1, 0), "columns: is 0"),
+        (("rectangular", 3, 3, 0, 0), "layers: is 0"),
+        (("rectangular", 3, 3, 1, -1), "seed: is -1"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, int, int, int, int], said: str) -> None:
@@ -258,11 +258,11 @@ def test_bad_input_is_named(arguments: tuple[str, int, int, int, int], said: str
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rectangular", 0, 0, 1, 0, 0.1), "--rows: is 0"),
-        (("hexagonal", 3, 3, 0, 0, 0.1), "--layers: is 0"),
-        (("hexagonal", 3, 3, 1, 0, 0.0), "--time-step: is 0.0"),
-        (("hexagonal", 3, 3, 1, 0, float("nan")), "--time-step: is nan"),
-        (("hexagonal", 3, 3, 1, 0, float("inf")), "--time-step: is inf"),
+        (("rectangular", 0, 0, 1, 0, 0.1), "rows: is 0"),
+        (("hexagonal", 3, 3, 0, 0, 0.1), "layers: is 0"),
+        (("hexagonal", 3, 3, 1, 0, 0.0), "time_step: is 0.0"),
+        (("hexagonal", 3, 3, 1, 0, float("nan")), "time_step: is nan"),
+        (("hexagonal", 3, 3, 1, 0, float("inf")), "time_step: is inf"),
     ],
 )
 def test_bad_trotter_input_is_named(arguments: tuple[str, int, int, int, int, float], said: str) -> None:

@@ -39,7 +39,7 @@ def test_a_patch_has_the_couplers_inside_of_it() -> None:
     assert circuit.n_qubits == 30
     assert {item.qubits for item in circuit.gates if len(item.qubits) == 2} == inside
     assert patch(53) == list(range(53))
-    with pytest.raises(InputError, match="--qubits"):
+    with pytest.raises(InputError, match="qubits"):
         sycamore_circuit(2, 0, 54)
 
 
@@ -84,7 +84,7 @@ def test_same_seed_same_circuit(tmp_path: Path) -> None:
         save_qsim(sycamore_circuit(5, seed), tmp_path / name)
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
     assert (tmp_path / "a").read_text() != (tmp_path / "c").read_text()
-    with pytest.raises(InputError, match="--cycles: is 0"):
+    with pytest.raises(InputError, match="cycles: is 0"):
         sycamore_circuit(0, 0)
 
 
@@ -140,9 +140,9 @@ def test_mixed_networks(seed: int) -> None:
 
 
 def test_impossible_graphs_are_named() -> None:
-    with pytest.raises(InputError, match="--degree: 3 on 5 tensors makes no graph"):
+    with pytest.raises(InputError, match="degree: 3 on 5 tensors makes no graph"):
         regular_network(5, 0)
-    with pytest.raises(InputError, match="--rows: is 1"):
+    with pytest.raises(InputError, match="rows: is 1"):
         peps_network(1, 5, 0)
-    with pytest.raises(InputError, match="--hyper: is 5"):
+    with pytest.raises(InputError, match="hyper: is 5"):
         peps_network(2, 3, 0, n_hyper=5)

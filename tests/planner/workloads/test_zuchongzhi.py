@@ -101,9 +101,9 @@ def test_same_seed_same_circuit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((61, 2, 0), "--qubits: is 61: no chip has that many; give 56 or 60"),
-        ((60, 0, 0), "--cycles: is 0"),
-        ((60, 2, -1), "--seed: is -1"),
+        ((61, 2, 0), "qubits: is 61: no chip has that many; give 56 or 60"),
+        ((60, 0, 0), "cycles: is 0"),
+        ((60, 2, -1), "seed: is -1"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple[int, int, int], said: str) -> None:

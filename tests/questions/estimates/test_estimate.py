@@ -268,7 +268,7 @@ def test_what_fits_nowhere_is_refused() -> None:
     gates = [gate("fs", random.permutation(40)[:2].tolist(), (0.7, 0.4)) for _ in range(600)]
     gates += [gate("rx", (q,), (0.3,)) for q in range(40)]
     circuit = tnplan.Circuit(GateSequence(40, tuple(gates)))
-    with pytest.raises(tnplan.InputError, match=r"^--method: none fits \(statevector: .*; allow more memory"):
+    with pytest.raises(tnplan.InputError, match=r"^method: none fits \(statevector: .*; allow more memory"):
         circuit.expectation("Z0 X20", memory="1KiB", device="cpu", threads=1)
 
 
@@ -279,12 +279,12 @@ def test_what_fits_nowhere_is_refused() -> None:
         ({"sample": 5, "expectation": "Z0"}, "question: is asked 2 times"),
         ({"guess": 5}, "question: 'guess' is unknown; choose from amplitudes"),
         ({"trace": "Z0"}, "give a pair of operators"),
-        ({"sample": 0}, "--shots: is 0"),
-        ({"sample": 5, "devices": []}, "--devices: is an empty list"),
-        ({"sample": 5, "devices": [0]}, "--devices: is 0"),
+        ({"sample": 0}, "shots: is 0"),
+        ({"sample": 5, "devices": []}, "devices: is an empty list"),
+        ({"sample": 5, "devices": [0]}, "devices: is 0"),
         ({"sample": 5, "hardware": "abacus"}, "abacus"),
-        ({"sample": 5, "search_time": -1}, "--search-time: is -1"),
-        ({"sample": 5, "method": "pauli"}, "--method: 'pauli' does not answer sample"),
+        ({"sample": 5, "search_time": -1}, "search_time: is -1"),
+        ({"sample": 5, "method": "pauli"}, "method: 'pauli' does not answer sample"),
     ],
 )
 def test_bad_estimates_are_refused(asked: dict[str, Any], line: str) -> None:

@@ -70,7 +70,7 @@ def test_a_round_that_does_not_fit_is_no_estimate(tmp_path: Path) -> None:
 def test_too_few_slices_are_refused_as_samples_are() -> None:
     circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
     for ask in (lambda **how: circuit.estimate(sample=5, **how), lambda **how: circuit.sample(5, **how)):
-        with pytest.raises(tnplan.InputError, match="--fidelity: needs 2 slices"):
+        with pytest.raises(tnplan.InputError, match="fidelity: needs 2 slices"):
             ask(sampling="rejection", fidelity=0.5)
 
 

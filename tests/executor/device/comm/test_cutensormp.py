@@ -260,7 +260,7 @@ def test_a_sum_over_a_spread_mode_is_refused_with_its_step():
         if count(schedule, ReduceScatter):
             break
     step = next(i.step for i in (*schedule.once, *schedule.body) if isinstance(i, ReduceScatter))
-    with pytest.raises(InputError, match=rf"--engine cutensormp: step {step}: .*plan with --policy paper"):
+    with pytest.raises(InputError, match=rf"engine cutensormp: step {step}: .*plan with policy paper"):
         replayed(schedule, random_arrays(path, seed))
 
 
@@ -348,9 +348,9 @@ def test_contractions_on_a_gpu(gpu, dtype):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"engine": "cutensor"}, "--engine: 'cutensor' is unknown; choose from native, cutensormp"),
-        ({"engine": "cutensormp", "device": "cpu"}, "--engine: cutensormp needs GPUs"),
-        ({"engine": "cutensormp", "resume": True}, "--resume: has no checkpoint"),
+        ({"engine": "cutensor"}, "engine: 'cutensor' is unknown; choose from native, cutensormp"),
+        ({"engine": "cutensormp", "device": "cpu"}, "engine: cutensormp needs GPUs"),
+        ({"engine": "cutensormp", "resume": True}, "resume: has no checkpoint"),
     ],
 )
 def test_engines_that_cannot_be_had_are_refused(options, problem):

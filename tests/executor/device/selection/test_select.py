@@ -61,7 +61,7 @@ def test_refusals_are_the_same_on_every_rank(seen: list[VisibleGpus], problem: s
 
 def test_unknown_names_are_refused() -> None:
     for name in ("tpu", "", None, 3):
-        with pytest.raises(InputError, match="--device"):
+        with pytest.raises(InputError, match="device"):
             check_device(name)  # type: ignore[arg-type]
 
 
@@ -102,7 +102,7 @@ def test_the_error_of_a_step_is_that_of_its_precision(tmp_path: Path) -> None:
 def test_cupy_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "tnplan.executor.device.cuda.gpus", None)
-    with pytest.raises(InputError, match=r"--device gpu: CuPy cannot be imported \(.*\); mend its"):
+    with pytest.raises(InputError, match=r"device gpu: CuPy cannot be imported \(.*\); mend its"):
         run_ranks(1, lambda world: open_device("gpu", world, 1, 1))
     (chosen,) = run_ranks(1, lambda world: open_device("auto", world, 1, 1))
     assert chosen.line.startswith("device: cpu (CuPy cannot be imported")

@@ -253,7 +253,7 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     target = tmp_path / "r.npz"
     interrupted(target, 2)
     kept = (tmp_path / "r.npz.ckpt").read_bytes()
-    with pytest.raises(InputError, match="interrupted growth; continue it with --resume"):
+    with pytest.raises(InputError, match="interrupted growth; continue it with resume"):
         tnplan.diagonalize(CHAIN, grow=GROWTH, output=target, **TIGHT)
     with pytest.raises(InputError, match="belongs to another growth; resume with the integrals"):
         tnplan.diagonalize(CHAIN, grow=WHOLE, output=target, resume=True, **TIGHT)
@@ -315,14 +315,14 @@ def test_a_finished_list_is_not_selected_again(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epsilons": (0.1, 0.2)}, "--epsilon: is 0.2 after 0.1; give thresholds that become smaller"),
-        ({"epsilons": (-0.1,)}, "--epsilon: is -0.1; give Hartrees"),
-        ({"epsilons": (np.nan,)}, "--epsilon: is nan; give Hartrees"),
-        ({"epsilons": 0.1}, "--epsilon: is 0.1; give a tuple of thresholds"),
-        ({"epsilons": "x"}, "--epsilon: is 'x'; give Hartrees"),
+        ({"epsilons": (0.1, 0.2)}, "epsilons: is 0.2 after 0.1; give thresholds that become smaller"),
+        ({"epsilons": (-0.1,)}, "epsilons: is -0.1; give Hartrees"),
+        ({"epsilons": (np.nan,)}, "epsilons: is nan; give Hartrees"),
+        ({"epsilons": 0.1}, "epsilons: is 0.1; give a tuple of thresholds"),
+        ({"epsilons": "x"}, "epsilons: is 'x'; give Hartrees"),
         ({"surplus": 0.5}, "growth: surplus: is 0.5; give 1 to 100"),
-        ({"determinants": 0}, "--grow-to"),
-        ({"epsilon_pt2": "x"}, "--epsilon-pt2: is 'x'"),
+        ({"determinants": 0}, "determinants"),
+        ({"epsilon_pt2": "x"}, "epsilon_pt2: is 'x'"),
         ({"stable": 1.0}, "growth: stable: is 1.0; give a share"),
     ],
 )
@@ -335,11 +335,11 @@ def test_growths_that_cannot_be_are_refused(values: dict[str, Any], message: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": [0b111]}, "--alpha: does not go with --grow"),
-        ({"penalty": tnplan.SpinPenalty(0.5)}, "--spin: is 0.5 for 3 alpha and 3 beta electrons"),
-        ({"start": [np.ones(1)]}, "--start: does not go with --grow"),
-        ({"precision": "mixed"}, "--precision: does not go with --grow"),
-        ({"symmetry": 2}, "--symmetry: is 2, and orbitals have no labels"),
+        ({"alpha": [0b111]}, "alpha: does not go with grow"),
+        ({"penalty": tnplan.SpinPenalty(0.5)}, "spin: is 0.5 for 3 alpha and 3 beta electrons"),
+        ({"start": [np.ones(1)]}, "start: does not go with grow"),
+        ({"precision": "mixed"}, "precision: does not go with grow"),
+        ({"symmetry": 2}, "symmetry: is 2, and orbitals have no labels"),
         ({"grow": 3}, "grow: is 3; give a Growth"),
         ({"roots": 500}, "roots: are 500 in a space of 400 determinants that were selected"),
     ],

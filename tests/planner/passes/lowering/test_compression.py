@@ -82,13 +82,13 @@ def test_the_option_is_read(text: str, request_: Request) -> None:
     ],
 )
 def test_what_is_no_option_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(InputError, match="--compress: ") as refused:
+    with pytest.raises(InputError, match="compress: ") as refused:
         parse_request(text)
     assert problem in str(refused.value)
 
 
 def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(InputError, match="--compress: is int; give exchange="):
+    with pytest.raises(InputError, match="compress: is int; give exchange="):
         tnplan.plan(path(), compress=5)  # type: ignore[arg-type]
 
 
@@ -253,7 +253,7 @@ def test_what_a_codec_takes_beside_the_arena_is_left_free() -> None:
     codecs = {"fast": CodecRates(1e12, 1e12, workspace_bytes=limit - packed.predicted.peak_bytes + 1)}
     with pytest.raises(InputError, match=r"and \d+ for the codec are over its limit"):
         verify(replace(packed, profile={**packed.profile, "codecs": {"fast": vars(codecs["fast"])}}))
-    with pytest.raises(InputError, match=r"--compress: takes .* beside the arena"):
+    with pytest.raises(InputError, match=r"compress: takes .* beside the arena"):
         plan(
             path(), replace(free_codecs(), codecs={"fast": CodecRates(1.0, 1.0, workspace_bytes=limit)}),
             memory_bytes=limit, compression=STORE,
