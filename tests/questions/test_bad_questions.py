@@ -345,7 +345,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("expectation c.qsim", "give --observable, or a --file of observables"),
         ("expectation c.qsim --observable Z2", "names qubit 2"),
         ("expectation c.qsim --observable Z0 --trajectories 0", "--trajectories: is 0"),
-        ("expectation c.qsim --observable Z0 --max-terms 0", "--max-terms"),
+        ("expectation c.qsim --observable Z0 --max-terms 0", "max_terms"),
         ("expectation p.qasm --observable Z0", "has no value for 't'; give one: --set t=VALUE"),
         ("expectation p.qasm --observable Z0 --set s=1", "parameter s: is none of p.qasm; use one of t"),
         ("expectation c.qsim --observable Z0 -o absent/out.json", "its folder does not exist"),
