@@ -46,8 +46,12 @@ test: .venv/test.stamp
 	$(BIN)/mypy
 	$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
 
+# A twentieth of the quick tests again, in an order of the day: each runs alone.
+SEED ?= $(shell date +%Y%m%d)
+
 test-slow: .venv/test.stamp
 	$(BIN)/pytest -m slow --numprocesses 2 --dist load
+	$(BIN)/pytest -m "not slow" --shuffle $(SEED) --share 0.05 --numprocesses 2 --dist load
 
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going docs docs/_build/html

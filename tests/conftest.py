@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,27 @@ def leave_out_of_collections() -> None:
     and would go through every library and every test."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options for a part of the tests in another order, so that none needs what others leave behind."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
+    parser.addoption("--share", type=float, default=1.0, help="of them only so many, by the same seed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the tests where `--shuffle` says so; all workers do it alike."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+        del items[round(config.getoption("--share") * len(items)) :]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the seed, with which a run is repeated."""
+    seed = config.getoption("--shuffle")
+    return None if seed is None else f"shuffled: --shuffle {seed} --share {config.getoption('--share')}"
 
 
 def pytest_collection_finish() -> None:
