@@ -12,18 +12,18 @@ import tnplan
 from tests.oracles.sbd import NumpyBatch
 from tests.support.engines.sbd import every_string, random_integrals, string_set
 from tests.support.engines.sbd_qubits import Term, as_text, reference_among, texts_of
-from tests.support.engines.sbd_symmetries import Problem, random_problem
+from tests.support.engines.sbd_symmetries import Problem, linked_atoms, random_problem
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
+from tnplan.executor.sbd.basis.determinants import from_product
+from tnplan.executor.sbd.basis.strings import from_integers
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver import initial_guess, lower_states
-from tnplan.executor.sbd.solver import solve as solve_module
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
-from tnplan.executor.sbd.solver.lower_states import SHARE_OF_LARGE
 from tnplan.executor.sbd.solver.solve import SpinPenalty, identity_of_solve, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
@@ -53,13 +53,18 @@ def test_states_of_every_symmetry_are_found(seed: int) -> None:
             assert_lowest(found, problem)
 
 
-@pytest.mark.usefixtures("_by_steps")
-@pytest.mark.parametrize("seed", [19, 115, 125, 149])
-def test_the_shorter_tests_of_large_spaces_find_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solve_module, "SHARE", SHARE_OF_LARGE)
-    problem = random_problem(seed)
-    for n_roots in (1, 2):
-        assert_lowest(solve(problem.hamiltonian, problem.integrals, n_roots, criteria=PATIENT), problem)
+def test_states_that_lie_close_are_known_within_the_usual_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initial_guess, "WHOLE", 0)
+    monkeypatch.setattr(initial_guess, "DETERMINANTS", 30)
+    strings = every_string(6, 4)
+    for seed in range(12):
+        integrals = linked_atoms(seed, 0.003)
+        sets = from_integers(strings, 6), from_integers(strings, 6)
+        listed = ListHamiltonian(integrals, from_product(*sets, np.arange(len(strings) ** 2)), threads=1)
+        h = ProductHamiltonian(integrals, *sets, threads=1)
+        problem = Problem(f"seed {seed}", h, sets, np.linalg.eigvalsh(listed.dense()))
+        assert np.sum(problem.energies < problem.energies[0] + 0.1) == 27
+        assert_lowest(solve(h, integrals), problem)
 
 
 @pytest.mark.slow

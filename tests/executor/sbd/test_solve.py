@@ -259,7 +259,7 @@ def test_a_restart_takes_the_memory_of_a_vector() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(space) == 6
+    assert len(space) == 7
     assert peak < 1.1 * before[0].nbytes + 20_000
     for vector, root in zip(before, roots, strict=True):
         np.testing.assert_allclose(space.vector(root), vector, atol=1e-12)

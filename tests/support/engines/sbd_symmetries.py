@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,26 @@ def random_problem(seed: int, most: int = 300) -> Problem:
     if space == "list":
         return Problem(name, listed, None, energies)
     return Problem(name, product_hamiltonian(integrals, *sets, threads=1), sets, energies)
+
+
+def linked_atoms(seed: int, link: float) -> Integrals:
+    """Two atoms, of four electrons in three degenerate orbitals each, as a molecule that dissociates: O2.
+
+    With the interaction of Kanamori (1963), Hund's rules give 9 states an atom, so that 27 of the 225 states
+    lie close. Electrons hop by random elements of the size `link`.
+    """
+    n, repulsion, exchange = 3, 0.6, 0.1
+    two = np.zeros((2 * n,) * 4)
+    for first in (0, n):
+        for p, q in product(range(first, first + n), repeat=2):
+            two[p, p, q, q] = repulsion - 2 * exchange * (p != q)
+            if p != q:
+                two[p, q, p, q] = two[p, q, q, p] = exchange
+    hop = link * np.random.default_rng(seed).standard_normal((n, n))
+    one = np.kron([[0, 1], [1, 0]], hop + hop.T)
+    bonds = np.kron([[1, 1], [1, -1]], np.eye(n)) / np.sqrt(2)
+    two = np.einsum("pqrs,pa,qb,rc,sd->abcd", two, bonds, bonds, bonds, bonds, optimize=True)
+    return from_arrays(bonds.T @ one @ bonds, two, 4, 4)
 
 
 def _some(chance: np.random.Generator, strings: Sequence[int], count: float) -> list[int]:

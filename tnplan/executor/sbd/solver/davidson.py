@@ -348,7 +348,11 @@ class Subspace:
 
         Returns `roots` over the new vectors.
         """
-        wanted = [*self.roots()[: 2 * n_roots], *map(self._padded, self._previous)]
+        # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
+        # (thick restart: Stathopoulos, Saad and Wu 1998).
+        most = len(self._vectors)
+        n_lowest = max(2 * n_roots, min(most // 2, most - 3 * n_roots))
+        wanted = [*self.roots()[:n_lowest], *map(self._padded, self._previous)]
         basis: list[_Root] = []
         for root in wanted:
             column = root.coefficients

@@ -34,9 +34,6 @@ from tnplan.executor.sbd.solver.davidson import (
 
 SHARE = 0.05
 """A test ends where residual <= SHARE (energy - highest found): states below have SHARE^2 of it at most."""
-SHARE_OF_LARGE = 0.25
-"""The same in spaces of more than MANY determinants, where multiplications take time."""
-MANY = 100_000
 LOOSE = 10
 """It also ends, at a state that lies as low as those found, at so many times their residual."""
 
@@ -84,7 +81,7 @@ class _Tested:
 
 def lowest_of_every_symmetry(
     operator: Operator, n_roots: int, start: Vectors, criteria: Criteria, on_step: OnStep,
-    parities: tuple[int, ...], make_start: MakeStart, share: float = SHARE,
+    parities: tuple[int, ...], make_start: MakeStart,
 ) -> Solution:  # fmt: skip
     """The lowest `n_roots` states, tested; see `davidson`. `parities` are those that states may have.
 
@@ -95,7 +92,7 @@ def lowest_of_every_symmetry(
     while found.converged:
         # A state that was missed is rather of the other parity.
         for parity in sorted(parities, key=found.parities.count):
-            tested = _test(operator, found, (make_start(parity, tests), parity), criteria, on_step, share)
+            tested = _test(operator, found, (make_start(parity, tests), parity), criteria, on_step)
             tests += 1
             spent += tested.multiplications
             if not tested.is_clear:
@@ -112,8 +109,7 @@ def lowest_of_every_symmetry(
 
 
 def _test(
-    operator: Operator, found: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep,
-    share: float,
+    operator: Operator, found: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a vector of one parity."""
     start, parity = vector
@@ -130,16 +126,17 @@ def _test(
     )  # fmt: skip
 
     def heard(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
-        on_step(replace(step, number=found.steps + step.number, is_test=True), lambda: states)
+        is_lower = step.energies[0] < highest - margin
+        shown = replace(step, number=found.steps + step.number, is_test=True)
+        on_step(shown, lambda: [*states, *kept()[:1]] if is_lower else states)
 
+    # A lower state converges here: a solve would have to do without the other vectors of the test.
     ended = davidson(
         deflated, 1, [vector], looser, heard, below=highest,
-        is_enough=lambda energy, residual: (
-            energy < highest - margin or residual <= share * (energy - highest)
-        ),
+        is_enough=lambda energy, residual: residual <= SHARE * (energy - highest),
     )  # fmt: skip
     energy, residual = float(ended.energies[0]), float(ended.residuals[0])
     if energy < highest - margin:
         return _Tested(list(zip(ended.states, ended.parities, strict=True)), False, ended.multiplications)
-    is_clear = residual <= max(share * (energy - highest), LOOSE * margin)
+    is_clear = residual <= max(SHARE * (energy - highest), LOOSE * margin)
     return _Tested([], is_clear, ended.multiplications)

@@ -29,7 +29,7 @@ from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, OnStep, Solution, Vectors, davidson
 from tnplan.executor.sbd.solver.initial_guess import LowStates
-from tnplan.executor.sbd.solver.lower_states import MANY, SHARE, SHARE_OF_LARGE, lowest_of_every_symmetry
+from tnplan.executor.sbd.solver.lower_states import lowest_of_every_symmetry
 from tnplan.executor.sbd.solver.vector_backend import Array as Vector
 from tnplan.executor.sbd.solver.vector_backend import Hamiltonian, HostVectors, VectorBackend
 
@@ -181,7 +181,6 @@ def solve(
             found = lowest_of_every_symmetry(
                 operator, n_roots, begin, criteria, on_step,
                 used.parities, partial(_start_of_test, used, few, n_roots),
-                SHARE_OF_LARGE if few.low.n_allowed > MANY else SHARE,
             )  # fmt: skip
         if store is not None and not found.converged:
             _keep(used, store, list(zip(found.states, found.parities, strict=True)))
