@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import comb
+from math import comb, exp, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -82,10 +82,9 @@ def estimated(case: SampledCase) -> Estimate:
 
 
 def chance_of_fewer(hits: int, trials: int, probability: float) -> float:
-    """The probability of at most so many hits."""
-    return sum(
-        comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(hits + 1)
-    )  # fmt: skip
+    """The probability of at most so many hits; by logarithms, since numbers of ways pass the largest float."""
+    each, other = log(probability), log1p(-probability)
+    return sum(exp(log(comb(trials, k)) + k * each + (trials - k) * other) for k in range(hits + 1))
 
 
 def dense_value(circuit: GateSequence, observable: PauliSum, state: str | State | None) -> float:
