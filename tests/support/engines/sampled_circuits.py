@@ -82,7 +82,7 @@ def estimated(case: SampledCase) -> Estimate:
 
 
 def chance_of_fewer(hits: int, trials: int, probability: float) -> float:
-    """The probability of at most so many hits; by logarithms, since numbers of ways pass the largest float."""
+    """The probability of at most so many hits. Logarithms, since binomials pass the largest float."""
     each, other = log(probability), log1p(-probability)
     return sum(exp(log(comb(trials, k)) + k * each + (trials - k) * other) for k in range(hits + 1))
 
