@@ -6,30 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
-from math import comb
 from typing import Any
 
 import pytest
 
 from tests.support.effort import repeats
-from tests.support.engines.sampled_circuits import QUESTIONS, SampledCase, sampled_case
-from tnplan.executor.pauli.resources import Resources
+from tests.support.engines.sampled_circuits import (
+    QUESTIONS,
+    SampledCase,
+    chance_of_fewer,
+    estimated,
+    sampled_case,
+)
 from tnplan.executor.pauli.sampling.estimate import BIASED, CONFIDENCE, UNBIASED, Estimate
-from tnplan.executor.pauli.sampling.repetitions import repetition
-from tnplan.jobs.pauli.sampling import estimate_of_values, sampling_task
 
 ROUNDING = 1e-10
 ESTIMATORS = (*((question, "magnitude") for question in QUESTIONS), ("bits", "letters"), ("echo", "square"))
 """A question, and by what terms are resampled."""
-
-
-def estimated(case: SampledCase) -> Estimate:
-    """The estimate from all repetitions."""
-    sampled = case.sampled
-    task, plan = sampling_task(sampled, Resources()), sampled.plan
-    done = [repetition(task, plan, sampled.most_terms, r) for r in range(plan.repetitions)]
-    assert len({one.resampled > 0 for one in done}) == 1
-    return estimate_of_values([one.value for one in done], done[0].resampled > 0, sampled)
 
 
 def estimates(
@@ -82,10 +75,3 @@ def test_only_what_holds_its_intervals_has_them(by: str, kind: str, why: str) ->
         assert (one.low, one.high, one.half_width) == (None, None, None)
         assert one.text.startswith(f"{kind}, no interval: ")
         assert why in one.text
-
-
-def chance_of_fewer(hits: int, trials: int, probability: float) -> float:
-    """The probability of at most so many hits."""
-    return sum(
-        comb(trials, k) * probability**k * (1 - probability) ** (trials - k) for k in range(hits + 1)
-    )  # fmt: skip

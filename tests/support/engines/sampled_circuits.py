@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import comb, exp, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,11 @@ from tnplan.circuits.observables.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.sampling.estimate import Estimate
+from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, repetition
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import SampledValue
+from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sampling_task
 
 Random = np.random.Generator
 QUESTIONS = ("bits", "product", "overlap", "echo")
@@ -67,6 +70,21 @@ def sampled_case(
     plan, truncation = MonteCarlo(repetitions, seed, by), Truncation(max_terms=most)
     sampled = SampledValue(steps, observable, state, plan, truncation)
     return SampledCase(sampled, dense_value(circuit, observable, state), largest, family.__name__)
+
+
+def estimated(case: SampledCase) -> Estimate:
+    """The estimate from all repetitions."""
+    sampled = case.sampled
+    task, plan = sampling_task(sampled, Resources()), sampled.plan
+    done = [repetition(task, plan, sampled.most_terms, r) for r in range(plan.repetitions)]
+    assert len({one.resampled > 0 for one in done}) == 1
+    return estimate_of_values([one.value for one in done], done[0].resampled > 0, sampled)
+
+
+def chance_of_fewer(hits: int, trials: int, probability: float) -> float:
+    """The probability of at most so many hits. Logarithms, since binomials pass the largest float."""
+    each, other = log(probability), log1p(-probability)
+    return sum(exp(log(comb(trials, k)) + k * each + (trials - k) * other) for k in range(hits + 1))
 
 
 def dense_value(circuit: GateSequence, observable: PauliSum, state: str | State | None) -> float:
