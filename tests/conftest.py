@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def leave_out_of_collections() -> None:
     and would go through every library and every test."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_configure() -> None:
+    """Let commands that tests start hear interrupts, which shells make their background jobs ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
