@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 mpi4py.rc.initialize = False
 from mpi4py import MPI  # noqa: E402
 
-from tnplan.executor.device.comm.time_limit import FORWARD_S  # noqa: E402
-from tnplan.executor.device.protocols.communicator import BlockingExchange, Message  # noqa: E402
+from tnplan.executor.device.protocols.communicator import FORWARD_S, BlockingExchange, Message  # noqa: E402
 
 CHUNK_BYTES = 1 << 30
 TAG = 7

@@ -13,11 +13,10 @@ from threading import Timer
 from time import sleep
 
 from tnplan.executor.device.comm.launcher import launched_local_rank, launched_rank
+from tnplan.executor.device.protocols.communicator import FORWARD_S
 
 GRACE_S = 1.0
 """How long a rank leaves it to others to say why the job ends."""
-FORWARD_S = 0.5
-"""How long a launcher may take to forward a line: it drops what it has not, once it ends the job."""
 STATUS = 1
 
 End = Callable[[str], None]

@@ -24,6 +24,8 @@ STOPPED_WITHIN_S = 60.0
 """How long a rank that was asked to stop waits for the others to keep what they have."""
 COMPARED_WITHIN_S = 5.0
 """How long a rank that refuses its input waits to hear that all others do; then it ends them."""
+FORWARD_S = 0.5
+"""How long a launcher may take to forward a line: it drops what it has not, once it ends the job."""
 
 LetGo = Callable[[Event], None]
 """Ends what a device awaits of ranks that will not come. In a thread of its own, until the event says that no
