@@ -88,8 +88,8 @@ def calibrate(
     --------
     >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
     """
-    options = JobOptions.given(
-        device, ranks, 1, None, output, False, progress=progress,
+    options = JobOptions.of(
+        device=device, ranks=ranks, threads=1, output=output, checkpoint=False, progress=progress,
         timeout=timeout, allow_mixed_builds=allow_mixed_builds,
     )  # fmt: skip
     size_bytes = None

@@ -297,7 +297,7 @@ class Circuit(ParametricCircuit):
         if wanted and names != ["expectation"]:
             raise InputError("--gradient", "is of expectation values", "ask for expectation")
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
-        options = QuestionOptions(**keywords)
+        options = QuestionOptions.of(**keywords)
         if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")
         from tnplan.questions.estimates.estimate import estimate_question
