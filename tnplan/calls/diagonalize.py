@@ -175,7 +175,8 @@ def diagonalize(
         The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
         ISYM of the FCIDUMP where that is above 1, else any.
     spin_orbitals : bool, optional
-        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), as in `read_fcidump`.
+        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), or orbitals. Default: as its
+        header says.
     rotation : array or path, optional
         New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
         integrals are rotated before anything else.

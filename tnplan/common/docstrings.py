@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 INDENT = "    "
 
@@ -36,6 +38,14 @@ def parameter_texts(docstring: str | None) -> dict[str, ParameterText]:
             continue
         found |= {name.strip(): ParameterText(kind, tuple(lines)) for name in names.split(",") if name}
         (names, _, kind), lines = line.partition(" : "), []
+    return found
+
+
+def texts_of(call: Callable[..., Any]) -> dict[str, ParameterText]:
+    """What the docstring of a call says of its parameters; that of a class adds to those that it extends."""
+    found: dict[str, ParameterText] = {}
+    for one in reversed(call.__mro__) if isinstance(call, type) else (call,):
+        found |= parameter_texts(one.__doc__)
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, TypeVar
 
 from tnplan.common.checks import check_count, is_number
-from tnplan.common.docstrings import ParameterText, parameter_texts, with_entries
+from tnplan.common.docstrings import parameter_texts, texts_of, with_entries
 from tnplan.common.errors import InputError
 from tnplan.common.files import file_path
 from tnplan.common.units import size_in_bytes
@@ -26,17 +26,22 @@ LARGEST_RANKS = 4096
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
-class JobKeywords(TypedDict, total=False):
-    """The keywords of every job; `JobOptions` says what they mean."""
+class RankKeywords(TypedDict, total=False):
+    """The keywords of all that works on ranks; `JobOptions` says what they mean."""
 
     device: str
     ranks: int | None
-    threads: int | None
-    memory: float | str | None
     output: str | Path | None
     progress: Listener | bool | None
     timeout: float
     allow_mixed_builds: bool
+
+
+class JobKeywords(RankKeywords, total=False):
+    """Those of every engine's job."""
+
+    threads: int | None
+    memory: float | str | None
 
 
 class ResumableKeywords(JobKeywords, total=False):
@@ -156,9 +161,7 @@ def takes_job(keywords: type, options: type[JobOptions]) -> Callable[[Call], Cal
     of its own there keeps it.
     """
     defaults = {item.name: item.default for item in fields(options)}
-    texts: dict[str, ParameterText] = {}
-    for base in reversed(options.__mro__):
-        texts |= parameter_texts(base.__doc__)
+    texts = texts_of(options)
     names = [name for base in options.__mro__ for name in vars(base).get("__annotations__", ())]
     hints = {name: keywords.__annotations__[name] for name in names if name in keywords.__annotations__}
     job = [

@@ -168,9 +168,9 @@ class Circuit(ParametricCircuit):
         Parameters
         ----------
         shots : int
-            How many.
+            How many outcomes.
         sampling : {"chain", "rejection"}
-            How a contraction draws them. "chain": qubits in turn, exact and independent, for shallow
+            How a contraction draws. "chain": qubits in turn, exact and independent, for shallow
             circuits. "rejection": among random candidates, for random circuits.
         open_qubits : int
             By rejection, so many qubits of a candidate take all their values; samples are correlated then.

@@ -49,24 +49,24 @@ class QuestionOptions(JobOptions):
 
     Parameters
     ----------
-    method
-        "contraction", "statevector", "pauli", or "auto" for the one that suits the circuit.
-    state
+    method : {"auto", "contraction", "statevector", "pauli"}
+        The engine; "auto" takes the one that suits the circuit.
+    state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
-    depolarizing
+    depolarizing : float
         The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
-    trajectories
+    trajectories : int, optional
         Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
-    truncation
+    truncation : Truncation, optional
         Which terms Pauli propagation drops.
-    monte_carlo
+    monte_carlo : MonteCarlo, optional
         Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
-    seed
+    seed : int, optional
         Makes samples and trajectories the same in every run.
-    precision
-        "fp64" or "fp32".
-    output
+    precision : {"fp64", "fp32"}
+        That of amplitudes and coefficients.
+    output : path, optional
         A JSON file for the answer. Expectation values keep a checkpoint beside it.
     """
 
