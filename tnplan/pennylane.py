@@ -152,7 +152,7 @@ class TnplanDevice(Device):
         if unknown:
             known = [one for one in QuestionKeywords.__annotations__ if one != "output"]
             raise InputError(unknown[0], "is no option of this device", f"use {', '.join(known)}")
-        QuestionOptions(**options)
+        QuestionOptions.of(**options)
         self.options = options
         self._random = np.random.default_rng(options.get("seed"))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, Unpack
 
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
@@ -25,8 +25,7 @@ from tnplan.executor.calibration.redistribution_time import redistribution_time
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
-from tnplan.jobs.progress import Listener
+from tnplan.jobs.job_options import JobOptions, RankKeywords, takes_job
 from tnplan.planner.hardware.profile import GemmCurve, Profile, Tier, load_profile, profile_text
 
 GPU_BYTES = 1 << 31
@@ -40,18 +39,14 @@ NETWORK = "network"
 """The tier between hosts, where the base profile has none."""
 
 
+@takes_job(RankKeywords, JobOptions)
 def calibrate(
     base: str | Path,
     *,
     name: str | None = None,
     size: int | str | None = None,
     dtypes: Sequence[str] = tuple(ITEM_BYTES),
-    device: str = "auto",
-    ranks: int | None = None,
-    output: str | Path | None = None,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[RankKeywords],
 ) -> Profile:
     """Measure this machine and make its hardware profile.
 
@@ -70,9 +65,13 @@ def calibrate(
         Default: 2 GiB on a GPU, 64 MiB on a CPU.
     dtypes : sequence of str
         The dtypes that are measured.
-    device, ranks, output, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `execute`. `output` is a TOML file. `progress`
-        hears of every figure.
+    output : path, optional
+        A TOML file for the profile.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress` for every
+        figure.
+    **job
+        How the job uses the machine: `JobOptions`.
 
     Returns
     -------
@@ -88,10 +87,7 @@ def calibrate(
     --------
     >>> profile = tnplan.calibrate("cpu", output="my.toml")  # doctest: +SKIP
     """
-    options = JobOptions.given(
-        device, ranks, 1, None, output, False, progress=progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
+    options = replace(JobOptions.given(calibrate, job), threads=1, checkpoint=False)
     size_bytes = None
     if size is not None:
         size_bytes = check_count("--size", size_in_bytes(size, "--size", unlimited=False), LEAST_SWAP_BYTES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
@@ -43,7 +43,7 @@ from tnplan.executor.sbd.solver.solve import (
     solve,
 )
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs.diagonalization_result import (
     CarryOver,
     Diagonalization,
@@ -58,7 +58,6 @@ from tnplan.jobs.outputs.diagonalization_result import (
     write_natural,
     write_result,
 )
-from tnplan.jobs.progress import Listener
 
 Array = NDArray[Any]
 
@@ -100,6 +99,39 @@ class _Solve:
     begin_s: float
 
 
+class DiagonalizationKeywords(ResumableKeywords, total=False):
+    """The keywords of a diagonalization's job; `DiagonalizationOptions` says what they mean."""
+
+    precision: str
+    rdm: bool
+    natural: str | Path | None
+    carry: CarryOver | None
+
+
+@dataclass(frozen=True)
+class DiagonalizationOptions(JobOptions):
+    """How a diagonalization runs, and what is made of its states.
+
+    Parameters
+    ----------
+    precision : {"fp64", "mixed"}
+        "mixed": early iterations in fp32, the last ones and their residuals in fp64.
+    rdm : bool
+        Make one- and two-body reduced density matrices.
+    natural : path, optional
+        Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
+        and coefficients to the .npz of the same name.
+    carry : CarryOver, optional
+        Write the strings of most weight to files.
+    """
+
+    precision: str = "fp64"
+    rdm: bool = False
+    natural: str | Path | None = None
+    carry: CarryOver | None = None
+
+
+@takes_job(DiagonalizationKeywords, DiagonalizationOptions)
 def diagonalize(
     integrals: Integrals | str | Path,
     alpha: Strings | None = None,
@@ -111,23 +143,10 @@ def diagonalize(
     criteria: Criteria | None = None,
     penalty: SpinPenalty | None = None,
     start: Sequence[Array] | str | Path = (),
-    rdm: bool = False,
-    carry: CarryOver | None = None,
-    precision: str = "fp64",
     symmetry: int | None = None,
     spin_orbitals: bool | None = None,
     rotation: Array | str | Path | None = None,
-    natural: str | Path | None = None,
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    checkpoint: bool = True,
-    resume: bool = False,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[DiagonalizationKeywords],
 ) -> Diagonalization:
     """The lowest states of a Hamiltonian among products of half-strings, or among a list of determinants.
 
@@ -152,26 +171,19 @@ def diagonalize(
         Raises states of another total spin.
     start : sequence of arrays or path, optional
         States to start from, or the file of an earlier result.
-    rdm : bool
-        Make one- and two-body reduced density matrices.
-    carry : CarryOver, optional
-        Write the strings of most weight to files.
-    precision : {"fp64", "mixed"}
-        "mixed": early iterations in fp32, the last ones and their residuals in fp64.
     symmetry : int, optional
         The irreducible representation of the states, from 1 to 8 as ORBSYM numbers them; 0 for any. Default:
         ISYM of the FCIDUMP where that is above 1, else any.
     spin_orbitals : bool, optional
-        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), as in `read_fcidump`.
+        Whether NORB of the FCIDUMP counts spin orbitals of both spins (GHF), or orbitals. Default: as its
+        header says.
     rotation : array or path, optional
         New orbitals [old orbital, new orbital], as `rotate_orbitals` takes them, or the .npy or .npz of them:
         integrals are rotated before anything else.
-    natural : path, optional
-        Write the integrals over natural orbitals of the states to this FCIDUMP file, and their occupations
-        and coefficients to the .npz of the same name.
-    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `execute`. `output` is an .npz with a .json
-        beside it; OUTPUT.ckpt keeps a checkpoint while the solve runs.
+    output : path, optional
+        An .npz for the result, with a .json beside it.
+    **job
+        How the job uses the machine, and what it writes: `DiagonalizationOptions`.
 
     Returns
     -------
@@ -190,30 +202,27 @@ def diagonalize(
     array([-2.])
     """
     begin_s = perf_counter()
-    options = JobOptions.given(
-        device, ranks, threads, memory, output, checkpoint, resume, progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
-    check_choice("--precision", precision, PRECISIONS)
+    options = DiagonalizationOptions.given(diagonalize, job)
+    check_choice("--precision", options.precision, PRECISIONS)
     if symmetry is not None:
         check_count("--symmetry", symmetry, 0)
     check_kind("criteria", criteria, Criteria)
     check_kind("penalty", penalty, SpinPenalty)
-    check_kind("carry", carry, CarryOver)
+    check_kind("carry", options.carry, CarryOver)
     check_kind("grow", grow, Growth)
     asked = _Solve(
-        integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, rdm, carry,
-        precision == "mixed", symmetry, spin_orbitals, rotation,
-        None if natural is None else file_path(natural),
+        integrals, alpha, beta, determinants, start, roots, criteria or Criteria(), penalty, options.rdm,
+        options.carry, options.precision == "mixed", symmetry, spin_orbitals, rotation,
+        None if options.natural is None else file_path(options.natural),
         grow, begin_s,
     )  # fmt: skip
-    job = Job(
+    solving = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
         needs=lambda request, n, threads: Needs(cpu_only=_cpu_only(request.integrals)),
     )
     with options.heeding_signals():
-        return run_job(job, options)
+        return run_job(solving, options)
 
 
 def _prepare(asked: _Solve, options: JobOptions) -> _Request:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.jobs.job import Job, Rank, run_job
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs.array_result import write_arrays
 from tnplan.jobs.outputs.diagonalization_result import (
     Solved,
@@ -43,7 +43,6 @@ from tnplan.jobs.outputs.diagonalization_result import (
     step_text,
     work_of,
 )
-from tnplan.jobs.progress import Listener
 
 Array = NDArray[Any]
 
@@ -109,6 +108,7 @@ class _Request:
     start: list[Array]
 
 
+@takes_job(ResumableKeywords, JobOptions)
 def diagonalize_qubits(
     hamiltonian: Any,
     strings: Samples | Sequence[str],
@@ -118,16 +118,7 @@ def diagonalize_qubits(
     first_qubit: str = "right",
     criteria: Criteria | None = None,
     start: Sequence[Array] | str | Path = (),
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    checkpoint: bool = True,
-    resume: bool = False,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[ResumableKeywords],
 ) -> QubitDiagonalization:
     """The lowest states of a qubit Hamiltonian in the space of given bit strings.
 
@@ -154,9 +145,10 @@ def diagonalize_qubits(
         When a solve ends; in the unit of the coefficients.
     start : sequence of arrays or path, optional
         States to start from, or the file of an earlier result over the same strings.
-    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `diagonalize`. `output` is an .npz with a .json beside it;
-        OUTPUT.ckpt keeps a checkpoint while the solve runs.
+    output : path, optional
+        An .npz for the result, with a .json beside it.
+    **job
+        How the job uses the machine: `JobOptions`.
 
     Returns
     -------
@@ -177,21 +169,18 @@ def diagonalize_qubits(
     (array([-3.]), array([[0.]]))
     """
     begin_s = perf_counter()
-    options = JobOptions.given(
-        device, ranks, threads, memory, output, checkpoint, resume, progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
+    options = JobOptions.given(diagonalize_qubits, job)
     check_choice("--first-qubit", first_qubit, SIDES)
     check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
     )
-    job = Job(
+    solving = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
     )
     with options.heeding_signals():
-        return run_job(job, options)
+        return run_job(solving, options)
 
 
 def _prepare(asked: _Asked, options: JobOptions) -> _Request:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
 from tnplan.common.later import LaterModule
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
-from tnplan.jobs.progress import Listener
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 if TYPE_CHECKING:
     import numpy.typing as numpy_typing
@@ -21,6 +20,7 @@ else:
     numpy_typing = LaterModule("numpy.typing")
 
 
+@takes_job(ResumableKeywords, JobOptions)
 def execute(
     schedule: tnplan.Schedule | str | Path,
     tensors: str | Path | Sequence[numpy_typing.NDArray[Any]] | None = None,
@@ -29,16 +29,7 @@ def execute(
     result: str = "gathered",
     engine: str = "native",
     compress: str | None = None,
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    checkpoint: bool = True,
-    resume: bool = False,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[ResumableKeywords],
 ) -> tnplan.ExecutionResult:
     """Contract the network of a schedule, or some of its slices.
 
@@ -61,15 +52,8 @@ def execute(
         without checkpoints.
     compress : str, optional
         The option of `tnplan execute`, such as "exchange=1e-3,checkpoints" (docs/explanation/compression.md).
-    device : {"auto", "cpu", "gpu"}
-        A GPU for each rank, or the CPU. "auto" takes GPUs that are there and have room, else the CPU.
     ranks : int, optional
         Ranks as threads of this process; under mpirun they are those of mpirun. Default: one group.
-    threads : int, optional
-        Threads of a rank on a CPU. Default: the cores of the host over its ranks.
-    memory : float or str, optional
-        The most bytes that a rank may take, such as "12GiB". Default: what is free on its GPU, or its part of
-        what is free on its host.
     output : path, optional
         An .npy for the result, which rank 0 writes, with a .json of what was measured beside it.
     checkpoint : bool
@@ -79,10 +63,8 @@ def execute(
     progress : bool or callable, optional
         True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress`, first before
         the work begins, then for every slice of its group.
-    timeout : float
-        Under mpirun, a rank that does not answer for so many seconds ends the job; 0: none does.
-    allow_mixed_builds : bool
-        Under mpirun, let ranks run other versions, libraries or processors than rank 0.
+    **job
+        How the job uses the machine: `JobOptions`.
 
     Returns
     -------
@@ -103,11 +85,8 @@ def execute(
     >>> tnplan.execute(schedule, [np.ones((4, 8)), np.ones((8, 2))], device="cpu").array[0, 0]
     np.complex64(8+0j)
     """
-    options = JobOptions.given(
-        device, ranks, threads, memory, output, checkpoint, resume, progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
-    expect_gpu(device)
+    options = JobOptions.given(execute, job)
+    expect_gpu(options.device)
     from tnplan.jobs.schedules.execution import ExecutionRequest, run_execution
 
     return run_execution(ExecutionRequest(schedule, tensors, slices, result, engine, compress), options)

@@ -6,16 +6,52 @@ This module has only the call. Its job is in pauli/propagation.py, which is impo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import tnplan
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
-from tnplan.jobs.progress import Listener
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 
+class PropagationKeywords(ResumableKeywords, total=False):
+    """The keywords of a propagation's job; `PropagationOptions` says what they mean."""
+
+    precision: str
+    keep: str
+    stop_above: int | None
+    when_full: str
+    record: str | Path | None
+
+
+@dataclass(frozen=True)
+class PropagationOptions(JobOptions):
+    """How a propagation runs, and what it keeps.
+
+    Parameters
+    ----------
+    precision : {"fp64", "fp32"}
+        That of coefficients.
+    keep : {"all", "own", "none"}
+        Which terms the result has on every rank. The Schroedinger picture keeps all.
+    stop_above : int, optional
+        Stop where more terms than this are left.
+    when_full : {"stop", "truncate"}
+        Where the memory is full: stop, or keep the terms of largest magnitude and go on.
+    record : path, optional
+        A file for the number of terms at every step: .json, or a plot, .svg.
+    """
+
+    precision: str = "fp64"
+    keep: str = "all"
+    stop_above: int | None = None
+    when_full: str = "stop"
+    record: str | Path | None = None
+
+
+@takes_job(PropagationKeywords, PropagationOptions)
 def propagate(
     circuit: Any,
     observable: Any,
@@ -29,21 +65,7 @@ def propagate(
     gradient: bool = False,
     each_term: bool = False,
     monte_carlo: tnplan.MonteCarlo | None = None,
-    keep: str = "all",
-    stop_above: int | None = None,
-    when_full: str = "stop",
-    record: str | Path | None = None,
-    precision: str = "fp64",
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    checkpoint: bool = True,
-    resume: bool = False,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[PropagationKeywords],
 ) -> tnplan.Expectation:
     """The expectation value <state| U^dagger O U |state> of a circuit U, by propagation of Pauli words.
 
@@ -82,19 +104,13 @@ def propagate(
     monte_carlo : MonteCarlo, optional
         Resample the terms where they would pass the truncation's `max_terms`, in repetitions. With "auto" a
         GPU is taken for many terms alone.
-    keep : {"all", "own", "none"}
-        Which terms the result has on every rank. The Schroedinger picture keeps all.
-    stop_above : int, optional
-        Stop where more terms than this are left.
-    when_full : {"stop", "truncate"}
-        Where the memory is full: stop, or keep the terms of largest magnitude and go on.
-    record : path, optional
-        A file for the number of terms at every step: .json, or a plot, .svg.
-    precision : {"fp64", "fp32"}
-        That of coefficients.
-    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `execute`. Ranks share the terms: a power of two
-        of them; or the repetitions. `output` is a JSON file. Repetitions keep a checkpoint beside it.
+    ranks : int, optional
+        Ranks as threads of this process; mpirun starts others. They share the terms: a power of two of them;
+        or the repetitions. Default: 1.
+    output : path, optional
+        A JSON file for the result. Repetitions keep a checkpoint beside it.
+    **job
+        How the propagation uses the machine: `PropagationOptions`.
 
     Returns
     -------
@@ -113,17 +129,14 @@ def propagate(
     >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
-    options = JobOptions.given(
-        device, ranks, threads, memory, output, checkpoint, resume, progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
-    expect_gpu(device)
+    options = PropagationOptions.given(propagate, job)
+    expect_gpu(options.device)
     from tnplan.jobs.pauli.problem import PauliRequest
     from tnplan.jobs.pauli.propagation import run_propagation
 
     limits = Truncation() if truncation is None else truncation
     asked = PauliRequest(
-        limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo, keep,
-        stop_above, precision, when_full, record,
+        limits, parameters, state, overlap, depolarize, picture, gradient, each_term, monte_carlo,
+        options.keep, options.stop_above, options.precision, options.when_full, options.record,
     )  # fmt: skip
     return run_propagation(circuit, observable, asked, options)

@@ -85,7 +85,7 @@ def search(
         Default: "schedule" with the method "joint" and `devices`, "fused" with "joint", else "flops". "time"
         needs `hardware`, "schedule" `devices` too; both are for "joint" alone.
     precision : str, optional
-        The precision whose time is minimized. Default: by the dtype.
+        The precision whose time is minimized, such as "fp32" or "fp16x3". Default: by the dtype.
     methods : sequence of {"joint", "greedy", "random-greedy", "labels", "kahypar"}, or one of these
         Default: "joint", unless `minimize` is "write", "size" or "combo". Others are cotengra's; beside
         "joint" they give its first tree.

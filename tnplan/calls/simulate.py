@@ -6,14 +6,14 @@ This module has only the call. Its job is in statevector/simulation.py, which is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import tnplan
 from tnplan.common.later import LaterModule
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
-from tnplan.jobs.progress import Listener
+from tnplan.jobs.job_options import JobKeywords, JobOptions, takes_job
 
 if TYPE_CHECKING:
     from tnplan.jobs.statevector import simulation
@@ -21,6 +21,27 @@ else:
     simulation = LaterModule("tnplan.jobs.statevector.simulation")
 
 
+class SimulationKeywords(JobKeywords, total=False):
+    """The keywords of a simulation's job; `SimulationOptions` says what they mean."""
+
+    precision: str
+
+
+@dataclass(frozen=True)
+class SimulationOptions(JobOptions):
+    """How a simulation runs. It keeps no checkpoint.
+
+    Parameters
+    ----------
+    precision : {"fp64", "fp32"}
+        That of amplitudes: complex128 or complex64.
+    """
+
+    precision: str = "fp64"
+    checkpoint: bool = False
+
+
+@takes_job(SimulationKeywords, SimulationOptions)
 def simulate(
     circuit: Any,
     *,
@@ -35,15 +56,7 @@ def simulate(
     seed: int | None = None,
     start: simulation.Start | None = None,
     save: str | Path | None = None,
-    precision: str = "fp64",
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[SimulationKeywords],
 ) -> tnplan.Simulation:
     """Simulate a circuit or a program with all its amplitudes, and answer what is asked.
 
@@ -77,11 +90,15 @@ def simulate(
         A saved state to begin with, or its 2^n amplitudes: qubit q is bit q of the index.
     save : path, optional
         Where to save the final state (.json, and an .npy a rank).
-    precision : {"fp64", "fp32"}
-        That of amplitudes: complex128 or complex64.
-    device, ranks, threads, memory, output, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `execute`. Ranks share the state: a power of two
-        of them. `output` is a JSON file. `progress` hears of shots.
+    ranks : int, optional
+        Ranks as threads of this process; mpirun starts others. They share the state: a power of two of them.
+        Default: 1.
+    output : path, optional
+        A JSON file for the result.
+    progress : bool or callable, optional
+        True: a bar (`ProgressBar`). Or a function that is called on rank 0 with a `Progress` for every shot.
+    **job
+        How the simulation uses the machine: `SimulationOptions`.
 
     Returns
     -------
@@ -99,15 +116,12 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
-    options = JobOptions.given(
-        device, ranks, threads, memory, output, False, progress=progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
-    expect_gpu(device)
+    options = SimulationOptions.given(simulate, job)
+    expect_gpu(options.device)
     from tnplan.jobs.statevector.simulation import SimulationRequest, run_simulation
 
     asked = SimulationRequest(
         shots, observable, amplitudes, marginal, gradient, parameters, depolarize, mode, seed, start, save,
-        precision,
+        options.precision,
     )  # fmt: skip
     return run_simulation(circuit, asked, options)

@@ -7,23 +7,25 @@ from typing import Any
 
 import click
 
+from tnplan.calls.calibrate import calibrate
 from tnplan.cli.options.common import PROFILE, SizeType
-from tnplan.cli.options.jobs import CHECKPOINTS, job_options
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.terminal import say
 
 
 @click.command()
-@click.option(
-    "--base", type=PROFILE, metavar="PROFILE", required=True,
-    help="A shipped profile or a TOML file: what this run does not measure is taken from it.",
+@options_of(
+    calibrate,
+    base={
+        "type": PROFILE, "metavar": "PROFILE",
+        "help": "A shipped profile or a TOML file: what this run does not measure is taken from it.",
+    },
+    size={"type": SizeType(unlimited=False)},
+    dtypes={
+        "flags": ["--dtype"], "type": str, "multiple": True, "default": None,
+        "help": "Only this dtype; may be given again. Default: all.",
+    },
 )  # fmt: skip
-@click.option("--name", help="The name of the profile [default: the base's].")
-@click.option(
-    "--size", type=SizeType(unlimited=False),
-    help="Bytes of each of the two tensors worked on [default: 2GiB on a GPU, 64MiB on a CPU].",
-)  # fmt: skip
-@click.option("--dtype", "dtypes", multiple=True, help="Only this dtype; may be given again [default: all].")
-@job_options("Write the profile to this TOML file.", without=(*CHECKPOINTS, "threads", "memory"))
 def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: Any) -> None:
     """Measure this machine and write its hardware profile.
 
@@ -31,7 +33,6 @@ def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: 
     one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
     kind: plan and report take it with --hardware FILE.
     """
-    from tnplan.calls.calibrate import calibrate
     from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.planner.hardware.profile import profile_text
 

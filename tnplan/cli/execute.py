@@ -8,37 +8,28 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import FILE
-from tnplan.cli.options.jobs import ProgressLines, job_options
+from tnplan.calls.execute import execute
+from tnplan.cli.options.common import FILE, as_json
+from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.options.jobs import ProgressLines
 from tnplan.cli.terminal import say, say_json
 
 SHOWN_VALUES = 4
 
 
 @click.command()
-@click.argument("schedule", type=FILE, metavar="SCHEDULE.json")
-@click.option("--tensors", type=FILE, help="An .npz with t0, t1, ... [default: the path's].")
-@click.option(
-    "--result",
-    type=click.Choice(["gathered", "sharded"]),
-    default="gathered",
-    help="One array, or the part of each rank in a file of its own.",
+@options_of(
+    execute,
+    schedule=click.argument("schedule", type=FILE, metavar="SCHEDULE.json"),
+    tensors="An .npz with t0, t1, ... Default: the file that the schedule names.",
+    slices={"type": str, "metavar": "FIRST:STOP"},
+    compress={
+        "metavar": "BOUNDS",
+        "help": "exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; with commas "
+        "(docs/explanation/compression.md). Default: as planned.",
+    },
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["native", "cutensormp"]),
-    default="native",
-    help="What contracts: tnplan, or NVIDIA's tensor libraries.",
-)
-@click.option("--slices", metavar="FIRST:STOP", help="Only these slices.")
-@click.option(
-    "--compress",
-    metavar="BOUNDS",
-    help="exchange=BOUND[:RATIO], store=BOUND, setting=fast|small, checkpoints; with commas "
-    "(docs/explanation/compression.md) [default: as planned].",
-)
-@job_options("Write the result to this .npy.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@as_json
 def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) -> None:
     """Carry out a schedule, in this process or on the ranks that mpirun started.
 
@@ -46,7 +37,6 @@ def command(schedule: Path, output: Path | None, as_json: bool, **options: Any) 
     are threads of this process. The result goes to --output, with a .json of what was measured beside what
     was predicted; finished slices are kept in OUTPUT.ckpt until the result is written.
     """
-    from tnplan.calls.execute import execute
     from tnplan.executor.device.comm.launcher import launched_rank
 
     first = launched_rank() == 0

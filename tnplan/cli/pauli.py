@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tnplan.cli.options.common import FILE, set_parameters
-from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines, job_options
+from tnplan.calls.propagate import propagate
+from tnplan.cli.options.common import added, as_json
+from tnplan.cli.options.from_signature import options_of, taken
+from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines
 from tnplan.cli.options.questions import (
     monte_carlo_of,
     repetition_options,
@@ -20,39 +21,28 @@ from tnplan.cli.options.questions import (
 )
 from tnplan.cli.terminal import say, say_json, say_written
 from tnplan.common.units import plural
+from tnplan.executor.pauli.terms.truncation import Truncation
 
 
 @click.command()
-@click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@set_parameters
-@click.option(
-    "--observable", "observables", required=True, multiple=True, metavar="SUM",
-    help="Such as 'Z62' or '0.5*X0 X1 - Z3'; several with --each-term."
+@options_of(
+    propagate,
+    observable=click.option(
+        "--observable", "observables", required=True, multiple=True, metavar="SUM",
+        help="Such as 'Z62' or '0.5*X0 X1 - Z3'; several with --each-term.",
+    ),
+    truncation=truncation_options,
+    state=state_options,
+    overlap={"type": str, "metavar": "SUM", "help": "tr(B U^dagger O U) / 2^n with this sum B: no state."},
+    depolarize={"flags": ["--depolarizing"]},
+    picture="Take the observable backwards, or the state forward.",
+    monte_carlo=added(
+        repetition_options, click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
+    ),
+    keep=None,
 )  # fmt: skip
-@state_options
-@click.option("--overlap", metavar="SUM", help="tr(B U^dagger O U) / 2^n with this sum B: no state.")
-@truncation_options
-@click.option("--stop-above", type=int, help="Stop where more terms than this are left.")
 @click.option("--allow-empty", is_flag=True, help="Succeed also where everything was cut.")
-@repetition_options
-@click.option("--seed", type=int, default=0, help="Seed of the repetitions.")
-@click.option(
-    "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
-)
-@click.option(
-    "--picture", type=click.Choice(["heisenberg", "schroedinger"]), default="heisenberg",
-    help="Take the observable backwards, or the state forward.",
-)  # fmt: skip
-@click.option("--gradient", is_flag=True, help="Add the derivatives by all angles of rotations.")
-@click.option("--each-term", is_flag=True, help="Add the value of every word and observable, from one pass.")
-@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
-@click.option(
-    "--when-full", type=click.Choice(["stop", "truncate"]), default="stop",
-    help="Stop where the memory is full, or keep the largest terms and go on.",
-)  # fmt: skip
-@click.option("--record", type=FILE, help="Write the terms at every step: .json, or a plot, .svg.")
-@job_options("Write the result as JSON.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@as_json
 @click.pass_context
 def command(
     context: click.Context, circuit: Path, observables: tuple[str, ...], output: Path | None,
@@ -67,12 +57,10 @@ def command(
 
     The exit status is 1 where everything was cut.
     """
-    from tnplan.calls.propagate import propagate
     from tnplan.common.errors import InputError
     from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.pauli.terms.truncation import Truncation
 
-    truncation = Truncation(**{item.name: options.pop(item.name) for item in fields(Truncation)})
+    truncation = taken(Truncation, options)
     repetitions, seed, by = (options.pop(name) for name in ("repetitions", "seed", "by"))
     options["state"] = state_of(options["state"], options.pop("stabilizers"))
     if repetitions is None and (seed or by != "magnitude"):

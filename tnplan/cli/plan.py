@@ -8,39 +8,32 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import FILE, PROFILE, SIZE, SizeType
+from tnplan.calls.plan import plan, seen_from
+from tnplan.cli.options.common import FILE, SizeType, as_json
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.terminal import say
 
 SHOWN_STEPS = 6
 
 
 @click.command()
-@click.argument("path", type=FILE, metavar="PATH")
-@click.option("--devices", type=click.IntRange(1), default=1, help="Devices to plan for.")
-@click.option(
-    "--ranks-per-group",
-    type=click.IntRange(1),
-    help="Devices that share a slice [default: the fastest number].",
+@options_of(
+    plan,
+    path=click.argument("path", type=FILE, metavar="PATH"),
+    devices={"type": click.IntRange(1)},
+    ranks_per_group={"type": click.IntRange(1)},
+    threshold={
+        "type": SizeType(unlimited=False),
+        "help": "Size from which a whole tensor is large. Default: see docs/reference/cli.md.",
+    },
+    compress={
+        "metavar": "BOUNDS",
+        "help": "exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "
+        "(docs/explanation/compression.md). Default: nothing.",
+    },
+    output="Default: NAME.schedule.json, here.",
 )
-@click.option(
-    "--hardware", type=PROFILE, metavar="PROFILE", default="cpu", help="A shipped profile or a TOML file."
-)
-@click.option("--memory", type=SIZE, help="Most bytes of a rank, or 'unlimited' [default: the profile's].")
-@click.option(
-    "--threshold",
-    type=SizeType(unlimited=False),
-    help="Size from which a whole tensor is large [default: see docs/reference/cli.md].",
-)
-@click.option("--precision", help="How values are multiplied: fp32, fp64, ... [default: by the dtype].")
-@click.option(
-    "--compress",
-    metavar="BOUNDS",
-    help="exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "
-    "(docs/explanation/compression.md) [default: nothing].",
-)
-@click.option("--policy", type=click.Choice(["ours", "paper"]), default="ours")
-@click.option("-o", "--output", type=FILE, help="Default: NAME.schedule.json, here.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@as_json
 def command(path: Path, devices: int, output: Path | None, as_json: bool, **options: Any) -> None:
     """Plan a contraction path as a schedule for a group of ranks.
 
@@ -49,7 +42,6 @@ def command(path: Path, devices: int, output: Path | None, as_json: bool, **opti
     """
     from rich.text import Text
 
-    from tnplan.calls.plan import plan, seen_from
     from tnplan.reporting import json_documents as documents
     from tnplan.reporting import tables
     from tnplan.reporting.chain import largest, use_chain

@@ -2,93 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS
-from tnplan.cli.options.jobs import job_options
+from tnplan.calls.diagonalize import diagonalize
+from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS, added, as_json
+from tnplan.cli.options.from_signature import Change, options_of, taken
 from tnplan.cli.terminal import say, say_json, say_written
+from tnplan.common.errors import InputError
 from tnplan.common.units import plural
+from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.executor.sbd.selected_ci.growth import EPSILON_PT2, Growth
+from tnplan.executor.sbd.solver.davidson import Criteria
+from tnplan.executor.sbd.solver.solve import SpinPenalty
+from tnplan.jobs.outputs.diagonalization_result import CarryOver, determinants_file
 
-if TYPE_CHECKING:
-    from tnplan.executor.sbd.selected_ci.growth import Growth
+GROWTH = added(
+    click.option(
+        "--grow", is_flag=True,
+        help="Select determinants: from --determinants, or from the best of several starts.",
+    ),
+    click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does."),
+    click.option(
+        "--epsilon", type=THRESHOLDS,
+        help="Falling thresholds of |H c| in Ha for --grow. Default: 0.01 and its halves, down to 6.25e-4.",
+    ),
+    click.option(
+        "--epsilon-pt2", type=float,
+        help="Smallest |H c| of the second-order correction, in Ha. Default: 1e-7.",
+    ),
+    click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow."),
+)  # fmt: skip
+
+
+def criteria_options(**changes: Change) -> Callable[[Any], Any]:
+    """Add when a solve ends to a command."""
+    limits: dict[str, Change] = {"steps": {"type": click.IntRange(1)}, "vectors": {"type": click.IntRange(4)}}
+    return options_of(Criteria, **{**limits, "energy": None, "orthogonality": None, **changes})
 
 
 @click.command()
-@click.argument("fcidump", type=FILE, metavar="FCIDUMP")
-@click.option("--alpha", type=FILE, help="Alpha strings, one a line.")
-@click.option("--beta", type=FILE, help="Beta strings [default: those of alpha].")
-@click.option("--determinants", type=FILE, help="A list of determinants instead, one a line.")
-@click.option(
-    "--grow",
-    is_flag=True,
-    help="Select determinants: from --determinants, or from the best of several starts.",
-)
-@click.option("--grow-to", type=COUNT, help="Determinants at most; selects as --grow does.")
-@click.option(
-    "--epsilon",
-    type=THRESHOLDS,
-    help="Falling thresholds of |H c| in Ha for --grow [default: 0.01 and its halves, down to 6.25e-4].",
-)
-@click.option(
-    "--epsilon-pt2", type=float, help="Smallest |H c| of the second-order correction [default: 1e-7]."
-)
-@click.option("--pt2/--no-pt2", default=True, help="Correct and extrapolate the energies of --grow.")
-@click.option("--roots", type=click.IntRange(1), default=1, help="States to find.")
-@click.option("--residual", type=float, default=1e-6, help="Residual norm to reach.")
-@click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
-@click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
-@click.option("--spin", type=float, help="Raise states of other total spin than this, such as 0 or 0.5.")
-@click.option("--spin-weight", type=float, default=0.2, help="Weight of the penalty of --spin, in Hartree.")
-@click.option(
-    "--symmetry", type=click.IntRange(0, 8), help="Irrep of the states; 0: any [default: ISYM above 1]."
-)
-@click.option("--start", type=FILE, help="Start from the states of this .npz.")
-@click.option("--rdm", is_flag=True, help="Make one- and two-body density matrices.")
-@click.option(
-    "--spin-orbitals/--no-spin-orbitals",
-    default=None,
-    help="NORB counts spin orbitals of both spins (GHF), or orbitals [default: as the header says].",
-)
-@click.option("--rotation", type=FILE, help="Rotate the orbitals first: an .npy, or an .npz of --natural.")
-@click.option("--natural", type=FILE, help="Write an FCIDUMP over natural orbitals, an .npz beside it.")
-@click.option("--carryover", type=FILE, help="Write strings of most weight to PREFIX.*.txt.")
-@click.option("--carryover-ratio", type=float, help="The share of strings to carry over.")
-@click.option(
-    "--carryover-missing", type=float, help="Or the weight that may be missing in those carried over."
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["fp64", "mixed"]),
-    default="fp64",
-    help="mixed: early iterations in fp32, the last ones and their residuals in fp64.",
-)
-@job_options("An .npz; its .json stands beside it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@options_of(
+    diagonalize,
+    integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
+    alpha={"type": FILE, "help": "Alpha strings, one a line."},
+    beta={"type": FILE, "help": "Beta strings. Default: those of --alpha."},
+    determinants="A list of determinants instead of products, one a line.",
+    grow=GROWTH,
+    roots={"type": click.IntRange(1)},
+    criteria=criteria_options(),
+    penalty=options_of(
+        SpinPenalty,
+        spin={"required": False, "help": "Raise states of other total spin than this, such as 0 or 0.5."},
+        weight={"flags": ["--spin-weight"], "help": "Weight of the penalty of --spin, in Hartree."},
+        power=None,
+        every_state=None,
+    ),
+    start={"default": None, "help": "Start from the states of this .npz, an earlier result."},
+    symmetry={"type": click.IntRange(0, 8)},
+    rotation="Rotate the orbitals first: an .npy, or an .npz of --natural.",
+    carry=options_of(
+        CarryOver,
+        prefix={
+            "flags": ["--carryover"], "required": False,
+            "help": "Write strings of most weight to PREFIX.*.txt.",
+        },
+        ratio={"flags": ["--carryover-ratio"]},
+        missing={"flags": ["--carryover-missing"]},
+    ),
+)  # fmt: skip
+@as_json
 def command(
-    fcidump: Path,
-    residual: float,
-    steps: int,
-    vectors: int,
-    spin: float | None,
-    spin_weight: float,
-    start: Path | None,
-    natural: Path | None,
-    carryover: Path | None,
-    carryover_ratio: float | None,
-    carryover_missing: float | None,
-    output: Path | None,
-    checkpoint: bool,
-    as_json: bool,
-    grow: bool,
-    grow_to: int | None,
-    epsilon: tuple[float, ...] | None,
-    epsilon_pt2: float | None,
-    pt2: bool,
-    **options: Any,
-) -> int:
+    integrals: Path, spin: float | None, weight: float, prefix: Path | None, start: Path | None,
+    as_json: bool, grow: bool, grow_to: int | None, epsilon: tuple[float, ...] | None,
+    epsilon_pt2: float | None, pt2: bool, **options: Any,
+) -> int:  # fmt: skip
     """Diagonalize a Hamiltonian among selected determinants.
 
     FCIDUMP holds the integrals. The space is all products of the alpha and beta strings, or a list of
@@ -97,23 +88,15 @@ def command(
     ranks. Exit status 1 where the solve does not converge: the best states so far are written, and the
     checkpoint stays.
     """
-    from tnplan.calls.diagonalize import diagonalize
-    from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.sbd.solver.davidson import Criteria
-    from tnplan.executor.sbd.solver.solve import SpinPenalty
-    from tnplan.jobs.outputs.diagonalization_result import CarryOver, determinants_file
-
-    check_residual(residual)
-    _check_carryover(carryover, carryover_ratio, carryover_missing)
-    penalty = SpinPenalty(spin or 0.0, spin_weight)
+    criteria = checked_criteria(options)
+    carry = _carry_over(prefix, options.pop("ratio"), options.pop("missing"))
+    penalty = SpinPenalty(spin or 0.0, weight)
     growth = _growth(grow or grow_to is not None, grow_to, epsilon, epsilon_pt2, pt2)
-    carry = None if carryover is None else CarryOver(carryover, carryover_ratio, carryover_missing)
     result = diagonalize(
-        fcidump, criteria=Criteria(residual=residual, steps=steps, vectors=vectors),
-        penalty=None if spin is None else penalty, grow=growth, start=start or (), carry=carry,
-        natural=natural, output=output, checkpoint=checkpoint, progress=lambda at: say(at.text, err=True),
-        **options,
+        integrals, criteria=criteria, penalty=None if spin is None else penalty, grow=growth,
+        start=start or (), carry=carry, progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
+    output, natural = options["output"], options["natural"]
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
         written += [] if output is None or growth is None else [determinants_file(output)]
@@ -121,11 +104,12 @@ def command(
         _show(result.report, written + ([] if carry is None else [*carry.files]), as_json)
     if not result.solution.converged:
         if launched_rank() == 0:
-            solution, remedy = result.solution, _remedy(output, checkpoint)
+            solution, remedy = result.solution, _remedy(output, options["checkpoint"])
+            residual = criteria.residual
             problem = f"residuals are above {residual:g} after {solution.steps} steps"
             if not solution.residuals.max() > residual:
                 problem, remedy = UNTESTED, "allow more --steps"
-            elif solution.steps < steps:
+            elif solution.steps < criteria.steps:
                 problem = f"residuals are above {residual:g} and rounding errors keep them at "
                 problem += f"{solution.residuals.max():.1e}"
                 remedy = "give a larger --residual"
@@ -138,28 +122,26 @@ UNTESTED = "residuals are small, but a test has not ended that looks for a lower
 """What is wrong where residuals are small and a solve has still not converged."""
 
 
-def check_residual(residual: float) -> None:
-    """Refuse a residual that no solve reaches, or every one."""
-    from tnplan.common.errors import InputError
-
+def checked_criteria(options: dict[str, Any]) -> Criteria:
+    """When a solve ends, taken out of the options; refuses a residual that none reaches, or every one."""
+    residual = options["residual"]
     if not 1e-12 <= residual < 1:
         raise InputError("--residual", f"is {residual:g}", "give a norm from 1e-12 to below 1")
+    return taken(Criteria, options)
 
 
-def _check_carryover(carryover: Path | None, ratio: float | None, missing: float | None) -> None:
-    from tnplan.common.errors import InputError
-
-    if carryover is None and (ratio is not None or missing is not None):
+def _carry_over(prefix: Path | None, ratio: float | None, missing: float | None) -> CarryOver | None:
+    if prefix is not None:
+        return CarryOver(prefix, ratio, missing)
+    if ratio is not None or missing is not None:
         raise InputError("--carryover", "is missing", "name the prefix of the files of strings")
+    return None
 
 
 def _growth(
     grows: bool, most: int | None, epsilons: tuple[float, ...] | None, epsilon_pt2: float | None, pt2: bool
 ) -> Growth | None:
     """What --grow is asked for; None without it."""
-    from tnplan.common.errors import InputError
-    from tnplan.executor.sbd.selected_ci.growth import EPSILON_PT2, Growth
-
     if not pt2 and epsilon_pt2 is not None:
         raise InputError("--epsilon-pt2", "does not go with --no-pt2", "leave one of them out")
     if not grows:

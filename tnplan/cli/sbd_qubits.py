@@ -8,51 +8,36 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import FILE
-from tnplan.cli.options.jobs import job_options
-from tnplan.cli.sbd import UNTESTED, check_residual, show_work
+from tnplan.calls.diagonalize_qubits import diagonalize_qubits
+from tnplan.cli.options.common import FILE, as_json
+from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.sbd import UNTESTED, checked_criteria, criteria_options, show_work
 from tnplan.cli.terminal import say, say_json
 from tnplan.common.errors import InputError
+from tnplan.executor.device.comm.launcher import launched_rank
 
 FILE_NAME = re.compile(r"[^*]*\.[A-Za-z]\w*")
 """What is meant as a file: no sum of Pauli words ends so."""
 
 
 @click.command()
-@click.argument("hamiltonian", metavar="HAMILTONIAN")
-@click.argument("strings", type=FILE, metavar="STRINGS")
-@click.option("--roots", type=click.IntRange(1), default=1, help="States to find.")
-@click.option(
-    "--observable",
-    "observables",
-    multiple=True,
-    metavar="SUM",
-    help="Another operator to measure in the states; may be given again.",
-)
-@click.option(
-    "--first-qubit",
-    type=click.Choice(["right", "left"]),
-    default="right",
-    help="Where in a string qubit 0 is: right as in Qiskit's counts, left as in tnplan sample.",
-)
-@click.option("--residual", type=float, default=1e-6, help="Residual norm to reach.")
-@click.option("--steps", type=click.IntRange(1), default=100, help="Steps at most.")
-@click.option("--vectors", type=click.IntRange(4), default=16, help="Vectors kept before a restart.")
-@click.option("--start", type=FILE, help="Start from the states of this .npz.")
-@job_options("An .npz; its .json stands beside it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@options_of(
+    diagonalize_qubits,
+    hamiltonian=click.argument("hamiltonian", metavar="HAMILTONIAN"),
+    strings=click.argument("strings", type=FILE, metavar="STRINGS"),
+    roots={"type": click.IntRange(1)},
+    observables={
+        "flags": ["--observable"], "type": str, "multiple": True, "metavar": "SUM",
+        "help": "Another operator to measure in the states; may be given again.",
+    },
+    first_qubit="Where in a string qubit 0 is: right as in Qiskit's counts, left as in tnplan sample.",
+    criteria=criteria_options(residual="The largest residual norm of a root."),
+    start={"default": None, "help": "Start from the states of this .npz, an earlier result."},
+)  # fmt: skip
+@as_json
 def command(
-    hamiltonian: str,
-    strings: Path,
-    observables: tuple[str, ...],
-    residual: float,
-    steps: int,
-    vectors: int,
-    start: Path | None,
-    output: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> int:  # fmt: skip
+    hamiltonian: str, observables: tuple[str, ...], start: Path | None, as_json: bool, **options: Any
+) -> int:
     """Diagonalize a qubit Hamiltonian in a list of bit strings.
 
     HAMILTONIAN is a sum of Pauli words such as 'X0 X1 + 0.5*Z0', or a file of them: a term a line, or a JSON
@@ -61,26 +46,21 @@ def command(
     sbd-qubits spreads the states over P ranks. Exit status 1 where the solve does not converge: the best
     states so far are written, and the checkpoint stays.
     """
-    from tnplan.calls.diagonalize_qubits import diagonalize_qubits
-    from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.sbd.solver.davidson import Criteria
-
-    check_residual(residual)
+    criteria, output = checked_criteria(options), options["output"]
     file = Path(hamiltonian)
     if not file.exists() and FILE_NAME.fullmatch(hamiltonian):
         raise InputError("HAMILTONIAN", f"{hamiltonian!r} is no file", "check the name, or write a Pauli sum")
     result = diagonalize_qubits(
-        file if file.exists() else hamiltonian, strings,
-        criteria=Criteria(residual=residual, steps=steps, vectors=vectors), observables=list(observables),
-        start=start or (), output=output, progress=lambda at: say(at.text, err=True), **options,
+        file if file.exists() else hamiltonian, criteria=criteria, observables=list(observables),
+        start=start or (), progress=lambda at: say(at.text, err=True), **options,
     )  # fmt: skip
-    taken = result.solution.steps
+    residual = criteria.residual
     if launched_rank() == 0:
         written = [] if output is None else [output, output.with_suffix(".json")]
         _show(result.report, observables, written, as_json)
         if not result.solution.converged:
             remedy = "allow more --steps" if output is None else "go on with --resume and more --steps"
-            problem = f"residuals are above {residual:g} after {taken} steps"
+            problem = f"residuals are above {residual:g} after {result.solution.steps} steps"
             if not result.solution.residuals.max() > residual:
                 problem, remedy = UNTESTED, "allow more --steps"
             say(f"tnplan: error: {problem}; {remedy}", err=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options.common import COUNT, FILE, PROFILE, SECONDS
+from tnplan.calls.search import search
+from tnplan.cli.options.common import COUNT, FILE, SECONDS, as_json
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
     from tnplan.jobs.progress import Progress
     from tnplan.planner.networks.contraction_path import ContractionPath
 
-OTHERS = ["write", "size", "combo"]
-OBJECTIVES = ["flops", *OTHERS, "time", "fused", "schedule"]
 JOINT = "joint"
 LOG_EVERY_S, BAR_EVERY_S = 10.0, 3.0
 FIRST = "first trees"
@@ -25,67 +25,33 @@ PARTITIONER = "kahypar"
 
 
 @click.command()
-@click.argument("network", type=FILE, metavar="NET.json")
-@click.option(
-    "--devices",
-    type=click.IntRange(1),
-    help="Devices (with --hardware) whose memory a tensor may fill, and for which schedule is predicted.",
-)
-@click.option(
-    "--hardware",
-    type=PROFILE,
-    metavar="PROFILE",
-    help="A shipped profile or a TOML file: the memory of a device.",
-)
-@click.option("--max-tensor", type=COUNT, help="Elements of the largest tensor, such as 2^32.")
-@click.option("--unlimited", is_flag=True, help="No limit: nothing is sliced.")
-@click.option(
-    "--from",
-    "start",
-    type=FILE,
-    multiple=True,
-    metavar="PATH.json",
-    help="Start from this path; with joint it may be repeated: from the best of several, perhaps for other "
-    "limits. The four cheapest serve as starts.",
-)
-@click.option(
-    "--time", type=SECONDS, default="auto", help="Seconds; auto: a share of what the contraction will take."
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "float64", "complex64", "complex128"]),
-    help="Default: that of NET.json, complex64 where it has none.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0)
-@click.option(
-    "--minimize",
-    type=click.Choice(OBJECTIVES),
-    help="Default: schedule with joint and --devices, fused with joint, else flops. time (joint only) needs "
-    "--hardware, schedule (joint only) --devices too.",
-)
-@click.option(
-    "--precision",
-    help="The precision whose time is minimized: fp32, fp16x3, ... [default: by the dtype].",
-)
-@click.option(
-    "--method",
-    "methods",
-    type=click.Choice([JOINT, *METHODS, PARTITIONER]),
-    multiple=True,
-    help="Default: joint, unless --minimize is write, size or combo. Others are cotengra's and may be "
-    "repeated; beside joint they give its first tree. kahypar needs the extra [search].",
-)
-@click.option("--workers", type=click.IntRange(1), default=1, help="Processes that search at once.")
-@click.option("--checkpoint", type=FILE, help="Where joint keeps its state [default: OUTPUT.ckpt].")
-@click.option("--resume", is_flag=True, help="Continue an interrupted search from its checkpoint.")
+@options_of(
+    search,
+    network=click.argument("network", type=FILE, metavar="NET.json"),
+    devices={"type": click.IntRange(1)},
+    hardware="A shipped profile or a TOML file: the memory of a device.",
+    max_tensor={"type": COUNT, "help": "Elements of the largest tensor, such as 2^32."},
+    start={
+        "flags": ["--from"], "multiple": True, "metavar": "PATH.json",
+        "help": "Start from this path; with joint it may be repeated: from the best of several, perhaps for "
+        "other limits. The four cheapest serve as starts.",
+    },
+    time={"type": SECONDS},
+    methods={
+        "flags": ["--method"], "type": click.Choice([JOINT, *METHODS, PARTITIONER]), "multiple": True,
+        "help": "Default: joint, unless --minimize is write, size or combo. Others are cotengra's and may be "
+        "repeated; beside joint they give its first tree. kahypar needs the extra [search].",
+    },
+    workers={"type": click.IntRange(1)},
+    output="Default: NET.path.json, here.",
+)  # fmt: skip
 @click.option(
     "--compare",
     is_flag=True,
     help="First run cotengra's methods, each as long and for flops, and print a table of all. The path "
     "written is that of --method.",
 )
-@click.option("-o", "--output", type=FILE, help="Default: NET.path.json, here.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@as_json
 def command(
     network: Path, time: float | str, compare: bool, output: Path | None, as_json: bool, **options: Any
 ) -> None:
@@ -98,7 +64,6 @@ def command(
     A search with joint that is killed goes on with --resume and the same options; --time is that of the whole
     search. Its checkpoint is deleted when the path is written.
     """
-    from tnplan.calls.search import search
     from tnplan.planner.search.path_cost import path_cost
 
     target = output or Path(f"{network.name.removesuffix('.json')}.path.json")
@@ -125,8 +90,6 @@ def command(
 def _others(network: Path, time: float | str, options: dict[str, Any]) -> dict[str, ContractionPath]:
     """The paths of cotengra's methods, one after the other."""
     from importlib.util import find_spec
-
-    from tnplan.calls.search import search
 
     names = [*METHODS, *([PARTITIONER] if find_spec(PARTITIONER) else [])]
     kept = ("devices", "hardware", "max_tensor", "unlimited", "dtype", "seed", "workers")

@@ -7,22 +7,26 @@ from pathlib import Path
 
 import click
 
-from tnplan.cli.options.common import FILE
+from tnplan.calls.show import show
+from tnplan.cli.options.common import FILE, as_json
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.terminal import say
 
 
 @click.command()
-@click.argument("schedule", type=FILE, metavar="SCHEDULE.json")
-@click.option("--plot", type=FILE, metavar="FILE.svg", help="Draw the use-chain (paper, Fig. 5).")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Show only the N steps that take longest.")
-@click.option("--json", "as_json", is_flag=True, help="Print the steps as JSON.")
+@options_of(
+    show,
+    schedule=click.argument("schedule", type=FILE, metavar="SCHEDULE.json"),
+    top={"type": click.IntRange(1), "metavar": "N"},
+    plot={"metavar": "FILE.svg"},
+)
+@as_json
 def command(schedule: Path, plot: Path | None, top: int | None, as_json: bool) -> None:
     """Show the steps of a schedule.
 
     Listed are the steps that are distributed or whose largest tensor reaches the schedule's threshold, each
     with its sizes, state, distributed modes (marked by a star) and predicted time.
     """
-    from tnplan.calls.show import show
     from tnplan.reporting.tables import console
 
     chain = show(schedule, top=top, plot=plot)

@@ -7,52 +7,36 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import FILE, QUBITS, set_parameters
-from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job_options
+from tnplan.calls.simulate import simulate
+from tnplan.cli.options.common import BITS, FILE, QUBITS, as_json
+from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines
 from tnplan.cli.terminal import say, say_json
 
 SHOWN = 16
 
 
 @click.command()
-@click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@set_parameters
-@click.option("--shots", type=int, help="Count the outcomes of so many runs.")
-@click.option("--observable", metavar="SUM", help="Such as 'Z62' or '0.5*X0 X1 - Z3'.")
-@click.option("--amplitudes", metavar="BITS,...", help="Amplitudes of bit strings; character k is qubit k.")
-@click.option("--marginal", type=QUBITS, default=(), help="Probabilities of the values of these qubits.")
-@click.option("--gradient", is_flag=True, help="Add the derivatives of the expectation value by all angles.")
-@click.option(
-    "--depolarizing", "depolarize", type=float, default=0.0, help="Probability of an error after each gate."
+@options_of(
+    simulate,
+    observable={"type": str, "metavar": "SUM", "help": "Such as 'Z62' or '0.5*X0 X1 - Z3'."},
+    amplitudes={"type": BITS},
+    marginal={"type": QUBITS, "help": "Probabilities of the values of these qubits."},
+    depolarize={"flags": ["--depolarizing"]},
+    start={"type": FILE, "help": "Begin with this saved state."},
 )
-@click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64")
-@click.option(
-    "--mode", type=click.Choice(["compiled", "stages", "gates"]), default="compiled",
-    help="How gates are grouped into passes over the state.",
-)  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run.")
-@click.option("--start", type=FILE, help="Begin with this saved state.")
-@click.option("--save", type=FILE, help="Keep the final state: .json, an .npy a rank.")
-@job_options("Write the result as JSON.", without=CHECKPOINTS)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(
-    circuit: Path, amplitudes: str | None, save: Path | None, output: Path | None, as_json: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+@as_json
+def command(circuit: Path, save: Path | None, output: Path | None, as_json: bool, **options: Any) -> None:
     """Simulate a circuit with all its amplitudes.
 
     CIRCUIT is a qsim or OpenQASM file, which may measure, reset and branch anywhere. Where it does so before
     its end, or is noisy, it is run once a shot. What does not fit into memory is refused before it starts.
     Under mpirun, a power of two of ranks share the state. docs/explanation/statevector.md explains the rest.
     """
-    from tnplan.calls.simulate import simulate
     from tnplan.executor.device.comm.launcher import launched_rank
 
     with ProgressLines(launched_rank() == 0, SAY_EVERY_S) as progress:
-        done = simulate(
-            circuit, amplitudes=() if amplitudes is None else amplitudes.split(","), save=save,
-            output=output, progress=progress, **options,
-        )  # fmt: skip
+        done = simulate(circuit, save=save, output=output, progress=progress, **options)
     if launched_rank() > 0:
         return
     if as_json:

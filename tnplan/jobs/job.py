@@ -127,7 +127,7 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     any work where an input, an option or the memory does not allow the job, and AgreedError, the same on all
     ranks, where they refuse together. Any other failure of a rank ends all of them.
     """
-    world = world_communicator(options.timeout_s)
+    world = world_communicator(options.timeout)
     if world is None:
         expect_gpu(options.device)
         # In this thread: a library first imported in one that ends may crash later.
@@ -184,7 +184,7 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
         return request
 
     can_resume = options.checkpoint_file is not None
-    with ending_together(world), watched(world, options.timeout_s, can_resume), ExitStack() as held:
+    with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as held:
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
         agree(world, lambda: held.enter_context(_kept(options, world.rank == 0)))

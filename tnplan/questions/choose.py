@@ -81,5 +81,5 @@ def _here(options: QuestionOptions) -> Profile:
     is_gpu = options.device in ("gpu", "auto") and sees_gpu()
     profile = load_profile(gpu_profile(0) if is_gpu else "cpu")
     free_bytes = free_gpu_bytes(0) if is_gpu else host_memory()[1] / (options.ranks or 1)
-    limit = min(free_bytes, options.job.memory or free_bytes)
+    limit = min(free_bytes, options.memory or free_bytes)
     return replace(profile, memory_bytes=max(1, int(min(limit, 2.0**60))), reserved_bytes=0)

@@ -168,9 +168,9 @@ class Circuit(ParametricCircuit):
         Parameters
         ----------
         shots : int
-            How many.
+            How many outcomes.
         sampling : {"chain", "rejection"}
-            How a contraction draws them. "chain": qubits in turn, exact and independent, for shallow
+            How a contraction draws. "chain": qubits in turn, exact and independent, for shallow
             circuits. "rejection": among random candidates, for random circuits.
         open_qubits : int
             By rejection, so many qubits of a candidate take all their values; samples are correlated then.
@@ -297,7 +297,7 @@ class Circuit(ParametricCircuit):
         if wanted and names != ["expectation"]:
             raise InputError("--gradient", "is of expectation values", "ask for expectation")
         read = read_named({name: keywords.pop(name) for name in names}, wanted)
-        options = QuestionOptions(**keywords)
+        options = QuestionOptions.of(**keywords)
         if not is_number(search_time) or not 0 <= search_time <= LONGEST_SEARCH_S:
             raise InputError("--search-time", f"is {search_time!r}", "give seconds")
         from tnplan.questions.estimates.estimate import estimate_question

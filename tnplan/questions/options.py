@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
-from tnplan.jobs.progress import Listener
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, check_keywords
 from tnplan.jobs.statevector.state import DTYPES
 
 METHODS = ("contraction", "statevector", "pauli")
@@ -20,7 +17,7 @@ METHODS = ("contraction", "statevector", "pauli")
 MOST_TRAJECTORIES = 10**9
 
 
-class QuestionKeywords(TypedDict, total=False):
+class QuestionKeywords(ResumableKeywords, total=False):
     """The keyword arguments of every question; `QuestionOptions` says what they mean."""
 
     method: str
@@ -31,16 +28,6 @@ class QuestionKeywords(TypedDict, total=False):
     monte_carlo: MonteCarlo | None
     seed: int | None
     precision: str
-    device: str
-    ranks: int | None
-    threads: int | None
-    memory: float | str | None
-    output: str | Path | None
-    checkpoint: bool
-    resume: bool
-    progress: Listener | bool | None
-    timeout: float
-    allow_mixed_builds: bool
 
 
 def options_of(question: str, keywords: QuestionKeywords) -> QuestionOptions:
@@ -51,41 +38,36 @@ def options_of(question: str, keywords: QuestionKeywords) -> QuestionOptions:
     TypeError
         For a keyword that is no option, as Python does for other calls.
     """
-    known = tuple(QuestionKeywords.__annotations__)
-    for name in keywords:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
-            raise TypeError(f"{question}() got an unexpected keyword argument {name!r}; {remedy}")
-    return QuestionOptions(**keywords)
+    known = dict.fromkeys((*QuestionOptions.__annotations__, *QuestionKeywords.__annotations__))
+    check_keywords(question, keywords, known)
+    return QuestionOptions.of(**keywords)
 
 
 @dataclass(frozen=True)
-class QuestionOptions:
+class QuestionOptions(JobOptions):
     """The options of every question, with one meaning and one default each.
 
     Parameters
     ----------
-    method
-        "contraction", "statevector", "pauli", or "auto" for the one that suits the circuit.
-    state
+    method : {"auto", "contraction", "statevector", "pauli"}
+        The engine; "auto" takes the one that suits the circuit.
+    state : str, array or list of str, optional
         The state that the circuit begins with, as in `propagate`; default: all 0. A trace without one is the
         mean over all inputs.
-    depolarizing
+    depolarizing : float
         The probability that, after a gate, one of the Pauli words other than I strikes its qubits.
-    trajectories
+    trajectories : int, optional
         Runs of a program that measures on its way or is noisy, whose mean the state vector gives.
-    truncation
+    truncation : Truncation, optional
         Which terms Pauli propagation drops.
-    monte_carlo
+    monte_carlo : MonteCarlo, optional
         Pauli propagation resamples terms past the truncation's `max_terms`, in repetitions.
-    seed
+    seed : int, optional
         Makes samples and trajectories the same in every run.
-    precision
-        "fp64" or "fp32".
-    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `JobOptions`. `output` is a JSON file. Expectation values keep a
-        checkpoint beside it.
+    precision : {"fp64", "fp32"}
+        That of amplitudes and coefficients.
+    output : path, optional
+        A JSON file for the answer. Expectation values keep a checkpoint beside it.
     """
 
     method: str = "auto"
@@ -96,18 +78,9 @@ class QuestionOptions:
     monte_carlo: MonteCarlo | None = None
     seed: int | None = None
     precision: str = "fp64"
-    device: str = "auto"
-    ranks: int | None = None
-    threads: int | None = None
-    memory: float | str | None = None
-    output: str | Path | None = None
-    checkpoint: bool = True
-    resume: bool = False
-    progress: Listener | bool | None = None
-    timeout: float = TIMEOUT_S
-    allow_mixed_builds: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("--method", self.method, ("auto", *METHODS))
         check_choice("--precision", self.precision, DTYPES)
         if not is_number(self.depolarizing) or not 0 <= self.depolarizing <= 1:
@@ -122,15 +95,6 @@ class QuestionOptions:
             raise InputError("--seed", "stands beside monte_carlo, which has one", "leave one of them out")
         if self.seed is not None:
             check_count("--seed", self.seed, 0)
-        assert self.job
-
-    @property
-    def job(self) -> JobOptions:
-        """The options of the job driver."""
-        return JobOptions.given(
-            self.device, self.ranks, self.threads, self.memory, self.output, self.checkpoint,
-            self.resume, self.progress, timeout=self.timeout, allow_mixed_builds=self.allow_mixed_builds,
-        )  # fmt: skip
 
     @property
     def dtype(self) -> str:

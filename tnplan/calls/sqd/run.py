@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -36,10 +36,9 @@ from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_sam
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
 from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.job_options import TIMEOUT_S, JobOptions
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs.array_result import write_arrays
 from tnplan.jobs.outputs.diagonalization_result import environment
-from tnplan.jobs.progress import Listener
 from tnplan.jobs.sqd.batches import Problem, RankGroups
 from tnplan.jobs.sqd.checkpoint import LoopCheckpoint
 from tnplan.jobs.sqd.recovery import (
@@ -113,15 +112,38 @@ class _Request:
     samples: Bitstrings
 
 
+class LoopKeywords(ResumableKeywords, total=False):
+    """The keywords of the job of a loop; `LoopOptions` says what they mean."""
+
+    energy_tol: float
+    occupancies_tol: float
+    max_iterations: int
+
+
+@dataclass(frozen=True)
+class LoopOptions(JobOptions):
+    """How a loop runs, and when it ends.
+
+    Parameters
+    ----------
+    energy_tol, occupancies_tol : float
+        The loop ends when the energy, in Hartree, and all occupancies change by less.
+    max_iterations : int
+        Iterations at most.
+    """
+
+    energy_tol: float = 1e-8
+    occupancies_tol: float = 1e-5
+    max_iterations: int = 100
+
+
+@takes_job(LoopKeywords, LoopOptions)
 def run(
     counts: Samples,
     integrals: Integrals | str | Path,
     samples_per_batch: int,
     *,
     num_batches: int = 1,
-    energy_tol: float = 1e-8,
-    occupancies_tol: float = 1e-5,
-    max_iterations: int = 100,
     symmetrize_spin: bool = False,
     max_dim: int | None = None,
     carryover_threshold: float = 1e-4,
@@ -129,16 +151,7 @@ def run(
     seed: int | None = None,
     criteria: Criteria | None = None,
     plot: str | Path | None = None,
-    device: str = "auto",
-    ranks: int | None = None,
-    threads: int | None = None,
-    memory: float | str | None = None,
-    output: str | Path | None = None,
-    checkpoint: bool = True,
-    resume: bool = False,
-    progress: Listener | bool | None = None,
-    timeout: float = TIMEOUT_S,
-    allow_mixed_builds: bool = False,
+    **job: Unpack[LoopKeywords],
 ) -> SqdResult:
     """The whole loop of sample-based quantum diagonalization (Robledo-Moreno et al., arXiv 2405.05068).
 
@@ -158,10 +171,6 @@ def run(
         Distinct configurations in a batch.
     num_batches : int
         Batches in an iteration.
-    energy_tol, occupancies_tol : float
-        The loop ends when the energy, in Hartree, and all occupancies change by less.
-    max_iterations : int
-        Iterations at most.
     symmetrize_spin : bool
         Use the strings of both spins for each.
     max_dim : int, optional
@@ -176,10 +185,14 @@ def run(
         When a diagonalization ends.
     plot : path, optional
         Draw energies and changes by iteration, .svg.
-    device, ranks, threads, memory, output, checkpoint, resume, progress, timeout, allow_mixed_builds
-        How the job uses the machine, as in `diagonalize`. `output` is an .npz that `SCIState.load` and
-        `tnplan sbd --alpha` read, with a .json beside it; OUTPUT.ckpt is written after each iteration, and
-        stays where the loop has not converged: `resume` with more iterations goes on.
+    output : path, optional
+        An .npz that `SCIState.load` and `tnplan sbd --alpha` read, with a .json beside it.
+    checkpoint : bool
+        Write OUTPUT.ckpt after each iteration. It stays where the loop has not converged.
+    resume : bool
+        Continue from that checkpoint; with more iterations a loop that has not converged goes on.
+    **job
+        How the loop uses the machine, and when it ends: `LoopOptions`.
 
     Returns
     -------
@@ -197,19 +210,16 @@ def run(
     ...     {"0101": 60, "1010": 30, "0111": 10}, "h2.fcidump", 10, seed=1
     ... )  # doctest: +SKIP
     """
-    job_options = JobOptions.given(
-        device, ranks, threads, memory, output, checkpoint, resume, progress,
-        timeout=timeout, allow_mixed_builds=allow_mixed_builds,
-    )  # fmt: skip
+    job_options = LoopOptions.given(run, job)
     options = SqdOptions(
-        samples_per_batch, num_batches, energy_tol, occupancies_tol, max_iterations, symmetrize_spin, max_dim,
-        carryover_threshold, spin_sq, seed,
+        samples_per_batch, num_batches, job_options.energy_tol, job_options.occupancies_tol,
+        job_options.max_iterations, symmetrize_spin, max_dim, carryover_threshold, spin_sq, seed,
     )  # fmt: skip
     check_kind("criteria", criteria, Criteria)
     asked = _Asked(
         counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
     )
-    job = Job(
+    loop = Job(
         prepare=lambda: _prepare(asked, job_options),
         work=lambda rank, request: _work(rank, request, asked, job_options),
         needs=lambda request, n, threads: Needs(
@@ -217,7 +227,7 @@ def run(
         ),
     )
     with job_options.heeding_signals():
-        return run_job(job, job_options)
+        return run_job(loop, job_options)
 
 
 def _prepare(asked: _Asked, job_options: JobOptions) -> _Request:

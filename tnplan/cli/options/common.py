@@ -91,6 +91,16 @@ class QubitsType(TextType):
         return tuple(map(int, text.split(",")))
 
 
+class BitsType(TextType):
+    """Bit strings, separated by commas: `010,111`."""
+
+    name = "BITS,..."
+
+    def read(self, text: str) -> tuple[str, ...]:
+        """The strings, in the order given."""
+        return tuple(map(str.strip, text.split(",")))
+
+
 class ThresholdsType(TextType):
     """Numbers, separated by commas: `1e-3,5e-4`."""
 
@@ -135,6 +145,7 @@ SIZE = SizeType(unlimited=True)
 SECONDS = SecondsType(0, 1e9)
 COUNT = CountType()
 QUBITS = QubitsType()
+BITS = BitsType()
 THRESHOLDS = ThresholdsType()
 
 
@@ -149,6 +160,7 @@ def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 set_parameters = click.option(
     "--set", "parameters", type=SettingType(), multiple=True, callback=_settings,
     help="The value of an input of an OpenQASM 3 file, such as theta=0.3 or theta=pi/4."

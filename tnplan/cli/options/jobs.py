@@ -1,15 +1,11 @@
-"""The options that all engines share, with one meaning and one default, and how progress is shown."""
+"""How the progress of a job is shown."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from tnplan.cli.options.common import FILE, SIZE, added
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -21,49 +17,6 @@ SAY_EVERY_S = 1.0
 """The same where a job is expected to be short."""
 SHOW_EVERY_S = 1.0
 """Seconds between lines of progress on a terminal, where each replaces the one before."""
-
-OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "device": click.option(
-        "--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto",
-        help="A GPU for each rank, or the CPU; auto takes GPUs that are there and have room, and says so."
-    ),
-    "ranks": click.option(
-        "--ranks", type=click.IntRange(1), help="Ranks in this process; mpirun starts others [default: 1]."
-    ),
-    "threads": click.option(
-        "--threads", type=click.IntRange(1),
-        help="Threads a rank [default: the host's cores over its ranks]."
-    ),
-    "memory": click.option(
-        "--memory", type=SIZE, help="Bytes that a rank may take [default: what is free on its GPU or host]."
-    ),
-    "checkpoint": click.option(
-        "--checkpoint/--no-checkpoint", default=True,
-        help="Keep OUTPUT.ckpt while the job runs."
-    ),
-    "resume": click.option(
-        "--resume", is_flag=True, help="Continue an interrupted job from its checkpoint, if any."
-    ),
-    "timeout": click.option(
-        "--timeout", type=click.FloatRange(0), default=60.0, metavar="SECONDS",
-        help="A rank of mpirun that does not answer for so long ends the job; 0: none does."
-    ),
-    "allow_mixed_builds": click.option(
-        "--allow-mixed-builds", is_flag=True,
-        help="Let ranks of mpirun run other versions, libraries or processors than rank 0."
-    ),
-}  # fmt: skip
-CHECKPOINTS = ("checkpoint", "resume")
-"""Options of engines that keep checkpoints."""
-
-
-def job_options(output: str, *, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Add the options of a job to a command.
-
-    `output` says what `--output` writes; `without` names the options that an engine has not.
-    """
-    options = [option for name, option in OPTIONS.items() if name not in without]
-    return added(*options, click.option("-o", "--output", type=FILE, help=output))
 
 
 class ProgressLines:

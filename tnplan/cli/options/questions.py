@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tnplan.cli.options.common import added, set_parameters
-from tnplan.cli.options.jobs import CHECKPOINTS, SAY_EVERY_S, ProgressLines, job_options
+from tnplan.cli.options.common import added, as_json, set_parameters
+from tnplan.cli.options.from_signature import Change, options_of, taken
+from tnplan.cli.options.jobs import SAY_EVERY_S, ProgressLines
 from tnplan.cli.terminal import say, say_json
+from tnplan.executor.pauli.terms.truncation import Truncation
 
 if TYPE_CHECKING:
     from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
@@ -21,21 +22,10 @@ if TYPE_CHECKING:
 SHOWN = 16
 """Values that are shown; --output and --json have all."""
 
-TRUNCATIONS = (
-    click.option("--branch-cut", type=float, default=0.0, help="Drop smaller contributions before merging."),
-    click.option(
-        "--min-coefficient", "merged_cut", type=float, default=0.0, help="Drop smaller terms after merging."
-    ),
-    click.option("--max-weight", type=int, help="Drop terms on more qubits."),
-    click.option("--max-xy", type=int, help="Drop terms with more letters X and Y."),
-    click.option("--max-frequency", type=int, help="Drop terms that more rotations split."),
-    click.option("--max-terms", type=int, help="Keep this many terms, those of largest magnitude."),
-    click.option("--every", type=int, default=1, help="Steps between truncations."),
-)
-"""Which terms Pauli propagation drops."""
+truncation_options = options_of(Truncation, merged_cut={"flags": ["--min-coefficient"]})
+"""Add which terms Pauli propagation drops to a command."""
 
-
-REPETITIONS = (
+repetition_options = added(
     click.option(
         "--repetitions", type=int,
         help="Monte Carlo: independent runs, which resample terms past --max-terms.",
@@ -46,89 +36,39 @@ REPETITIONS = (
         "an echo with its own observable, and biased.",
     ),
 )  # fmt: skip
-"""Monte Carlo in place of truncations; `--seed` is that of the repetitions."""
-STATES = (
-    click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit [default: all 0]."),
+"""Add Monte Carlo in place of truncations to a command, whose `--seed` is that of the repetitions."""
+
+state_options = added(
+    click.option("--state", metavar="LETTERS", help="One of 0 1 + - r l for each qubit. Default: all 0."),
     click.option(
         "--stabilizers", metavar="WORDS", help="A stabilizer state instead, such as 'X0 X1, -Z0 Z1'."
     ),
 )  # fmt: skip
-"""The state that a circuit begins with."""
+"""Add the state that a circuit begins with to a command."""
 
-SAMPLING = (
-    click.option(
-        "--sampling", type=click.Choice(["chain", "rejection"]), default="chain",
-        help="How a contraction draws: qubits in turn, or among random candidates.",
-    ),
-    click.option(
-        "--open-qubits", "n_open", type=int, default=0,
-        help="By rejection: qubits of a candidate that take all their values.",
-    ),
-    click.option("--fidelity", type=float, default=1.0, help="By rejection, the share of the slices."),
-)  # fmt: skip
-"""How a contraction draws samples."""
 
-truncation_options = added(*TRUNCATIONS)
-"""Add the options of a truncation to a command."""
+def question_options(*, resumable: bool = False, **changes: Change) -> Callable[[Any], Any]:
+    """Add the options of every question to a command, and what the question takes besides."""
+    from tnplan.questions.options import QuestionOptions
 
-repetition_options = added(*REPETITIONS)
-"""Add the options of Monte Carlo to a command that has a `--seed`."""
-
-sampling_options = added(*SAMPLING)
-"""Add how a contraction draws samples to a command."""
-
-state_options = added(*STATES)
-"""Add the options of an input state to a command."""
-
-_COMMON = (
-    set_parameters,
-    *STATES,
-    click.option(
-        "--method", type=click.Choice(["auto", "contraction", "statevector", "pauli"]), default="auto",
-        help="The engine; auto takes the one that suits the circuit.",
-    ),
-    click.option(
-        "--depolarizing", type=float, default=0.0, help="Probability of an error after each gate."
-    ),
-    click.option(
-        "--trajectories", type=int,
-        help="Runs of a circuit that measures on its way or is noisy, whose mean the state vector gives.",
-    ),
-    click.option("--seed", type=click.IntRange(0), help="Makes outcomes the same in every run."),
-    click.option("--precision", type=click.Choice(["fp64", "fp32"]), default="fp64"),
-)  # fmt: skip
-_ANSWER = "Write the answer as JSON."
-_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-
-question_options = added(*_COMMON, job_options(_ANSWER, without=CHECKPOINTS), _AS_JSON)
-"""Add the options of every question to a command."""
-
-resumable_question_options = added(*_COMMON, job_options(_ANSWER), _AS_JSON)
-"""The same for a question that keeps a checkpoint."""
+    usual: dict[str, Change] = {"state": state_options, "truncation": None, "monte_carlo": None}
+    usual["output"] = "A JSON file for the answer."
+    if not resumable:
+        usual |= {"checkpoint": None, "resume": None}
+    return added(set_parameters, options_of(QuestionOptions, **{**usual, **changes}), as_json)
 
 
 def propagation_of(options: dict[str, Any]) -> dict[str, Any]:
     """The options with those of a truncation made one, and those of repetitions, where they are given."""
-    from tnplan.executor.pauli.terms.truncation import Truncation
-
-    names = [item.name for item in fields(Truncation) if item.name in options]
-    truncation = Truncation(**{name: options[name] for name in names})
-    rest = {name: value for name, value in options.items() if name not in (*names, "repetitions", "by")}
+    rest = dict(options)
+    truncation = taken(Truncation, rest)
     if truncation != Truncation():
         rest["truncation"] = truncation
-    if "repetitions" in options:
-        rest["monte_carlo"] = monte_carlo_of(options["repetitions"], options.get("seed"), options["by"])
+    if "repetitions" in rest:
+        rest["monte_carlo"] = monte_carlo_of(rest.pop("repetitions"), rest.get("seed"), rest.pop("by"))
         if rest["monte_carlo"] is not None:
             rest["seed"] = None
     return rest
-
-
-def sampling_of(options: dict[str, Any]) -> dict[str, Any]:
-    """How a contraction draws samples; taken out of the options."""
-    return {
-        "sampling": options.pop("sampling", "chain"), "open_qubits": options.pop("n_open", 0),
-        "fidelity": options.pop("fidelity", 1.0),
-    }  # fmt: skip
 
 
 def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteCarlo | None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE, QUBITS
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.options.questions import answer_question, question_options, show_rows
-
-if TYPE_CHECKING:
-    from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.circuit import Circuit
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@click.option("--bitstrings", metavar="BITS,...", help="0 or 1 for each qubit; character k is qubit k.")
-@click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy.")
-@click.option(
-    "--open", "open_qubits", type=QUBITS,
-    help="All values of these qubits; --bitstrings is one string then, with . for them [default: 0].",
+@options_of(
+    Circuit.amplitudes,
+    bitstrings={"type": str, "metavar": "BITS,...", "help": "0 or 1 for each qubit; character k is qubit k."},
+    open_qubits={
+        "flags": ["--open"], "type": QUBITS,
+        "help": "All values of these qubits; --bitstrings is one string then, with . for them. Default: 0 "
+        "for the others.",
+    },
 )  # fmt: skip
-@question_options
+@click.option("--file", type=FILE, help="Bit strings, one a line, or an array [string, qubit] in .npy.")
+@question_options()
 def command(
     circuit: Path, bitstrings: str | None, file: Path | None, open_qubits: tuple[int, ...] | None,
     **options: Any,

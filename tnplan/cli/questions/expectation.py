@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.options.questions import (
     answer_question,
     propagation_of,
+    question_options,
     repetition_options,
-    resumable_question_options,
     show_rows,
     truncation_options,
     value_text,
 )
-
-if TYPE_CHECKING:
-    from tnplan.questions.answer import CircuitAnswer
-    from tnplan.questions.circuit import Circuit
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.circuit import Circuit
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@click.option(
-    "--observable", "observables", multiple=True, metavar="SUM",
-    help="Such as 'Z62' or '0.5*X0 X1 - Z3'; may be given several times.",
+@options_of(
+    Circuit.expectation,
+    observables={
+        "flags": ["--observable"], "type": str, "multiple": True, "required": False, "metavar": "SUM",
+        "help": "Such as 'Z62' or '0.5*X0 X1 - Z3'; may be given several times.",
+    },
+    gradient=click.option(
+        "--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives."
+    ),
 )  # fmt: skip
-@click.option("--file", type=FILE, help="Observables, one a line, or a JSON list.")
-@click.option("--gradient", is_flag=True, help="Add the derivatives by all parameters that --set gives.")
 @click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times.")
-@resumable_question_options
-@truncation_options
-@repetition_options
+@click.option("--file", type=FILE, help="Observables, one a line, or a JSON list.")
+@question_options(resumable=True, truncation=truncation_options, monte_carlo=repetition_options)
 def command(
     circuit: Path, observables: tuple[str, ...], file: Path | None, gradient: bool, wrt: tuple[str, ...],
     **options: Any,

@@ -15,7 +15,7 @@ from tnplan.cli.terminal import say
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
 @click.argument("other", type=FILE, metavar="OTHER")
-@question_options
+@question_options()
 def command(circuit: Path, other: Path, **options: Any) -> None:
     """Compute the overlap <OTHER|CIRCUIT> of the final states of two circuits.
 

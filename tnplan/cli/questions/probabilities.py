@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE, QUBITS
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.options.questions import (
     answer_question,
     propagation_of,
@@ -15,16 +16,14 @@ from tnplan.cli.options.questions import (
     show_rows,
     truncation_options,
 )
-
-if TYPE_CHECKING:
-    from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.circuit import Circuit
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@click.option("--qubits", type=QUBITS, help="Which qubits [default: all].")
-@question_options
-@truncation_options
+@options_of(Circuit.probabilities, qubits={"type": QUBITS})
+@question_options(truncation=truncation_options)
 def command(circuit: Path, qubits: tuple[int, ...] | None, **options: Any) -> None:
     """Compute the probabilities of all values of some qubits, and print the largest.
 

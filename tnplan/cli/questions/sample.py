@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tnplan.cli.options.common import FILE
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.options.questions import (
     answer_question,
     question_options,
-    sampling_of,
-    sampling_options,
     show_rows,
     value_text,
 )
 from tnplan.cli.terminal import say
-
-if TYPE_CHECKING:
-    from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.answer import CircuitAnswer
+from tnplan.questions.circuit import Circuit
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@click.option("--shots", type=int, required=True, help="How many outcomes.")
-@sampling_options
-@question_options
-def command(circuit: Path, shots: int, **options: Any) -> None:
+@options_of(Circuit.sample)
+@question_options()
+def command(
+    circuit: Path, shots: int, sampling: str, open_qubits: int, fidelity: float, **options: Any
+) -> None:
     """Draw outcomes of a circuit, and print the counts of the most frequent ones.
 
     An outcome has the classical bits, or the qubits where none of them is measured. CIRCUIT is a qsim or
@@ -41,5 +40,5 @@ def command(circuit: Path, shots: int, **options: Any) -> None:
         if "linear_xeb" in answer.details:
             say(f"linear XEB: {value_text(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}")
 
-    how = sampling_of(options)
+    how: dict[str, Any] = {"sampling": sampling, "open_qubits": open_qubits, "fidelity": fidelity}
     answer_question(circuit, lambda asked, more: asked.sample(shots, **how, **more), show, options)

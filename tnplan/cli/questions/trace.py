@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tnplan.cli.options.common import FILE
+from tnplan.cli.options.from_signature import options_of
 from tnplan.cli.options.questions import (
     answer_question,
     propagation_of,
@@ -17,15 +18,17 @@ from tnplan.cli.options.questions import (
     value_text,
 )
 from tnplan.cli.terminal import say
+from tnplan.questions.circuit import Circuit
 
 
 @click.command()
 @click.argument("circuit", type=FILE, metavar="CIRCUIT")
-@click.option("--a", "a", required=True, metavar="SUM", help="The operator A, such as 'Z62'.")
-@click.option("--b", "b", required=True, metavar="SUM", help="The operator B.")
-@question_options
-@truncation_options
-@repetition_options
+@options_of(
+    Circuit.trace,
+    a={"type": str, "metavar": "SUM", "help": "The operator A, such as 'Z62'."},
+    b={"type": str, "metavar": "SUM", "help": "The operator B."},
+)
+@question_options(truncation=truncation_options, monte_carlo=repetition_options)
 def command(circuit: Path, a: str, b: str, **options: Any) -> None:
     """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits; with --state its value there.
 

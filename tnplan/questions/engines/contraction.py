@@ -34,10 +34,9 @@ def answer_by_contraction(
     asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
 ) -> Outcome:
     """The answer by contraction; under mpirun ranks share light cones, strings and shots."""
-    job = options.job
     use = ContractionOptions(
-        memory=job.memory, precision=options.precision, device=options.device, devices=job.ranks or 1,
-        threads=job.threads, seed=options.seed or 0, progress=job.progress,
+        memory=options.memory, precision=options.precision, device=options.device, devices=options.ranks or 1,
+        threads=options.threads, seed=options.seed or 0, progress=options.progress,
     )  # fmt: skip
     if isinstance(asked.question, Sample):
         return _sampled(asked, options, use)

@@ -49,7 +49,7 @@ def shared_expectations(
         return cones.expectations([row.view(np.complex128) for row in rows])
 
     widths = [2 * n for n in cones.n_words]
-    return _run(options, work, lambda: {} if kept is None else kept.rows(widths, options.job.resume))
+    return _run(options, work, lambda: {} if kept is None else kept.rows(widths, options.resume))
 
 
 def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: ContractionOptions) -> Array:
@@ -114,7 +114,7 @@ def _run(
 ) -> Result:
     """The job, whose ranks are those of mpirun. In one process `ranks` share each contraction instead, which
     takes the device that it needs itself."""
-    job = replace(options.job, ranks=None)
+    job = replace(options, ranks=None)
     if launched_size() == 1:
         job = replace(job, device="cpu", memory=None)
     return run_job(Job(prepare=prepare, work=work), job)

@@ -62,11 +62,11 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         return Outcome(value, error, TRUNCATION, {**details, "error_bound_is_vacuous": is_vacuous})
 
     job = Job(
-        prepare=lambda: _with_done(planned_sums(asked), kept, options.job.resume), work=work,
+        prepare=lambda: _with_done(planned_sums(asked), kept, options.resume), work=work,
         needs=lambda given, n_ranks, threads: pauli_needs(given[0].sums),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
-    return run_job(job, options.job)
+    return run_job(job, options)
 
 
 def _with_done(planned: PauliWork, kept: TaskCheckpoint | None, resume: bool) -> tuple[PauliWork, Rows]:

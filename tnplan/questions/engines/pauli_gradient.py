@@ -87,7 +87,7 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         ),
         check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
     )  # fmt: skip
-    return run_job(job, options.job)
+    return run_job(job, options)
 
 
 def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) -> Array:

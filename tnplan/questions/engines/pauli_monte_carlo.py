@@ -37,7 +37,7 @@ def estimates_by_pauli(
     def prepare() -> Given:
         sampled = sampled_values(asked, planned_sums(asked), options)
         widths = [2 + plan.repetitions] * len(sampled)
-        done = {} if kept is None else kept.rows(widths, options.job.resume)
+        done = {} if kept is None else kept.rows(widths, options.resume)
         return sampled, done
 
     def needs(given: Given, n_ranks: int, threads: int) -> Needs:
@@ -71,7 +71,7 @@ def estimates_by_pauli(
             "estimates": [asdict(one) for one in estimates],
         })  # fmt: skip
 
-    return run_job(Job(prepare=prepare, work=work, needs=needs), options.job)
+    return run_job(Job(prepare=prepare, work=work, needs=needs), options)
 
 
 def sampled_values(

@@ -101,7 +101,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         question = asked.question
         done: Rows = {}
         if kept is not None and isinstance(question, ExpectationValues):
-            done = kept.rows([2] * len(question.sums), options.job.resume)
+            done = kept.rows([2] * len(question.sums), options.resume)
         compile_soon([COVERS])
         return seed, done
 
@@ -137,7 +137,7 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         prepare=prepare, work=work, needs=needs,
         check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
     )  # fmt: skip
-    return run_job(job, options.job)
+    return run_job(job, options)
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:

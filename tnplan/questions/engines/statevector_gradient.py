@@ -62,7 +62,7 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
         prepare=prepare, work=work, needs=needs,
         check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n),
     )  # fmt: skip
-    return run_job(job, options.job)
+    return run_job(job, options)
 
 
 def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:

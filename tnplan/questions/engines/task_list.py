@@ -69,13 +69,12 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
                 "--resume", "is for expectation values without gradients and trajectories", "leave it out"
             )
         return None
-    job = options.job
-    if job.checkpoint_file is None:
+    if options.checkpoint_file is None:
         return None
     truncation = None if options.truncation is None else asdict(options.truncation)
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
     identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
-    return TaskCheckpoint(job.checkpoint_file, identity)
+    return TaskCheckpoint(options.checkpoint_file, identity)
 
 
 def shared_tasks(
