@@ -19,12 +19,12 @@ from tests.support.contraction.executor import no_early_sums
 from tests.support.contraction.schedules import made_schedule
 from tests.support.contraction.shipped_paths import shipped_workloads
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
