@@ -37,7 +37,7 @@ demo: .venv/demo.stamp
 	$(BIN)/tnplan plan $(CIRCUIT)_b24_flops.json --devices 4 --hardware cpu --memory $(MEMORY) -o demo-out/schedule.json
 	$(BIN)/tnplan show demo-out/schedule.json --top 3 --plot demo-out/use-chain.svg
 	$(BIN)/mpirun -n 4 $(BIN)/tnplan execute demo-out/schedule.json -o demo-out/amplitude.npy
-	$(BIN)/python -m tnplan.demo check $(CIRCUIT)_b22_flops.json demo-out/amplitude.npy
+	$(BIN)/python benchmarks/contraction/cotengra_check.py $(CIRCUIT)_b22_flops.json demo-out/amplitude.npy
 	$(BIN)/tnplan report $(wildcard $(CIRCUIT)_*.json) --devices 1,2,4,8,16 --hardware cpu --memory $(MEMORY) --html demo-out/report.html --json > demo-out/report.json
 	@echo "Open demo-out/projection.html: what 1 to 1,024 GPUs make of the large network. report.html has the small one."
 

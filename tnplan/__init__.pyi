@@ -4,8 +4,6 @@ from tnplan import compress as compress
 from tnplan import sqd as sqd
 from tnplan.calls import workload as workload
 from tnplan.calls.calibrate import calibrate as calibrate
-from tnplan.calls.compare_codecs import CodecRow as CodecRow
-from tnplan.calls.compare_codecs import compare_codecs as compare_codecs
 from tnplan.calls.compress_file import compress_file as compress_file
 from tnplan.calls.compress_file import decompress_file as decompress_file
 from tnplan.calls.contract import compile as compile

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
+from shah2023.pipelines import value_range
 from tensor_codecs import FIXED_ANGLES
 
 from tnplan.compress import compress, decompress
-from tnplan.compress.shah2023.pipelines import value_range
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.planner.networks.network import Network

@@ -20,7 +20,7 @@ from tnplan.compress.format.stream import components, real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
 from tnplan.compress.gpu.launches import KernelLaunch
-from tnplan.compress.gpu.survey import survey
+from tnplan.compress.gpu.survey import Survey
 from tnplan.compress.gpu.write import write
 
 DTYPES = ("float32", "complex64")
@@ -123,7 +123,7 @@ def rates(
     out, back = device.empty(room + -room % 8, "uint8"), device.empty(values.size, values.dtype.name)
 
     def look(on: Any) -> Any:
-        return survey(on, values, dtype, array.shape, CodingOptions(BOUND, setting=coder))
+        return Survey(on, values, dtype, array.shape, CodingOptions(BOUND, setting=coder)).header()
 
     def whole(on: Any) -> int:
         return write(on, values, dtype, array.shape, CodingOptions(BOUND, setting=coder), out)[2]
@@ -197,7 +197,7 @@ def rival_rows(device: Any, kind: str, array: Any, wait: Callable[[], None]) -> 
 
     dtype = array.dtype.name
     values = array.reshape(-1).view(real_dtype(dtype))
-    _, limits = survey(device, values, dtype, array.shape, CodingOptions(BOUND, setting="fast"))
+    _, limits = Survey(device, values, dtype, array.shape, CodingOptions(BOUND, setting="fast")).header()
     for row in nvcomp_rates.rates(values, limits, lambda work: best_s(work, wait)):
         print(nvcomp_rates.line(row), flush=True)
         yield {"kind": kind, "elements": array.size, "dtype": dtype, **row}

@@ -39,7 +39,6 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.codec import Codec
 from tnplan.executor.device.protocols.communicator import CountedCommunicator
 from tnplan.executor.device.protocols.device import Call, Device
-from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.executor.device.selection.select import open_device
 from tnplan.planner.hardware.compression_options import SETTINGS, Compression, Lossy
 from tnplan.planner.hardware.cost import CostModel
@@ -104,7 +103,7 @@ def measure(
     room = MessageWorkspace(
         workspace_bytes, lambda at, n, dtype: device.view(2 * size_bytes + at, n, dtype), DTYPE
     )
-    codec, lossy = open_codec(device), Lossy(given.bound)
+    codec, lossy = device.codec(), Lossy(given.bound)
     rows: list[dict[str, Any]] = []
     wanted: NDArray[Any] | None = None
     spread = 0.0

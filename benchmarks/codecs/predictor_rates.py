@@ -22,7 +22,7 @@ from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.survey import survey
+from tnplan.compress.gpu.survey import Survey
 from tnplan.compress.gpu.write import write
 
 GOAL_GB_PER_S = 100.0
@@ -57,7 +57,7 @@ def rates(device: Any, array: Any, wait: Any) -> dict[str, Any]:
     values = array.reshape(-1).view(real_dtype(dtype))
     room = worst_size_bytes(array.shape, dtype)
     out, back = device.empty(room + -room % 8, "uint8"), device.empty(values.size, values.dtype.name)
-    header, limits = survey(device, values, dtype, array.shape, options)
+    header, limits = Survey(device, values, dtype, array.shape, options).header()
     if not header.predictor:
         raise ValueError(f"no predictor was chosen for {array.shape}")
     encode_s = best_s(lambda: encode(device, values, header, limits, out), wait)

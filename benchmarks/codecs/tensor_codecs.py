@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from bucket_elimination import eliminate, elimination_order
 from numpy.typing import NDArray
+from shah2023.base_coders import encode_integrated
+from shah2023.pipelines import Pipeline, components, value_range
 
 from tnplan.compress import compress, decompress
-from tnplan.compress.shah2023.base_coders import encode_integrated
-from tnplan.compress.shah2023.pipelines import Pipeline, components, value_range
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles

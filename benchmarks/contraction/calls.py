@@ -21,12 +21,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from cotengra_check import cotengra_tree
 from shared import PATHS, RESULTS, open_device
 from threadpoolctl import threadpool_limits
 
 import tnplan
 from tnplan.common.files import write_text
-from tnplan.demo import cotengra_tree
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu.host_facts import host_facts

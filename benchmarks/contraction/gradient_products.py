@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections import Counter
 from math import inf
@@ -22,7 +23,6 @@ from shared import PATHS, RESULTS, open_device
 from tnplan.common.files import write_text
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.bind.binder import bind
-from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, nothing
 from tnplan.jobs.arrays.gradients.calls import GradientPlan
@@ -30,6 +30,9 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.null_device.device import Counts, NullCommunicator, NullDevice
 
 NAMES = ("sycamore_n53_m10_unsliced_flops", "sycamore_n53_m10_b22_flops", "peps_11x11_b21_flops")
 PROFILES = {"cpu": "cpu", "gpu": "h100-nvlink"}

@@ -19,12 +19,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from cotengra_check import cotengra_tree
 from shared import PATHS, RESULTS
 from threadpoolctl import threadpool_limits
 
 from tnplan.calls.execute import execute
 from tnplan.common.files import write_text
-from tnplan.demo import cotengra_tree
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors

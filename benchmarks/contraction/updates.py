@@ -25,12 +25,14 @@ import tnplan
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.null.device import Counts, NullDevice
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.networks.tensors import random_tensors
 from tnplan.planner.passes.lowering.keep_results import keep_results
 from tnplan.planner.passes.tree.build import build
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.null_device.device import Counts, NullDevice
 
 CHANGED, COMPARISONS = 40, 10
 COUNTED, COMPARED = "sycamore_n53_m14_b30_fused.json", "regular_84_3_b22_flops.json"

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_facts import host_facts
 from tnplan.planner.hardware.cost import make_grid
@@ -25,6 +25,9 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.schedule.schedule import Schedule
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.null_device.dry_run import dry_run
 
 COLUMNS = ("path", "groups", "two tiers GB", "one tier GB", "ratio", "placed GB", "ratio placed")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals, pair_count
-from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import StringSet, from_occupied, read_bits
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "sbd"
@@ -33,7 +33,9 @@ class Case:
     def read(self) -> tuple[Integrals, StringSet]:
         """Integrals, and strings in the order of their file."""
         integrals = read_fcidump(DATA / self.fcidump)
-        return integrals, read_strings(DATA / self.strings, integrals.n_orbitals, integrals.n_alpha)
+        counts = (integrals.n_alpha, integrals.n_alpha)
+        strings = read_spin_strings(DATA / self.strings, integrals.n_orbitals, counts, 0).strings
+        return integrals, strings
 
 
 CASES = (

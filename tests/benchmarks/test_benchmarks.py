@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from math import inf, prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import opt_einsum
 import pytest
 
 from tests.support.root import ROOT
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.path_file import load_path, save_path
 from tnplan.planner.networks.simplify import simplify
-from tnplan.planner.networks.tensors import save_tensors
+from tnplan.planner.networks.tensors import random_tensors, save_tensors
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.lattice import lattice_circuit
@@ -245,3 +248,20 @@ def test_rows_measured_again_replace_the_earlier_ones(tmp_path: Path) -> None:
     file.write_text(json.dumps({"rows": first}))
     again = row(policy="ours", ranks_per_group=1, time_s=5.0)
     assert kept(file, [again]) == [first[1], again]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_check_of_the_demo_can_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: bool
+) -> None:
+    from cotengra_check import check
+
+    network = Network((("a", "b"), ("b", "c"), ("c", "a")), (), {"a": 4, "b": 3, "c": 5})
+    path = ContractionPath(network, ((0, 1), (3, 2)), ("b",), "complex64", "ring", "t.npz")
+    arrays = random_tensors(network, path.dtype, 2)
+    save_path(path, tmp_path / "ring.json")
+    save_tensors(arrays, tmp_path / "t.npz")
+    np.save(tmp_path / "result.npy", np.einsum("ab,bc,ca->", *arrays) * (1 + 3e-5 * wrong))
+    with pytest.raises(SystemExit, match="the two differ") if wrong else nullcontext():
+        check(tmp_path / "ring.json", tmp_path / "result.npy")
+    assert "relative difference" in capsys.readouterr().out

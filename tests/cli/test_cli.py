@@ -409,23 +409,3 @@ def test_python_calls_do_what_the_commands_do(path_json: Path, tmp_path: Path) -
     assert all(hasattr(tnplan, name) for name in tnplan.__all__)
     with pytest.raises(AttributeError, match="no attribute 'elsewhere'"):
         tnplan.elsewhere  # noqa: B018
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_the_check_of_the_demo_can_fail(tmp_path: Path, capsys: Capture, wrong: bool) -> None:
-    from tnplan.demo import demo
-
-    network = Network((("a", "b"), ("b", "c"), ("c", "a")), (), {"a": 4, "b": 3, "c": 5})
-    path = ContractionPath(network, ((0, 1), (3, 2)), ("b",), "complex64", "ring", "t.npz")
-    arrays = random_tensors(network, path.dtype, 2)
-    save_path(path, tmp_path / "ring.json")
-    save_tensors(arrays, tmp_path / "t.npz")
-    value = np.einsum("ab,bc,ca->", *arrays) * (1 + 3e-5 * wrong)
-    np.save(tmp_path / "result.npy", value)
-    arguments = ["check", str(tmp_path / "ring.json"), str(tmp_path / "result.npy")]
-    if wrong:
-        with pytest.raises(SystemExit, match="the two differ"):
-            demo.main(arguments, standalone_mode=False)
-    else:
-        demo.main(arguments, standalone_mode=False)
-    assert "relative difference" in capsys.readouterr().out

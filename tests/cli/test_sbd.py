@@ -32,7 +32,7 @@ from tnplan.executor.sbd.basis.determinants import read_determinants
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import dense_two
-from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import from_integers
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty
@@ -65,7 +65,7 @@ def test_files_come_back_as_they_were(files: Path) -> None:
     np.testing.assert_allclose(read.two, INTEGRALS.two, rtol=0, atol=1e-16)
     assert (read.core, read.n_alpha, read.n_beta) == (INTEGRALS.core, 3, 3)
     assert read.identity == read_fcidump("h.fcidump").identity
-    strings = read_strings("a.txt", N, 3)
+    strings = read_spin_strings("a.txt", N, (3, 3), 0).strings
     assert strings.lines() == (files / "a.txt").read_text()
     assert strings.same_as(from_integers(STRINGS, N))
 

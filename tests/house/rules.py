@@ -41,7 +41,7 @@ VERIFY = "tnplan.planner.passes.verify"
 STAGES = tuple(f"tnplan.planner.passes.{name}" for name in ("tree", "sharding", "fusion", "lowering"))
 """Each may import itself and those before it."""
 DEVICE = "tnplan.executor.device"
-DEVICE_LEVELS = (("protocols",), ("cpu", "null", "cuda.runtime"), ("cuda",), ("comm",), ("selection",))
+DEVICE_LEVELS = (("protocols",), ("cpu", "cuda.runtime"), ("cuda",), ("comm",), ("selection",))
 """Each may import itself and those below; those of one level do not import each other."""
 
 
@@ -223,14 +223,12 @@ def long_signatures(root: Path) -> list[str]:
 
 
 def unlike_twins(root: Path) -> list[str]:
-    """Files of `null` without a file or folder of the same name in `protocols`, `cpu` or `cuda`."""
+    """Files that `protocols` and `cpu` have, where `cuda` has no file or folder of that name."""
     device = root / "tnplan" / "executor" / "device"
-    stems = {
-        name: {entry.stem for entry in (device / name).iterdir() if entry.suffix == ".py" or entry.is_dir()}
-        for name in ("protocols", "cpu", "cuda", "null")
-    }
-    others = stems["protocols"] & stems["cpu"] & stems["cuda"]
-    return [f"tnplan/executor/device/null/{stem}.py has no twins" for stem in sorted(stems["null"] - others)]
+    stems = {name: {path.stem for path in (device / name).iterdir()} for name in ("protocols", "cpu")}
+    of_a_gpu = {path.stem for path in (device / "cuda").rglob("*")}
+    lonely = sorted((stems["protocols"] & stems["cpu"]) - of_a_gpu)
+    return [f"tnplan/executor/device/cpu/{stem}.py has no twin in cuda" for stem in lonely]
 
 
 def changelog_faults(root: Path) -> list[str]:

@@ -26,7 +26,6 @@ from tnplan.executor.contraction.run import run_report as record
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.planner.networks import path_file
 from tnplan.planner.schedule import schedule
-from tnplan.reporting import published
 
 DOCS = ROOT / "docs"
 QASM = 'OPENQASM 2.0;\ninclude "qelib1.inc";\nqreg q[2];\ncreg c[2];\nh q[0];\ncx q[0],q[1];\n'
@@ -57,7 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_formats_have_the_versions_that_are_written() -> None:
     stated = re.findall(r"\(`(tnplan\.\w+)`, version (\d+)\)", page_of("formats.md").read_text())
-    written = {module.FORMAT: module.VERSION for module in (path_file, schedule, record, result, published)}
+    written = {module.FORMAT: module.VERSION for module in (path_file, schedule, record, result)}
     assert {name: int(version) for name, version in stated} == written
 
 

@@ -68,7 +68,7 @@ ARROWS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
     ),
     "siblings": (
         rules.device_arrows,
-        "tnplan/executor/device/null/bad.py",
+        "tnplan/executor/device/cuda/runtime/bad.py",
         "import tnplan.executor.device.cpu.copy",
     ),
     "device": (

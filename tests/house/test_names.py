@@ -28,7 +28,7 @@ RULES: dict[str, tuple[Callable[[Path], list[str]], dict[str, str]]] = {
         rules.unlike_twins,
         {
             f"tnplan/executor/device/{name}": ""
-            for name in ("protocols/codec.py", "cpu/codec.py", "cuda/codec.py", "null/x.py")
+            for name in ("protocols/codec.py", "cpu/codec.py", "cuda/x.py")
         },
     ),
     "tests of tests": (rules.reaching_tests, {"tests/a.py": "from tests.planner.test_plan import path\n"}),

@@ -139,7 +139,6 @@ BUILT: dict[str, Callable[[], Any]] = {
     "CircuitAnswer": lambda: tnplan.Circuit(circuit()).probabilities(device="cpu"),
     "CircuitEstimate": lambda: tnplan.Circuit(circuit()).estimate(sample=5),
     "CircuitProgram": lambda: tnplan.CircuitProgram(1, 1, (flip(),) * 1000),
-    "CodecRow": lambda: tnplan.CodecRow("name", 1 << 30, 1 << 20, 1.5, 2.5, 1e-3),
     "CodecError": lambda: tnplan.compress.CodecError("place", "problem", "remedy"),
     "CompiledContraction": lambda: tnplan.compile(matrices(), device="cpu"),
     "Compressed": lambda: tnplan.compress.compress(np.zeros((100, 100)), 1e-3),

@@ -1,4 +1,4 @@
-"""The evaluation: speedups that never fall on the shipped paths, plateaus with causes, the paper's values."""
+"""The evaluation: speedups that never fall on the shipped paths, plateaus with causes, what memory buys."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.contraction.executor import no_early_sums
 from tests.support.contraction.schedules import made_schedule
 from tests.support.contraction.shipped_paths import shipped_workloads
 from tests.support.networks import agrees, eager_profile, random_arrays, random_path
+from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.canonical_form import structure_key
 from tnplan.planner.networks.contraction_path import ContractionPath
@@ -36,16 +36,13 @@ from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import project
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.planner.search.path_cost import path_cost
-from tnplan.reporting.evaluation import evaluation_notes, published_table, slice_table
+from tnplan.reporting.evaluation import evaluation_notes, slice_table
 from tnplan.reporting.memory_only import memory_points
 from tnplan.reporting.page import report_page
-from tnplan.reporting.published import load_published
-from tnplan.reporting.tables import NOTHING
 
 PROFILES = ("dgx-h100", "h200-nvlink", "gb200-nvl72")
 DEVICES = (1, 2, 4, 8, 16)
 QUICK = ("peps", "regular", "sycamore_n53_m10")
-PAPER = ROOT / "benchmarks" / "published" / "arxiv_2606_01852.json"
 
 
 Array = NDArray[np.generic]
@@ -167,105 +164,11 @@ def test_groups_stay_inside_nodes_where_slices_allow_it() -> None:
     assert between_nodes(two, 64) <= 0.75 * between_nodes(one, 64)
 
 
-def test_published_figures_imply_times_and_operations() -> None:
-    published = load_published(PAPER)
-    circuit = published.workloads[0]
-    assert circuit.one_device_s == pytest.approx(9.05e11, rel=0.01)
-    assert circuit.time_s(8) == pytest.approx(6.1e9, rel=0.01)
-    assert circuit.time_s(1024) == pytest.approx(2.12e7, rel=0.01)
-    assert circuit.time_s(3) is None
-    assert circuit.one_device_complexity is not None
-    assert np.log10(circuit.one_device_complexity / 8) == pytest.approx(24.5, abs=0.05)
-    for workload in published.workloads:
-        assert workload.row(8) is not None
-        for row in workload.rows:
-            if row.speedup and row.extra_speedup:
-                assert row.extra_speedup == pytest.approx(row.speedup / row.devices, rel=0.02)
-
-
-def test_ours_stands_beside_what_is_published() -> None:
-    published = load_published(PAPER)
-    path = replace(ring(16, ("b",)), name="zuchongzhi_n60_m24 small")
-    found = project([path], load_profile("dgx-h100"), [1, 8])
-    made = published_table(found, published)
-    assert made is not None
-    assert made.title == "Beside the paper, on DGX H100"
-    assert made.columns[-1] == "T_P paper / ours"
-    assert [row[1] for row in made.rows] == ["ours", "paper", "ours", "paper"]
-    assert made.rows[1][-2] == "28,685 years (implied)"
-    assert made.rows[3][4:7] == ("148", "18.5", "18.5")
-    notes = " ".join(evaluation_notes(found, published))
-    assert "the better it is, the smaller they are" in notes
-    assert "no rates of fused chains" not in notes
-    unfused = evaluation_notes(project([path], load_profile("gb200-nvl72"), [1, 8]))
-    assert "no rates of fused chains" in " ".join(unfused)
-    assert "imply" not in " ".join(unfused)
-    assert published_table(project([ring(16)], load_profile("cpu"), [1, 8]), published) is None
-    assert published_table(found, None) is None
-
-
-def test_a_publication_may_give_little(tmp_path: Path) -> None:
-    workload = {"name": "w", "prefix": "ring", "rows": [{"devices": 2, "extra_speedup": 3}]}
-    found = project([ring(16)], load_profile("cpu"), [1, 2, 4])
-    published = load_published(published_file(tmp_path, workload))
-    made = published_table(found, published)
-    assert made is not None
-    assert [row[:2] for row in made.rows] == [("2", "ours"), ("", "others")]
-    assert made.rows[1][2:] == (NOTHING, NOTHING, NOTHING, "3", NOTHING, NOTHING, NOTHING, "")
-    assert not any("imply" in note for note in evaluation_notes(found, published))
-
-
-def test_the_report_of_a_user_has_published_values(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_path(replace(ring(16), name="hexagonal_8x8 small"), tmp_path / "a.json")
-    words = ["report", str(tmp_path / "a.json"), "--devices", "1,8", "--hardware", "cpu"]
-    words += ["--baseline-time", "0"]
-    page = tmp_path / "r.html"
-    assert run([*words, "--published", str(PAPER), "--html", str(page)]) == 0
-    assert "Beside the paper, on DGX H100" in capsys.readouterr().out
-    assert "Beside the paper, on DGX H100" in page.read_text()
-    assert run(words) == 0
-    assert "Beside" not in capsys.readouterr().out
-    given = [str(tmp_path / "a.json")]
-    tnplan.report(
-        given, [1, 8], hardware="cpu", baseline_time=0, published=PAPER, html=tmp_path / "python.html"
-    )
-    assert "Beside the paper, on DGX H100" in (tmp_path / "python.html").read_text()
-    assert run([*words, "--published", str(PAPER), "--html", str(PAPER)]) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({"rows": [{"devices": 8, "speedup": -1}]}, "workloads[0].rows[0].speedup"),
-        ({"rows": [{"devices": 8, "speedup": float("inf")}]}, "workloads[0].rows[0].speedup"),
-        ({"rows": [{"devices": 8, "speedup": "fast"}]}, "workloads[0].rows[0].speedup"),
-        ({"rows": [{"devices": 8, "spedup": 1}]}, "workloads[0].rows[0]"),
-        ({"rows": [{"devices": 0}]}, "workloads[0].rows[0].devices"),
-        ({"rows": [{"speedup": 2}]}, "workloads[0].rows[0]"),
-        ({"rows": [{"devices": 8}, {"devices": 8}]}, "workloads[0].rows"),
-        ({"prefix": ""}, "workloads[0].prefix"),
-    ],
-)
-def test_published_values_that_make_no_sense_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], place: str
-) -> None:
-    file = published_file(tmp_path, {"name": "w", "prefix": "w", "rows": []} | changes)
-    save_path(ring(16), tmp_path / "a.json")
-    words = [str(tmp_path / "a.json"), "--devices", "1", "--hardware", "cpu", "--published", str(file)]
-    assert run(["report", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.strip().count("\n") == 0
-    assert f"{file}: {place}: " in error
-
-
-def published_file(folder: Path, workload: dict[str, object]) -> Path:
-    document = {"format": "tnplan.published", "version": 1, "source": "a journal", "label": "others"}
-    (folder / "published.json").write_text(
-        json.dumps({**document, "hardware": "theirs", "workloads": [workload]})
-    )
-    return folder / "published.json"
+def test_a_note_says_where_chains_have_no_rates() -> None:
+    path = ring(16, ("b",))
+    assert evaluation_notes(project([path], load_profile("dgx-h100"), [1, 8])) == []
+    (note,) = evaluation_notes(project([path], load_profile("gb200-nvl72"), [1, 8]))
+    assert "no rates of fused chains" in note
 
 
 def test_repeated_searches_have_a_mean_and_a_spread() -> None:

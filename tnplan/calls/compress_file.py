@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tnplan.common.array_file import map_array
 from tnplan.common.errors import InputError
@@ -61,12 +60,12 @@ def compress_file(
     target = Path(f"{file_path(source)}{SUFFIX}") if output is None else file_path(output)
     check_writable(target, source)
     start_s = perf_counter()
-    array = load_array(source)
+    array = map_array(source)
     try:
         header, pieces = codec.encode(array, bound, mode=mode, setting=setting, nonfinite=nonfinite)
         write_file(target, lambda stream: stream.writelines(pieces))
     except CodecError as error:
-        raise in_file(source, error) from None
+        raise _in_file(source, error) from None
     return _report(header, array.nbytes, target.stat().st_size, target, perf_counter() - start_s)
 
 
@@ -117,18 +116,13 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
 
             write_file(target, fill)
     except CodecError as error:
-        raise in_file(source, error) from None
+        raise _in_file(source, error) from None
     header = headers[0]
     array_bytes = header.size * np.dtype(header.dtype).itemsize
     return _report(header, array_bytes, size_bytes, target, perf_counter() - start_s)
 
 
-def load_array(source: str | Path) -> NDArray[Any]:
-    """The array of a .npy file, mapped into memory where that can be done."""
-    return map_array(source)
-
-
-def in_file(source: str | Path, error: CodecError) -> InputError:
+def _in_file(source: str | Path, error: CodecError) -> InputError:
     """A codec's error about the array of a file, as the command line shows it."""
     place = str(source) if error.place in ("array", "stream") else f"{source}: {error.place}"
     return InputError(place, error.problem, error.remedy)

@@ -17,7 +17,6 @@ from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.projection.baseline import DEFAULT_S, BaselineSearch
 from tnplan.planner.projection.projection import Projection, project
-from tnplan.reporting.published import load_published
 
 
 def report(
@@ -31,7 +30,6 @@ def report(
     policy: str = "ours",
     baseline_time: float = DEFAULT_S,
     baseline: str | Path | None = None,
-    published: str | Path | None = None,
     html: str | Path | None = None,
 ) -> Projection:
     """Project time and speedup for each number of devices.
@@ -54,8 +52,6 @@ def report(
     baseline : path, optional
         A path.json to write the searched path to. Where the file is there already, its path is taken, and
         nothing is searched: the figures are those of the earlier report.
-    published : path, optional
-        A file of published values (docs/reference/formats.md), which the page sets beside ours.
     html : path, optional
         A page with the plots to write (.html).
 
@@ -78,11 +74,9 @@ def report(
     """
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         raise InputError("paths", f"is {type(paths).__name__}", "give a list of paths")
-    files = [file for file in (published, baseline) if file is not None]
     if html is not None:
-        check_writable(html, *files)
+        check_writable(html, *([] if baseline is None else [baseline]))
         check_suffix(html, ".html")
-    values = None if published is None else load_published(published)
     search = baseline_search(baseline_time, baseline)
     read = [read_path(path)[0] for path in paths]
     workloads = {workload_key(path) for path in read}
@@ -101,7 +95,7 @@ def report(
     if html is not None:
         from tnplan.reporting.page import report_page
 
-        write_text(html, report_page([projection], published=values))
+        write_text(html, report_page([projection]))
     if baseline is not None:
         save_baseline(projection, baseline)
     return projection

@@ -16,7 +16,6 @@ from tnplan.common.files import check_suffix, check_writable, write_text
 
 if TYPE_CHECKING:
     from tnplan.planner.projection.projection import Projection
-    from tnplan.reporting.published import Published
 
 
 class DeviceCounts(TextType):
@@ -74,7 +73,6 @@ class DeviceCounts(TextType):
     metavar="FILE.json",
     help="Where the searched path is written, or read from if the file is there.",
 )
-@click.option("--published", type=FILE, metavar="FILE.json", help="Published values, to stand beside ours.")
 @click.option("--html", type=FILE, metavar="FILE.html", help="Write a page with plots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
@@ -87,7 +85,6 @@ def command(
     policy: str,
     baseline_time: float,
     baseline: Path | None,
-    published: Path | None,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -112,13 +109,8 @@ def command(
     from tnplan.reporting.page import report_page
 
     if html:
-        check_writable(html, *paths, *machines, *(file for file in (published, baseline) if file))
+        check_writable(html, *paths, *machines, *([baseline] if baseline else []))
         check_suffix(html, ".html")
-    values = None
-    if published:
-        from tnplan.reporting.published import load_published
-
-        values = load_published(published)
     search = baseline_search(baseline_time, baseline)
     profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
@@ -166,25 +158,26 @@ def command(
         raise refusals[0][1]
     left_out = [f"left out: {names}: {refusal.text}" for names, refusal in refusals]
     if html:
-        write_text(html, report_page(projections, left_out, values))
+        write_text(html, report_page(projections, left_out))
     written = [baseline] if baseline and save_baseline(projections[0], baseline) else []
     if as_json:
         reports = [documents.projection_document(found) for found in projections]
         say(json.dumps({"reports": reports, "left_out": left_out}))
         return
-    _print(projections, left_out, values)
+    _print(projections, left_out)
     for file in (*([html] if html else []), *written):
         say(f"wrote {file}")
 
 
-def _print(projections: Sequence[Projection], left_out: Sequence[str], published: Published | None) -> None:
+def _print(projections: Sequence[Projection], left_out: Sequence[str]) -> None:
     """All tables and notes, projection by projection, and a line for each that is left out."""
     from tnplan.reporting import tables
     from tnplan.reporting.evaluation import (
         MEMORY_LEGEND,
         SLICES_LEGEND,
         evaluation_notes,
-        evaluation_tables,
+        memory_table,
+        slice_table,
         workload_name,
     )
     from tnplan.reporting.recommendation import recommendation
@@ -195,9 +188,9 @@ def _print(projections: Sequence[Projection], left_out: Sequence[str], published
             console.rule(f"{workload_name(projection)} on {projection.profile.name}")
         console.print(" ".join(recommendation(projection)), style="bold")
         console.print(tables.projection_table(projection))
-        for made in evaluation_tables(projection, published):
-            console.print(made)
-        for note in (*tables.projection_notes(projection), *evaluation_notes(projection, published)):
+        for table in (slice_table, memory_table):
+            console.print(table(projection))
+        for note in (*tables.projection_notes(projection), *evaluation_notes(projection)):
             console.print(note, style="yellow")
     legends = dict.fromkeys(tables.projection_legend(projection) for projection in projections)
     for legend in (*legends, SLICES_LEGEND, MEMORY_LEGEND):

@@ -85,7 +85,6 @@ FOLDERS = (
     ("calls.optimizer", "contractions in Python"),
     ("questions", "questions about circuits"),
     ("calls.compress_file", "compression"),
-    ("calls.compare_codecs", "compression"),
     ("calls.gpu_codec", "compression"),
     ("calls.diagonalize_qubits", "qubit Hamiltonians"),
     ("calls.sqd", "samples of a molecule"),

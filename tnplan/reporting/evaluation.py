@@ -1,4 +1,4 @@
-"""The tables of the evaluation, for a terminal and for the page: slices, memory, published values.
+"""The tables of the evaluation, for a terminal and for the page: slices, memory.
 
 Makes cells of text and notes from projections; draws nothing.
 """
@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from tnplan.common.shown_text import shown_text
-from tnplan.common.units import figure_text, time_text
 from tnplan.planner.projection.plateaus import plateaus
 from tnplan.planner.projection.projection import Projection
 from tnplan.reporting.memory_only import memory_points
-from tnplan.reporting.tables import NOTHING, Listing, figures
-
-if TYPE_CHECKING:
-    from tnplan.reporting.published import Published, PublishedWorkload
+from tnplan.reporting.tables import Listing, figures
 
 SLICES_LEGEND = (
     "t_P: time of a slice in one group, in the mean. sliced: indices that are sliced. TFLOP/s a device: "
@@ -77,42 +72,15 @@ def memory_table(projection: Projection) -> Listing:
     return Listing(title, columns, rows, ("path",))
 
 
-def published_table(projection: Projection, published: Published | None) -> Listing | None:
-    """Our figures above published ones, where there are some."""
-    known = None if published is None else published.workload(projection)
-    if published is None or known is None:
-        return None
-    rows: list[tuple[str, ...]] = []
-    for row in projection.rows:
-        theirs, time_s = known.row(row.devices), known.time_s(row.devices)
-        if theirs is not None or time_s is not None:
-            ratio = figure_text(time_s / row.time_s) if time_s and row.time_s else NOTHING
-            implied = NOTHING if time_s is None else f"{time_text(time_s)} (implied)"
-            rows.append((str(row.devices), "ours", *figures(row, COMPARED), ratio))
-            rows.append(("", published.label, *figures(theirs, COMPARED[:-1]), implied, ""))
-    columns = ("P", "", *COMPARED, f"T_P {published.label} / ours")
-    title = f"Beside the {published.label}, on {published.hardware}"
-    return Listing(title, columns, rows, ("",), keys=2) if rows else None
-
-
-def evaluation_notes(projection: Projection, published: Published | None = None) -> list[str]:
-    """What a reader must know of the figures: how they compare with published ones, what is not modelled."""
-    notes = []
-    known = None if published is None else published.workload(projection)
-    if published is not None and known is not None and projection.baseline_devices == 1:
-        notes += _baseline_notes(projection, published.label, known)
-    if not projection.profile.fused_bytes:
-        notes.append(
-            f"{shown_text(projection.profile.name)} has no rates of fused chains: every step reads and "
-            "writes its tensors whole, so thin steps are bound by the memory's bandwidth."
-        )
-    return notes
-
-
-def evaluation_tables(projection: Projection, published: Published | None) -> list[Listing]:
-    """The tables for a terminal; that of published values only where there are some."""
-    compared = published_table(projection, published)
-    return [slice_table(projection), memory_table(projection), *([compared] if compared else [])]
+def evaluation_notes(projection: Projection) -> list[str]:
+    """What a reader must know of the figures: what is not modelled."""
+    if projection.profile.fused_bytes:
+        return []
+    name = shown_text(projection.profile.name)
+    return [
+        f"{name} has no rates of fused chains: every step reads and writes its tensors whole, so thin steps "
+        "are bound by the memory's bandwidth."
+    ]
 
 
 def comparison_table(projections: Sequence[Projection], devices: int) -> Listing:
@@ -124,21 +92,6 @@ def comparison_table(projections: Sequence[Projection], devices: int) -> Listing
         if row.devices == devices
     ]
     return Listing("", ("workload", "hardware", *COMPARED), rows, ("workload", "hardware"))
-
-
-def _baseline_notes(projection: Projection, label: str, known: PublishedWorkload) -> list[str]:
-    first = projection.rows[0]
-    ours, theirs, theirs_s = first.complexity, known.one_device_complexity, known.one_device_s
-    if theirs is None or theirs_s is None:
-        return []
-    which = "our searched path" if first.path == projection.baseline.path else "our path"
-    text = (
-        f"One device: the {label}'s tables imply {figure_text(theirs)} operations and "
-        f"{time_text(theirs_s)}; {which} takes {figure_text(ours)} and {time_text(first.time_s)}."
-    )
-    if ours < theirs:
-        text += " R_P and E_P count from the one-device path: the better it is, the smaller they are."
-    return [text]
 
 
 def _spread_text(average: float, spread: float | None, digits: int) -> str:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from tnplan.common.release import release
 from tnplan.common.shown_text import shown_text
@@ -16,9 +15,6 @@ from tnplan.reporting import evaluation, plots
 from tnplan.reporting.chain import largest, repeats, state_counts, use_chain
 from tnplan.reporting.recommendation import recommendation
 from tnplan.reporting.tables import Listing, figures, projection_legend, projection_notes, projection_table
-
-if TYPE_CHECKING:
-    from tnplan.reporting.published import Published
 
 TABULATED = (8, 1024)
 """Of several projections, these numbers of devices have a table, as in the paper: a node, and many."""
@@ -32,22 +28,20 @@ NOTES = (
 )
 
 
-def report_page(
-    projections: Sequence[Projection], left_out: Sequence[str] = (), published: Published | None = None
-) -> str:
+def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ()) -> str:
     """The whole page as HTML text; several projections are compared first, and follow folded up.
 
     It ends with lines on those that are left out. Published values stand beside those of their workloads.
     """
     if len(projections) == 1:
         title = evaluation.workload_title(projections[0])
-        body = f"<h1>{escape(title)}</h1>\n{_projection(projections[0], published)}"
+        body = f"<h1>{escape(title)}</h1>\n{_projection(projections[0])}"
     else:
         title = f"{len(projections)} projections"
         folded = "\n".join(
             f"<details><summary>{escape(evaluation.workload_title(one))} on "
             f"{escape(shown_text(one.profile.name))}</summary>\n"
-            f"{_projection(one, published)}</details>"
+            f"{_projection(one)}</details>"
             for one in projections
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
@@ -78,7 +72,7 @@ def _comparison(projections: Sequence[Projection]) -> str:
     return "\n".join(parts)
 
 
-def _projection(projection: Projection, published: Published | None) -> str:
+def _projection(projection: Projection) -> str:
     plotted = (
         (
             "Projected speedup", plots.speedup, 3.9,
@@ -105,7 +99,7 @@ def _projection(projection: Projection, published: Published | None) -> str:
             _cards(projection),
             pictures[0],
             _metrics(projection),
-            *_evaluation(projection, published),
+            *_evaluation(projection),
             *pictures[1:],
             *(_chain(projection, row) for row in _shown_chains(projection)),
             _assumptions(projection),
@@ -114,14 +108,11 @@ def _projection(projection: Projection, published: Published | None) -> str:
     )
 
 
-def _evaluation(projection: Projection, published: Published | None) -> list[str]:
-    """Slices and plateaus, published values beside ours, and what memory alone buys."""
+def _evaluation(projection: Projection) -> list[str]:
+    """Slices and plateaus, and what memory alone buys."""
     parts = [_explained("Slices", evaluation.SLICES_LEGEND, _table(evaluation.slice_table(projection)))]
-    notes = _paragraphs(evaluation.evaluation_notes(projection, published))
-    compared = evaluation.published_table(projection, published)
-    if compared is not None:
-        parts.append(_section(compared.title, notes + _table(compared)))
-    elif notes:
+    notes = _paragraphs(evaluation.evaluation_notes(projection))
+    if notes:
         parts.append(f"<section>{notes}</section>")
     plot = plots.svg(plots.memory, projection, page=True)
     parts.append(

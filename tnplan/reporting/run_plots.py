@@ -1,4 +1,4 @@
-"""Runs as plots: terms of a Pauli propagation, energies of `tnplan.sqd.run`, codecs beside each other."""
+"""Runs as plots: terms of a Pauli propagation, and energies of `tnplan.sqd.run`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tnplan.calls.compare_codecs import CodecRow
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.reporting.plots import BLUE, GREY, VERMILION, Plot, plain
 
@@ -43,26 +42,6 @@ def iterations_plot(iterations: Sequence[dict[str, Any]]) -> Plot:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.ticklabel_format(axis="y", useOffset=False)
         axes.legend(frameon=False)
-        axes.grid(alpha=0.3)
-
-    return plain(fill, 4.6)
-
-
-def codec_plot(rows: Sequence[CodecRow]) -> Plot:
-    """Ratio against rates of compressing (filled) and restoring (open), both on logarithmic axes."""
-
-    def fill(axes: Axes) -> None:
-        for row in rows:
-            colour = VERMILION if row.name.startswith("tnplan") else BLUE
-            rates = (row.encode_bytes_per_s / 1e6, row.decode_bytes_per_s / 1e6)
-            axes.plot(rates, (row.ratio, row.ratio), color=GREY, linewidth=0.6, zorder=1)
-            axes.plot(rates[0], row.ratio, "o", color=colour)
-            axes.plot(rates[1], row.ratio, "o", color=colour, fillstyle="none")
-            axes.annotate(row.name, (rates[0], row.ratio), xytext=(5, 4), textcoords="offset points")
-        axes.set(
-            xscale="log", yscale="log", ylabel="ratio",
-            xlabel="MB/s, compressing (filled) and restoring (open)",
-        )  # fmt: skip
         axes.grid(alpha=0.3)
 
     return plain(fill, 4.6)

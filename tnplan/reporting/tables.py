@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len
@@ -16,13 +16,10 @@ from rich.text import Text
 
 from tnplan.common.shown_text import escaped, shown_text
 from tnplan.common.units import count_text, figure_text, percent_text, size_text, time_text
-from tnplan.planner.projection.projection import Projection, Row
+from tnplan.planner.projection.projection import Projection
 from tnplan.planner.schedule.annotation import StepAnnotation
 from tnplan.planner.schedule.schedule import Schedule
 from tnplan.reporting.chain import Link, fused_counts, mode_names, state_counts, used_groups
-
-if TYPE_CHECKING:
-    from tnplan.reporting.published import PublishedRow
 
 TIMES = "\u00d7"
 WIDTH_IN_A_FILE = 150
@@ -57,14 +54,13 @@ def console(*, stderr: bool = False) -> Console:
 class Listing:
     """A table of text. Figures stay whole: what a terminal is too narrow for goes on below.
 
-    There the first `keys` columns come again. Columns named in `left` are text, flush left, and fold.
+    There the first column comes again. Columns named in `left` are text, flush left, and fold.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: Sequence[str] = ()
-    keys: int = 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """One table, or several below each other, in the width that there is."""
@@ -83,13 +79,12 @@ class Listing:
 
     def _parts(self, width: int) -> list[list[int]]:
         """The numbers of the columns that stand side by side."""
-        keys = list(range(self.keys))
-        parts, used = [keys.copy()], self._width(keys)
-        for number in range(self.keys, len(self.columns)):
+        parts, used = [[0]], self._width([0])
+        for number in range(1, len(self.columns)):
             more = self._width([number])
-            if len(parts[-1]) > self.keys and EDGES + used + more > width:
-                parts.append(keys.copy())
-                used = self._width(keys)
+            if len(parts[-1]) > 1 and EDGES + used + more > width:
+                parts.append([0])
+                used = self._width([0])
             parts[-1].append(number)
             used += more
         return parts
@@ -281,7 +276,7 @@ def projection_legend(projection: Projection) -> str:
     )
 
 
-def figures(row: Row | PublishedRow | None, columns: Sequence[str]) -> list[str]:
+def figures(row: object, columns: Sequence[str]) -> list[str]:
     """The cells of a row under columns of `FIGURES`; a dash where there is no figure."""
     values = [(getattr(row, FIGURES[column][0], None), FIGURES[column][1]) for column in columns]
     return [NOTHING if value is None else text(value) for value, text in values]

@@ -38,8 +38,8 @@ from tnplan.compress.format.stream import (
 from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import frames, launches
 from tnplan.compress.gpu.decode import decode
-from tnplan.compress.gpu.look import extents
-from tnplan.compress.gpu.survey import OVERLAP_SUMS, add_overlaps, overlap_sums, squares, survey
+from tnplan.compress.gpu.look import Look
+from tnplan.compress.gpu.survey import OVERLAP_SUMS, Survey, add_overlaps, overlap_sums, squares
 
 ARCHITECTURES = ("sm_80", "sm_90")
 FILES = (
@@ -278,7 +278,8 @@ def test_surveys_find_what_the_twins_find(device: Any, dtype: str) -> None:
         if kind == "mirrored":
             array[(size + 1) // 2 :] *= -1
         values, n = flat_values(array), len(parts(array))
-        found, reflection = extents(device, device.upload(values), dtype, size)
+        look = Look(device, device.upload(values), dtype, size, launches.bound(0.0, "range", dtype), 0)
+        found, reflection, _ = look.found_out()
         assert found == [extent(part, True) for part in parts(array)]
         assert reflection == reflection_of(values, n)
         for negated, name in enumerate(("equal", "negated")):
@@ -322,9 +323,9 @@ def test_neighbours_are_counted_as_on_the_cpu(
     for number, (kind, mode, bound) in enumerate(LOOKED):
         array = make_array(kind, 1 << (17 if kind in ("mirrored", "constant") else 16), dtype, number)
         values = flat_values(array)
-        header, limits = survey(
+        header, limits = Survey(
             device, device.upload(values), dtype, array.shape, CodingOptions(bound, mode, "fast")
-        )
+        ).header()
         reflection = reflection_of(values, len(parts(array)))
         assert (header, limits) == header_of(array, bound, mode, "fast", NATURAL, 22, reflection)
         assert np.array_equal(seen.pop(), counted(array, header, limits, header.stored.bit_length() - 1))

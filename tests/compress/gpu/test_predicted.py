@@ -22,7 +22,7 @@ from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
 from tnplan.compress.gpu.look import Sampler
-from tnplan.compress.gpu.survey import survey
+from tnplan.compress.gpu.survey import Survey
 
 
 def header_of(
@@ -130,7 +130,7 @@ def test_a_survey_chooses_what_the_twin_chooses(device: Any, dtype: str) -> None
         array = smooth_array(shape, dtype, 3)
         options = CodingOptions(1e-3, "range", setting, predict=True)
         values = device.upload(flat_values(array))
-        header, _ = survey(device, values, dtype, shape, options)
+        header, _ = Survey(device, values, dtype, shape, options).header()
         assert header == compress(array, 1e-3, setting=setting).header
         assert header.predictor
 

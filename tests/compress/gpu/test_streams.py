@@ -20,7 +20,7 @@ from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import pack_header
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode
-from tnplan.compress.gpu.survey import survey
+from tnplan.compress.gpu.survey import Survey
 
 FRAME_LOG2 = 12
 
@@ -28,13 +28,13 @@ FRAME_LOG2 = 12
 def encoded(device: Any, array: np.ndarray, bound: float, mode: str, coder: str) -> bytes:
     """The stream that the device writes."""
     values = device.upload(flat_values(array))
-    header, limits = survey(
+    header, limits = Survey(
         device,
         values,
         array.dtype.name,
         array.shape,
         CodingOptions(bound, mode, coder, frame_log2=FRAME_LOG2),
-    )
+    ).header()
     room = worst_size_bytes(array.shape, array.dtype.name, FRAME_LOG2)
     out = device.zeros(room + -room % 8, "uint8")
     used = encode(device, values, header, limits, out)
@@ -74,9 +74,9 @@ def test_axes_are_chosen_as_on_the_cpu(device: Any) -> None:
     wanted = compress(array, 1e-2, setting="fast", frame_log2=16)
     assert wanted.header.axes != NATURAL
     values = device.upload(flat_values(array))
-    header, limits = survey(
+    header, limits = Survey(
         device, values, "complex64", array.shape, CodingOptions(1e-2, "range", "fast", frame_log2=16)
-    )
+    ).header()
     assert header == wanted.header
     out = device.zeros(array.nbytes, "uint8")
     used = encode(device, values, header, limits, out)
@@ -230,8 +230,8 @@ def test_more_than_the_memory_of_a_device_is_refused(device: Any, monkeypatch: p
 def test_a_buffer_that_is_too_small_is_refused(device: Any) -> None:
     array = make_array("normal", 5000, "complex64", 1)
     values = device.upload(flat_values(array))
-    header, limits = survey(
+    header, limits = Survey(
         device, values, "complex64", (5000,), CodingOptions(1e-3, "range", "fast", frame_log2=FRAME_LOG2)
-    )
+    ).header()
     with pytest.raises(CodecError, match="out: has 1000 bytes, too few"):
         encode(device, values, header, limits, device.zeros(1000, "uint8"))

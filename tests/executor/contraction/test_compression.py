@@ -57,7 +57,6 @@ from tnplan.executor.device.protocols.codec import (
     sample_count,
     sample_stride,
 )
-from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.process_grid import box_shape, grid_size
 from tnplan.planner.hardware.profile import load_profile
@@ -80,7 +79,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
 def test_a_view_is_compressed_and_restored(device: Any, dtype: str, setting: str, count: int) -> None:
     rng = np.random.default_rng(count)
     values = random_values(rng, count, dtype)
-    codec = open_codec(device)
+    codec = device.codec()
     room = codec.worst_bytes(count, dtype)
     device.allocate(2 * values.nbytes + room + 512)
     source = device.view(0, count, dtype)

@@ -27,10 +27,10 @@ from tests.support.contraction.compression import (
 from tests.support.contraction.resume import InterruptedRunError
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.bind import binder as binding
 from tnplan.executor.contraction.bind.program import arena_bytes, needed_bytes
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.cpu.codec import NumpyCodec
+from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.jobs.progress import Progress
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import CodecRates, load_profile
@@ -109,7 +109,7 @@ def test_plain_schedules_open_no_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: Any) -> None:
         raise AssertionError("a codec was opened")
 
-    monkeypatch.setattr(binding, "open_codec", refuse)
+    monkeypatch.setattr(NumpyDevice, "codec", refuse)
     execute(plan_exchanges(2, None), ARRAYS, device="cpu")
     with pytest.raises(AssertionError, match="a codec was opened"):
         execute(plan_exchanges(2, EXCHANGE), ARRAYS, device="cpu")

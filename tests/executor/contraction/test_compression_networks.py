@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.contraction.compression import FREE, instructions, slow_profile
 from tests.support.networks import eager_profile, random_arrays
+from tests.support.null_device.dry_run import dry_run
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.bind import binder as binding
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.cpu.codec import NumpyCodec, NumpyOverlaps
+from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.codec import Packed
 from tnplan.planner.hardware import cost
 from tnplan.planner.hardware.compression_options import Compression, Lossy, parse_request
@@ -100,7 +100,7 @@ def squeezed(seed: int, ranks: int, hardware: Any) -> Schedule | None:
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_stored_tensors_come_back(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     monkeypatch.setattr(store, "LEAST_MESSAGE_BYTES", LEAST_BYTES)
-    monkeypatch.setattr(binding, "open_codec", lambda device: Kept())
+    monkeypatch.setattr(NumpyDevice, "codec", lambda device: Kept())
     hardware = replace(eager_profile(4096, 256), codecs=FREE)
     made: list[Schedule] = []
     for seed in SEEDS:

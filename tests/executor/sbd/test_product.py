@@ -20,7 +20,7 @@ from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.excitations import find_singles
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.integrals import dense_two
-from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.basis.strings import StringSet
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.spin_square import PenalizedHamiltonian, SpinTarget
@@ -202,7 +202,8 @@ def pyscf_product(integrals, h: ProductHamiltonian, x: np.ndarray) -> np.ndarray
 def shared_product(shared: SharedData, stem: str, beta: slice) -> ProductHamiltonian:
     path: Path = shared("sbd/n2_631g_14e18o.fcidump")
     integrals = read_fcidump(path)
-    strings = read_strings(shared(f"sbd/{stem}.txt"), integrals.n_orbitals, integrals.n_alpha)
+    counts = (integrals.n_alpha, integrals.n_alpha)
+    strings = read_spin_strings(shared(f"sbd/{stem}.txt"), integrals.n_orbitals, counts, 0).strings
     other: StringSet = strings.take(np.arange(len(strings))[beta])
     return ProductHamiltonian(integrals, strings, other)
 

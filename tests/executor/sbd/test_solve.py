@@ -22,7 +22,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.carryover import carry_over
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
-from tnplan.executor.sbd.basis.string_files import read_strings
+from tnplan.executor.sbd.basis.string_files import read_spin_strings
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.reduced_density import product_weights
@@ -291,7 +291,7 @@ def test_densities_equal_the_reference(counts: tuple[int, int], sizes: tuple[int
 def test_densities_equal_those_of_pyscf(shared: SharedData) -> None:
     selected_ci = pytest.importorskip("pyscf.fci.selected_ci", reason="needs PySCF")
     integrals = read_fcidump(shared("sbd/n2_631g_14e18o.fcidump"))
-    strings = read_strings(shared("sbd/n2_alpha_1em3.txt"), 18, 7)
+    strings = read_spin_strings(shared("sbd/n2_alpha_1em3.txt"), 18, (7, 7), 0).strings
     values = np.array([int(line, 2) for line in strings.lines().split()])
     strings = strings.take(np.argsort(values)[:90])
     h = ProductHamiltonian(integrals, strings)
@@ -318,7 +318,8 @@ ENERGIES = {
 def test_energies_of_molecules(shared: SharedData, stem: str) -> None:
     name = "n2_631g_14e18o" if stem.startswith("n2") else "h2o_ccpvdz_10e24o"
     integrals = read_fcidump(shared(f"sbd/{name}.fcidump"))
-    strings = read_strings(shared(f"sbd/{stem}.txt"), integrals.n_orbitals, integrals.n_alpha)
+    counts = (integrals.n_alpha, integrals.n_alpha)
+    strings = read_spin_strings(shared(f"sbd/{stem}.txt"), integrals.n_orbitals, counts, 0).strings
     h = ProductHamiltonian(integrals, strings, threads=1)
     found = solve(h, integrals, criteria=Criteria(residual=1e-5))
     assert found.converged

@@ -12,7 +12,7 @@ import pytest
 from tests.support.engines.sbd import every_string, random_integrals
 from tnplan.common.errors import InputError
 from tnplan.executor.sbd.basis.space import choose_space
-from tnplan.executor.sbd.basis.string_files import read_spin_strings, read_strings
+from tnplan.executor.sbd.basis.string_files import read_spin_strings
 
 N = 4
 COUNTS = {"0011": 5, "0101": 9, "1100": 5}
@@ -102,10 +102,10 @@ def test_bad_files(tmp_path: Path, name: str, content: Any, message: str) -> Non
     else:
         (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(InputError, match=message):
-        read_strings(tmp_path / name, N, 2)
+        read_spin_strings(tmp_path / name, N, (2, 2), 0)
 
 
 def test_missing_files_are_said(tmp_path: Path) -> None:
     for name in ("none.txt", "none.json", "."):
         with pytest.raises(InputError, match="cannot be read"):
-            read_strings(tmp_path / name, N, 2)
+            read_spin_strings(tmp_path / name, N, (2, 2), 0)

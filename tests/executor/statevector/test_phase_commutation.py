@@ -42,9 +42,9 @@ def test_gates_on_one_qubit_have_two_equal_elements() -> None:
     gates = [from_gate(item) for item in unitaries(4).gates]
     singles = [gate for gate in commute_phases(gates, N) if gate.targets]
     assert len(singles) == 4 * N - 3  # a qubit without a neighbour in a layer has two gates in a row
-    assert {cost(gate.matrices[0]) for gate in gates if len(gate.targets) == 1} == {12}
-    assert {cost(gate.matrices[0]) for gate in gates if len(gate.targets) == 1} == {12}
-    assert {cost(gate.matrices[0]) for gate in singles} == {8}
+    assert {cost(gate.matrices[0].ravel().tolist()) for gate in gates if len(gate.targets) == 1} == {12}
+    assert {cost(gate.matrices[0].ravel().tolist()) for gate in gates if len(gate.targets) == 1} == {12}
+    assert {cost(gate.matrices[0].ravel().tolist()) for gate in singles} == {8}
 
 
 def test_gates_on_one_qubit_are_rotations_between_phases() -> None:

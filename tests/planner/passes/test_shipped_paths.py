@@ -11,10 +11,10 @@ import opt_einsum
 import pytest
 
 from tests.support.effort import in_turn
+from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.importers import read_any, read_network

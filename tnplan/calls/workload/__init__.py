@@ -3,8 +3,7 @@
 One function for each command of `tnplan workload`. docs/how-to/workloads.md says where they come from.
 """
 
-from tnplan.calls.workload.circuits import lattice, qaoa, sycamore, zuchongzhi
-from tnplan.calls.workload.dynamics import ansatz, ising, loschmidt
+from tnplan.calls.workload.circuits import ansatz, ising, lattice, loschmidt, qaoa, sycamore, zuchongzhi
 from tnplan.calls.workload.networks import decoding, kings, peps, regular
 
 __all__ = [

@@ -1,15 +1,24 @@
-"""Circuits among the benchmark networks: chips, lattices, QAOA."""
+"""Circuits among the benchmark networks: chips, lattices, QAOA, kicked Ising models, echoes, ansatzes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from math import pi
+from typing import Unpack
 
-from tnplan.calls.workload.target import target_of
+from tnplan.calls.workload.target import (
+    AmplitudeOptions,
+    CircuitOptions,
+    TensorOptions,
+    target_of,
+    workload,
+)
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensor_network import TensorNetwork
+from tnplan.planner.workloads.dynamics import kicked_ising, qaoa_ansatz, vqe_ansatz
+from tnplan.planner.workloads.dynamics import loschmidt as loschmidt_circuit
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 from tnplan.planner.workloads.qaoa import cut_network, edge_network, maxcut_graph, random_angles
 from tnplan.planner.workloads.sycamore import sycamore_circuit
@@ -17,17 +26,13 @@ from tnplan.planner.workloads.zuchongzhi import zuchongzhi_circuit
 
 TIME_STEP = 0.25
 """Default length of a Trotter step."""
+LATTICES = ("heavy-hex", "line")
+CIRCUIT = ("amplitude", "dtype", "qsim", "output")
 
 
+@workload(*CIRCUIT)
 def sycamore(
-    cycles: int,
-    *,
-    qubits: int = 53,
-    seed: int = 0,
-    amplitude: str | None = None,
-    dtype: str = "complex64",
-    qsim: str | Path | None = None,
-    output: str | Path | None = None,
+    cycles: int, *, qubits: int = 53, seed: int = 0, **options: Unpack[CircuitOptions]
 ) -> TensorNetwork:
     """A random circuit on the 53 qubits of the Sycamore chip, patterns ABCDCDAB, or on a patch of it.
 
@@ -50,36 +55,19 @@ def sycamore(
     output : path, optional
         A network file to write, or a folder for one; its tensors go beside it, as .npz.
 
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network of an amplitude.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
-
     Examples
     --------
     >>> tnplan.workload.sycamore(cycles=2).name
     'sycamore_n53_m2'
     """
-    target = target_of(f"sycamore_n{qubits}_m{cycles}", output, qsim=qsim)
+    target = target_of(f"sycamore_n{qubits}_m{cycles}", **options)
     circuit = sycamore_circuit(cycles, seed, qubits)
-    what = f"random circuit of {cycles} cycles, seed {seed}"
-    return target.store_circuit(circuit, amplitude, dtype, what)
+    return target.store_circuit(circuit, f"random circuit of {cycles} cycles, seed {seed}")
 
 
+@workload(*CIRCUIT)
 def zuchongzhi(
-    cycles: int,
-    *,
-    qubits: int = 60,
-    seed: int = 0,
-    amplitude: str | None = None,
-    dtype: str = "complex64",
-    qsim: str | Path | None = None,
-    output: str | Path | None = None,
+    cycles: int, *, qubits: int = 60, seed: int = 0, **options: Unpack[CircuitOptions]
 ) -> TensorNetwork:
     """A random circuit on 56 or 60 qubits of a Zuchongzhi chip, patterns ABCDCDAB.
 
@@ -91,43 +79,22 @@ def zuchongzhi(
         Layers of two-qubit gates.
     qubits : {56, 60}
         Which chip.
-    seed, amplitude, dtype, qsim, output
-        As in `sycamore`.
-
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network of an amplitude.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
 
     Examples
     --------
     >>> tnplan.workload.zuchongzhi(cycles=1, qubits=56).name
     'zuchongzhi_n56_m1'
     """
-    target = target_of(f"zuchongzhi_n{qubits}_m{cycles}", output, qsim=qsim)
+    target = target_of(f"zuchongzhi_n{qubits}_m{cycles}", **options)
     circuit = zuchongzhi_circuit(qubits, cycles, seed)
-    what = f"random circuit of {cycles} cycles, seed {seed}"
-    return target.store_circuit(circuit, amplitude, dtype, what)
+    return target.store_circuit(circuit, f"random circuit of {cycles} cycles, seed {seed}")
 
 
+@workload("amplitude", "dtype", "output")
 def lattice(
-    rows: int,
-    columns: int,
-    layers: int,
-    *,
-    geometry: str = "rectangular",
-    kind: str = "generic",
-    time_step: float | None = None,
-    seed: int = 0,
-    amplitude: str | None = None,
-    dtype: str = "complex64",
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    rows: int, columns: int, layers: int, *, geometry: str = "rectangular", kind: str = "generic",
+    time_step: float | None = None, seed: int = 0, **options: Unpack[AmplitudeOptions],
+) -> TensorNetwork:  # fmt: skip
     """Dynamics on a lattice with open boundary: a random circuit, or Trotter steps.
 
     Trotter steps have rzz on every edge, which is diagonal: a qubit between two of its rx is one hyper-index.
@@ -144,18 +111,6 @@ def lattice(
         Haar-random gates on one edge colour a layer, or Trotter steps of an Ising model.
     time_step : float, optional
         The length of a Trotter step; couplings are near 1. Default: 0.25.
-    seed, amplitude, dtype, output
-        As in `sycamore`.
-
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network of an amplitude.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
 
     Examples
     --------
@@ -167,7 +122,7 @@ def lattice(
     if time_step is not None and not trotter:
         raise InputError("--time-step", f"stands beside --kind {kind}", "give it for --kind trotter only")
     name = f"{geometry}_{rows}x{columns}_" + (f"trotter{layers}" if trotter else f"l{layers}")
-    target = target_of(name, output)
+    target = target_of(name, **options)
     if trotter:
         length = TIME_STEP if time_step is None else time_step
         circuit = trotter_circuit(geometry, rows, columns, layers, seed, length)
@@ -175,21 +130,14 @@ def lattice(
     else:
         circuit = lattice_circuit(geometry, rows, columns, layers, seed)
         done = f"{layers} layers"
-    return target.store_circuit(circuit, amplitude, dtype, f"{geometry} lattice, {done}, seed {seed}")
+    return target.store_circuit(circuit, f"{geometry} lattice, {done}, seed {seed}")
 
 
+@workload("dtype", "output", returns="The rank-simplified network of one number.")
 def qaoa(
-    n_vertices: int,
-    layers: int,
-    *,
-    degree: int = 3,
-    edge: int | None = None,
-    gammas: Sequence[float] = (),
-    betas: Sequence[float] = (),
-    seed: int = 0,
-    dtype: str = "complex64",
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    n_vertices: int, layers: int, *, degree: int = 3, edge: int | None = None, gammas: Sequence[float] = (),
+    betas: Sequence[float] = (), seed: int = 0, **options: Unpack[TensorOptions],
+) -> TensorNetwork:  # fmt: skip
     """A MaxCut-QAOA energy on a random regular graph: one edge's light cone, or the whole expected cut.
 
     The ansatz is that of Farhi et al., arXiv 1411.4028.
@@ -206,18 +154,6 @@ def qaoa(
         Only <Z Z> of this edge, by its light cone. Default: the expected cut.
     gammas, betas : sequence of float
         The angles in radians, one of each a layer. Default: random.
-    seed, dtype, output
-        As in `sycamore`.
-
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network of one number.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
 
     Examples
     --------
@@ -225,7 +161,7 @@ def qaoa(
     'qaoa_6_3_p1_e0'
     """
     name = f"qaoa_{n_vertices}_{degree}_p{layers}" + ("" if edge is None else f"_e{edge}")
-    target = target_of(name, output)
+    target = target_of(name, **options)
     edges = maxcut_graph(n_vertices, degree, seed)
     chosen = (list(gammas), list(betas)) if len(gammas) or len(betas) else random_angles(layers, seed)
     if len(chosen[0]) != layers or len(chosen[1]) != layers:
@@ -235,4 +171,103 @@ def qaoa(
     value = "expected cut" if edge is None else f"<Z Z> of edge {edges[edge]}"
     graph = f"{degree}-regular graph of {n_vertices} vertices, seed {seed}"
     what = f"MaxCut-QAOA, {value}, {layers} layers, {graph}, rank-simplified"
-    return target.store(*simplify(*full), dtype, what=what, gammas=chosen[0], betas=chosen[1])
+    return target.store(*simplify(*full), what=what, gammas=chosen[0], betas=chosen[1])
+
+
+@workload(*CIRCUIT)
+def ising(
+    steps: int, *, lattice: str = "heavy-hex", qubits: int = 127, field: float = 0.7,
+    coupling: float = -pi / 2, **options: Unpack[CircuitOptions],
+) -> TensorNetwork:  # fmt: skip
+    """A kicked Ising model: rx on all qubits, then rzz on all edges, as many times as there are steps.
+
+    With the default coupling on 127 qubits it is the circuit of Kim et al., Nature 618, 500 (2023).
+    `tnplan pauli` reads the qsim file.
+
+    Parameters
+    ----------
+    steps : int
+        Floquet steps.
+    lattice : {"heavy-hex", "line"}
+        The coupling map, which is generated.
+    qubits : int
+        127 or 156 for heavy-hex, any number for a line.
+    field, coupling : float
+        The angles of rx and rzz in radians.
+
+    Examples
+    --------
+    >>> tnplan.workload.ising(1, lattice="line", qubits=5).name
+    'ising_line_n5_s1'
+    """
+    check_choice("--lattice", lattice, LATTICES)
+    target = target_of(f"ising_{lattice}_n{qubits}_s{steps}", **options)
+    circuit = kicked_ising(lattice, qubits, steps, field, coupling)
+    what = f"kicked Ising on {lattice} of {qubits}, {steps} steps, field {field:g}, coupling {coupling:g}"
+    return target.store_circuit(circuit, what)
+
+
+@workload(*CIRCUIT)
+def loschmidt(
+    steps: int, *, lattice: str = "line", qubits: int = 51, angle: float = 0.5, perturbation: float = 0.3,
+    **options: Unpack[CircuitOptions],
+) -> TensorNetwork:  # fmt: skip
+    """A Loschmidt echo: a circuit, rz by a perturbation on every second qubit, and the circuit undone.
+
+    With the observable as overlap, `tnplan pauli` gives the operator Loschmidt echo of its qsim file.
+
+    Parameters
+    ----------
+    steps : int
+        How often every edge has a cz, on the way there.
+    lattice : {"heavy-hex", "line"}
+        The coupling map, which is generated.
+    qubits : int
+        127 or 156 for heavy-hex, any number for a line.
+    angle, perturbation : float
+        The angle of rx before every cz, and that of the perturbation, in radians.
+
+    Examples
+    --------
+    >>> tnplan.workload.loschmidt(1, qubits=4).name
+    'loschmidt_line_n4_s1'
+    """
+    check_choice("--lattice", lattice, LATTICES)
+    target = target_of(f"loschmidt_{lattice}_n{qubits}_s{steps}", **options)
+    circuit = loschmidt_circuit(lattice, qubits, steps, angle, perturbation)
+    what = f"Loschmidt echo on {lattice} of {qubits}, {steps} steps, perturbation {perturbation:g}"
+    return target.store_circuit(circuit, what)
+
+
+@workload(*CIRCUIT)
+def ansatz(
+    layers: int, *, kind: str = "vqe", qubits: int = 20, degree: int = 3, seed: int = 0,
+    **options: Unpack[CircuitOptions],
+) -> TensorNetwork:  # fmt: skip
+    """An ansatz circuit: hardware-efficient on a line (vqe), or MaxCut on a random regular graph (qaoa).
+
+    Parameters
+    ----------
+    layers : int
+        Layers of the ansatz.
+    kind : {"vqe", "qaoa"}
+        ry, rz and cz; or h, rzz on the edges of the graph and rx.
+    qubits : int
+        How many; of a graph its vertices.
+    degree : int
+        Edges of a vertex, for qaoa.
+    seed : int
+        Of the angles and the graph, as in `qaoa`.
+
+    Examples
+    --------
+    >>> tnplan.workload.ansatz(2, qubits=4).name
+    'vqe_n4_p2'
+    """
+    check_choice("--kind", kind, ("vqe", "qaoa"))
+    target = target_of(f"{kind}_n{qubits}_p{layers}", **options)
+    if kind == "vqe":
+        circuit = vqe_ansatz("line", qubits, layers, seed)
+    else:
+        circuit = qaoa_ansatz(qubits, maxcut_graph(qubits, degree, seed), *random_angles(layers, seed))
+    return target.store_circuit(circuit, f"{kind} ansatz, {layers} layers, seed {seed}")

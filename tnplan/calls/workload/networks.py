@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from tnplan.calls.workload.target import target_of
+from tnplan.calls.workload.target import FileOptions, TensorOptions, target_of, workload
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensor_network import TensorNetwork
@@ -25,15 +25,15 @@ from tnplan.planner.workloads.mixed import peps_network, regular_network
 from tnplan.planner.workloads.stim_model import load_model, surface_code_model
 
 
+@workload(
+    "output",
+    returns="The rank-simplified network of one number. `notes` bounds the number.",
+    refuses="For values that cannot be, a sum beyond float64, or files that cannot be written.",
+)
 def kings(
-    rows: int = 40,
-    columns: int = 40,
-    *,
-    density: float = 0.8,
-    weight: float = 1,
-    seed: int = 0,
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    rows: int = 40, columns: int = 40, *, density: float = 0.8, weight: float = 1, seed: int = 0,
+    **options: Unpack[FileOptions],
+) -> TensorNetwork:  # fmt: skip
     """Independent sets of a random King's subgraph, counted (or weighted) in float64; hyper-indices.
 
     A count below 2^53 is exact in any order of contraction; a larger one is rounded.
@@ -46,25 +46,13 @@ def kings(
         The share of the sites kept.
     weight : float
         That of each vertex in a set.
-    seed, output
-        As in `sycamore`.
-
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network of one number. `notes` bounds the number.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, a sum beyond float64, or files that cannot be written.
 
     Examples
     --------
     >>> tnplan.workload.kings(3, 3, density=1).notes
     ('the count is at most 2^5.8: exact in float64',)
     """
-    target = target_of(f"kings_{rows}x{columns}_d{density:g}", output)
+    target = target_of(f"kings_{rows}x{columns}_d{density:g}", dtype="float64", **options)
     sites = kings_sites(rows, columns, density, seed)
     full = independent_set_network(len(sites), kings_cliques(sites), weight)
     bound = log2_bound(sites, weight)
@@ -77,20 +65,20 @@ def kings(
         note = f"the count is at most 2^{bound:.1f}: exact in float64"
     else:
         note = f"the count is at most 2^{bound:.1f}: float64 rounds it where it passes 2^53"
-    return target.store(*simplify(*full), "float64", note, what=what)
+    return target.store(*simplify(*full), note, what=what)
 
 
+@workload(
+    "output",
+    returns="The rank-simplified network; `meta` has the syndrome, and for random errors their logical "
+    "flips.",
+    refuses="For values that cannot be, a model or a syndrome that cannot be used, or without stim.",
+)
 def decoding(
-    *,
-    distance: int | None = None,
-    kind: str | None = None,
-    rounds: int | None = None,
-    noise: float | None = None,
-    model: str | Path | None = None,
-    syndrome: str | None = None,
-    seed: int = 0,
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    *, distance: int | None = None, kind: str | None = None, rounds: int | None = None,
+    noise: float | None = None, model: str | Path | None = None, syndrome: str | None = None, seed: int = 0,
+    **options: Unpack[FileOptions],
+) -> TensorNetwork:  # fmt: skip
     """Exact maximum-likelihood decoding of a rotated surface code, or of any detector error model; float64.
 
     The result has an index for each logical observable: the probability of the syndrome together with every
@@ -111,18 +99,6 @@ def decoding(
         A detector error model in stim's format, instead of a surface code.
     syndrome : str, optional
         0 or 1 for each detector. Default: that of random errors.
-    seed, output
-        As in `sycamore`.
-
-    Returns
-    -------
-    TensorNetwork
-        The rank-simplified network; `meta` has the syndrome, and for random errors their logical flips.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, a model or a syndrome that cannot be used, or without stim.
 
     Examples
     --------
@@ -135,13 +111,13 @@ def decoding(
             raise InputError(given[0], "stands beside --model", "give one of the two")
         file = Path(model)
         what = f"error model {file.name}"
-        target = target_of(f"decoding_{file.stem}", output, file)
+        target = target_of(f"decoding_{file.stem}", file, dtype="float64", **options)
         errors = load_model(file)
     else:
         d, p, kind = 7 if distance is None else distance, 0.001 if noise is None else noise, kind or "circuit"
         r = (1 if kind == "capacity" else d) if rounds is None else rounds
         what = f"rotated surface code of distance {d}, {r} rounds, memory in Z, {kind} noise {p:g}"
-        target = target_of(f"decoding_d{d}_r{r}_{kind}_p{p:g}", output)
+        target = target_of(f"decoding_d{d}_r{r}_{kind}_p{p:g}", dtype="float64", **options)
         errors = surface_code_model(kind, d, r, p)
     meta: dict[str, Any] = {"what": f"decoding, {what}, rank-simplified", "syndrome": syndrome}
     if syndrome is None:
@@ -150,20 +126,14 @@ def decoding(
     network, arrays = simplify(*decoding_network(errors, syndrome))
     fired = syndrome.count("1")
     note = f"{errors.n_detectors} detectors, {fired} fire; {len(errors.errors)} possible errors"
-    return target.store(network, arrays, "float64", note, **meta)
+    return target.store(network, arrays, note, **meta)
 
 
+@workload("dtype", "output", returns="The network.")
 def peps(
-    rows: int = 10,
-    columns: int = 10,
-    *,
-    bond: int | None = None,
-    n_open: int = 3,
-    n_hyper: int = 2,
-    seed: int = 0,
-    dtype: str = "complex64",
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    rows: int = 10, columns: int = 10, *, bond: int | None = None, n_open: int = 3, n_hyper: int = 2,
+    seed: int = 0, **options: Unpack[TensorOptions],
+) -> TensorNetwork:  # fmt: skip
     """A square lattice with bonds of one extent or of mixed ones, open and hyper-indices; random tensors.
 
     Parameters
@@ -174,20 +144,8 @@ def peps(
         The extent of every bond. Default: drawn from 3 to 5.
     n_open, n_hyper : int
         Open indices, and hyper-indices.
-    seed, output
-        As in `sycamore`.
     dtype : {"float32", "float64", "complex64", "complex128"}
         That of the tensors.
-
-    Returns
-    -------
-    TensorNetwork
-        The network.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
 
     Examples
     --------
@@ -196,23 +154,18 @@ def peps(
     """
     extents = (3, 5) if bond is None else (bond, bond)
     name = f"peps_{rows}x{columns}" if bond is None else f"peps_{rows}x{columns}_D{bond}"
-    target = target_of(name, output)
+    target = target_of(name, **options)
     network = peps_network(rows, columns, seed, extents=extents, n_open=n_open, n_hyper=n_hyper)
     bonds = "mixed bonds" if bond is None else f"bonds of extent {bond}"
-    arrays = random_tensors(network, dtype, seed)
-    return target.store(network, arrays, dtype, what=f"square lattice of {bonds}, seed {seed}")
+    arrays = random_tensors(network, target.dtype, seed)
+    return target.store(network, arrays, what=f"square lattice of {bonds}, seed {seed}")
 
 
+@workload("dtype", "output", like="peps", returns="The network.")
 def regular(
-    n_tensors: int = 72,
-    *,
-    degree: int = 3,
-    n_open: int = 3,
-    n_hyper: int = 3,
-    seed: int = 0,
-    dtype: str = "complex64",
-    output: str | Path | None = None,
-) -> TensorNetwork:
+    n_tensors: int = 72, *, degree: int = 3, n_open: int = 3, n_hyper: int = 3, seed: int = 0,
+    **options: Unpack[TensorOptions],
+) -> TensorNetwork:  # fmt: skip
     """A random regular graph with bonds of extent 2 to 5, open indices and hyper-indices; random tensors.
 
     Parameters
@@ -221,25 +174,13 @@ def regular(
         Tensors, the vertices of the graph.
     degree : int
         Bonds of a tensor.
-    n_open, n_hyper, seed, dtype, output
-        As in `peps`.
-
-    Returns
-    -------
-    TensorNetwork
-        The network.
-
-    Raises
-    ------
-    InputError
-        For values that cannot be, or files that cannot be written.
 
     Examples
     --------
     >>> tnplan.workload.regular(10).name
     'regular_10_3'
     """
-    target = target_of(f"regular_{n_tensors}_{degree}", output)
+    target = target_of(f"regular_{n_tensors}_{degree}", **options)
     network = regular_network(n_tensors, seed, degree=degree, n_open=n_open, n_hyper=n_hyper)
-    arrays = random_tensors(network, dtype, seed)
-    return target.store(network, arrays, dtype, what=f"random regular graph of mixed bonds, seed {seed}")
+    arrays = random_tensors(network, target.dtype, seed)
+    return target.store(network, arrays, what=f"random regular graph of mixed bonds, seed {seed}")

@@ -1,11 +1,13 @@
-"""Where a benchmark network goes: its name and files, which are checked before any work."""
+"""What every workload is asked for besides its geometry: the name of its network, its dtype, its files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 import numpy as np
 
@@ -20,45 +22,116 @@ from tnplan.planner.networks.of_circuits.amplitude_network import circuit_networ
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensor_network import TensorNetwork
 
+Make = TypeVar("Make", bound=Callable[..., TensorNetwork])
+
+
+class FileOptions(TypedDict, total=False):
+    """Of every workload."""
+
+    output: str | Path | None
+
+
+class TensorOptions(FileOptions, total=False):
+    """Of a workload whose dtype may be chosen."""
+
+    dtype: str
+
+
+class AmplitudeOptions(TensorOptions, total=False):
+    """Of a workload that is an amplitude of a circuit."""
+
+    amplitude: str | None
+
+
+class CircuitOptions(AmplitudeOptions, total=False):
+    """Of such a workload whose circuit can be written in qsim's format."""
+
+    qsim: str | Path | None
+
 
 @dataclass(frozen=True)
 class Target:
-    """The name of a network, the file to write, if any, and for a circuit its qsim file, if any."""
+    """The name of a network and the options of its workload."""
 
     name: str
-    file: Path | None
-    qsim: Path | None = None
+    amplitude: str | None = None
+    dtype: str = "complex64"
+    qsim: str | Path | None = None
+    output: str | Path | None = None
 
     def store(
-        self, network: Network, tensors: Sequence[np.ndarray], dtype: str, *notes: str, **meta: Any
+        self, network: Network, tensors: Sequence[np.ndarray], *notes: str, **meta: Any
     ) -> TensorNetwork:
         """The network with its tensors, written where that is asked for."""
-        result = TensorNetwork(network, list(tensors), dtype, self.name, meta, notes)
-        if self.file is not None:
-            result.save(self.file)
+        result = TensorNetwork(network, list(tensors), self.dtype, self.name, meta, notes)
+        if self.output is not None:
+            result.save(self.output)
         return result
 
-    def store_circuit(
-        self, circuit: GateSequence, amplitude: str | None, dtype: str, what: str
-    ) -> TensorNetwork:
+    def store_circuit(self, circuit: GateSequence, what: str) -> TensorNetwork:
         """The simplified network of an amplitude of a circuit."""
-        check_choice("--dtype", dtype, COMPLEX)
-        network, arrays = simplify(*circuit_network(circuit, amplitude))
-        bits = amplitude or "0" * circuit.n_qubits
-        result = self.store(network, arrays, dtype, what=f"{what}, amplitude {bits}, rank-simplified")
+        check_choice("--dtype", self.dtype, COMPLEX)
+        network, arrays = simplify(*circuit_network(circuit, self.amplitude))
+        bits = self.amplitude or "0" * circuit.n_qubits
+        result = self.store(network, arrays, what=f"{what}, amplitude {bits}, rank-simplified")
         if self.qsim is not None:
             save_qsim(circuit, self.qsim)
         return result
 
 
-def target_of(
-    name: str, output: str | Path | None, *inputs: str | Path, qsim: str | Path | None = None
-) -> Target:
+def target_of(name: str, *inputs: str | Path, **options: Any) -> Target:
     """The target, refused at once where its files could not be written, or are inputs."""
-    file = None if output is None else Path(output)
-    if file is not None:
-        file = file / f"{name}.json" if file.is_dir() else file
-        check_store(file, *inputs)
-    if qsim is not None:
-        check_writable(qsim)
-    return Target(name, file, None if qsim is None else Path(qsim))
+    if options.get("output") is not None:
+        file = Path(options["output"])
+        options["output"] = file / f"{name}.json" if file.is_dir() else file
+        check_store(options["output"], *inputs)
+    if options.get("qsim") is not None:
+        check_writable(options["qsim"])
+    return Target(name, **options)
+
+
+def workload(
+    *options: str,
+    like: str = "sycamore",
+    returns: str = "The rank-simplified network of an amplitude.",
+    refuses: str = "For values that cannot be, or files that cannot be written.",
+) -> Callable[[Make], Make]:
+    """Give a function that takes `**options` the named ones, in its signature and in its docstring.
+
+    Parameters that the docstring does not describe are as in the workload `like`.
+    """
+    known = {field.name: field for field in fields(Target)}
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=known[name].default, annotation=known[name].type)
+        for name in options
+    ]
+
+    def decorate(make: Make) -> Make:
+        own = signature(make)
+        *before, _ = own.parameters.values()
+        whole = own.replace(parameters=[*before, *added])
+
+        @wraps(make)
+        def call(*args: Any, **given: Any) -> TensorNetwork:
+            try:
+                whole.bind(*args, **given)
+            except TypeError as error:
+                raise TypeError(f"{make.__name__}() {error}") from None
+            return make(*args, **given)
+
+        head, title, examples = (getdoc(make) or "").partition("\n\nExamples\n")
+        described = {
+            name.strip()
+            for line in head.partition("\n----------\n")[2].splitlines()
+            for name in line.partition(" : ")[0].split(",")
+        }
+        rest = [name for name in whole.parameters if name not in described]
+        same = f"\n{', '.join(rest)}\n    As in `{like}`." if rest else ""
+        call.__doc__ = (
+            f"{head}{same}\n\nReturns\n-------\nTensorNetwork\n    {returns}"
+            f"\n\nRaises\n------\nInputError\n    {refuses}{title}{examples}"
+        )
+        call.__signature__ = whole  # type: ignore[attr-defined]
+        return cast("Make", call)
+
+    return decorate

@@ -67,7 +67,8 @@ class Look:
             )  # fmt: skip
 
     def found_out(self) -> tuple[list[Extent], str, NDArray[np.uint32]]:
-        """As `extents`, and how often pairs of classes occur along each axis (n_axes, CLASSES, CLASSES)."""
+        """The extents of the parts of the array, which of `REFLECTIONS` it is, and how often pairs of classes
+        occur along each axis (n_axes, CLASSES, CLASSES)."""
         n = self.n
         if not self.size:
             empty = [Extent(inf, -inf, inf, False, False)] * n
@@ -81,11 +82,6 @@ class Look:
         reflection = REFLECTIONS[kind if self.size > 1 else 0]
         counts = host[4 * n + 3 :].view(np.uint32).reshape(self.n_axes, CLASSES, CLASSES)
         return [_extent(host[4 * c : 4 * c + 4], self.real) for c in range(n)], reflection, counts
-
-
-def extents(device: KernelDevice, values: DeviceArray, dtype: str, size: int) -> tuple[list[Extent], str]:
-    """The extents of the parts of an array of so many elements, and which of `REFLECTIONS` it is."""
-    return Look(device, values, dtype, size, launches.bound(0.0, "range", dtype), 0).found_out()[:2]
 
 
 def _extent(found: NDArray[Any], real: np.dtype[np.floating]) -> Extent:

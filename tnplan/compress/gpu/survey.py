@@ -68,13 +68,6 @@ class Survey:
         )  # fmt: skip
 
 
-def survey(
-    device: KernelDevice, values: DeviceArray, dtype: str, shape: tuple[int, ...], options: CodingOptions
-) -> tuple[Header, Limits]:
-    """The header of an array's stream, and the largest errors of its parts."""
-    return Survey(device, values, dtype, shape, options).header()
-
-
 def _trial_bytes(device: KernelDevice, values: DeviceArray, header: Header, limits: Limits) -> int:
     """The bytes that some pieces of the values take with the header's coder, as one frame."""
     n, pieces = header.components, trial_pieces(header.stored)

@@ -20,7 +20,7 @@ def write(
     """The stream of an array's flat real numbers in `out` (bytes, from a multiple of 8 on): its header, the
     largest errors of the array's parts, and how many bytes were written.
 
-    As `gpu.survey.survey` and `gpu.encode.encode` one after the other, byte for byte, and with their errors.
+    As `gpu.survey.Survey` and `gpu.encode.encode` one after the other, byte for byte, and with their errors.
     """
     looked, frame_log2 = Survey(device, values, dtype, shape, options), options.frame_log2
     ahead, has_rule = None, options.bound and options.mode != "pointwise"

@@ -12,7 +12,6 @@ import pytest
 from tests.support.kernels.gpus import DEVICES, opened
 from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
 from tnplan.executor.device.protocols.codec import Packed, measured
-from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.hardware.compression_options import Lossy
 
 COUNT = 4096
@@ -33,7 +32,7 @@ def values(scale: float, seed: int = 1) -> np.ndarray:
 
 def stored(device: Any, tensors: list[np.ndarray], lossy: Lossy = BOUND) -> Tally:
     """What is known once tensors were stored compressed and restored."""
-    codec = open_codec(device)
+    codec = device.codec()
     room = codec.worst_bytes(COUNT, "complex128")
     device.allocate(2 * 16 * COUNT + room)
     source, target = (device.view(16 * COUNT * number, COUNT, "complex128") for number in (0, 1))

@@ -12,8 +12,8 @@ from tests.support.contraction.fused import planned
 from tests.support.contraction.overlap import hiding_profile, in_parts, swapping_path
 from tests.support.contraction.overlap import planned as planned_hiding
 from tests.support.contraction.schedules import closing, early_sums_schedule, meeting_path
+from tests.support.null_device.dry_run import dry_run
 from tnplan.executor.contraction.bind.program import BoundProgram
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.contraction.schedules import early_sums_schedule
 from tests.support.networks import eager_profile, random_path
+from tests.support.null_device.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run import compiled_program
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
-from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.device.protocols.device import Call
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse

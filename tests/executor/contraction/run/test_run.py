@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.contraction.executor import Case, check_values, make_case
 from tests.support.contraction.shards import load_shards
+from tests.support.null_device.dry_run import dry_run
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import Staged
@@ -21,7 +22,6 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import arena_bytes
 from tnplan.executor.contraction.run import rank_run as run
 from tnplan.executor.contraction.run import slice_partition as slices
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import parse_slices, share_of
 from tnplan.executor.device.comm.threads import run_ranks

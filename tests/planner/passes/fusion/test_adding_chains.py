@@ -11,8 +11,8 @@ import pytest
 from tests.support.contraction.executor import lattice
 from tests.support.contraction.fused import check, planned
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.null_device.dry_run import dry_run
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify

@@ -24,10 +24,10 @@ from tests.support.contraction.overlap import (
     swapping_path,
 )
 from tests.support.networks import TOLERANCE, random_arrays
+from tests.support.null_device.dry_run import dry_run
 from tests.support.slow import slow_after
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.protocols.communicator import OverlappedExchange
 from tnplan.planner.hardware.chunked_overlap import Span, Spans, cut_modes, exposed_s, hazards

@@ -10,8 +10,8 @@ import pytest
 from tests.support.contraction.fused import check, planned
 from tests.support.contraction.schedules import closing, meeting_path
 from tests.support.kernels.gpus import needs_gpus
+from tests.support.null_device.dry_run import dry_run
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.networks.contraction_path import DTYPES
 from tnplan.planner.passes.lowering.spill import reading_another
 from tnplan.planner.passes.lowering.unfuse import unfuse

@@ -17,11 +17,11 @@ from tests.support.contraction.fused import chains, fused_rates, fusing_profile,
 from tests.support.contraction.overlap import SharedArrays, hiding_profile, in_parts, planned, swapping_path
 from tests.support.effort import in_turn
 from tests.support.networks import TOLERANCE, agrees, eager_profile, random_arrays, random_path, window
+from tests.support.null_device.dry_run import dry_run
 from tests.support.root import ROOT
 from tests.support.slow import slow_after, slow_but
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.device.comm.threads import ThreadCommunicator
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.protocols.device import FusedShape

@@ -21,10 +21,10 @@ from tests.support.contraction.compression import (
     waiting,
 )
 from tests.support.networks import eager_profile
+from tests.support.null_device.dry_run import dry_run
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.planner.hardware.compression_options import Compression, Lossy, Request, parse_request
 from tnplan.planner.hardware.cost import CostModel, make_grid
 from tnplan.planner.hardware.profile import CodecRates, Profile, Tier, load_profile, profile_from_document

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.networks import eager_profile, random_path
-from tnplan.executor.contraction.run.dry_run import dry_run
+from tests.support.null_device.dry_run import dry_run
 from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.path_file import load_path

@@ -14,10 +14,10 @@ from tests.support.contraction.executor import contract_fixed, contract_pairwise
 from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.contraction.schedules import EARLY_SUMS_PATH, early_sums_schedule, planned, sliced_lattice
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays
+from tests.support.null_device.dry_run import dry_run
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
 from tnplan.planner.hardware.compression_options import Compression, Lossy
 from tnplan.planner.hardware.profile import CodecRates

@@ -17,10 +17,10 @@ import pytest
 from tests.support.contraction.executor import contract_fixed, contract_pairwise, lattice, no_early_sums
 from tests.support.contraction.resume import interrupted_and_resumed
 from tests.support.networks import TOLERANCE, eager_profile, random_arrays, random_path
+from tests.support.null_device.dry_run import dry_run
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
-from tnplan.executor.contraction.run.dry_run import dry_run
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, slices_of_group, starts
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan

@@ -36,7 +36,6 @@ from tnplan.executor.device.protocols.device import (
     View,
     call_in_turn,
 )
-from tnplan.executor.device.selection.open_codec import open_codec
 from tnplan.planner.hardware.chunked_overlap import chunk_order
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
@@ -95,7 +94,7 @@ class Binder:
 
     @cached_property
     def _codec(self) -> Codec:
-        return open_codec(self._device)
+        return self._device.codec()
 
     def program(self) -> BoundProgram:
         schedule, program = self._schedule, self._program

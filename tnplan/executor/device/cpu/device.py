@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import gcd, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from tnplan.executor.device.protocols.device import (
 )
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_output
+
+if TYPE_CHECKING:
+    from tnplan.executor.device.cpu.codec import NumpyCodec
 
 Array = NDArray[Any]
 
@@ -225,6 +228,12 @@ class NumpyDevice(HostDevice):
     def exponents(self, count: int, dtype: str) -> NumpyExponents:
         """Slots in an array."""
         return NumpyExponents(count)
+
+    def codec(self) -> NumpyCodec:
+        """The codec of arrays of the host."""
+        from tnplan.executor.device.cpu.codec import NumpyCodec
+
+        return NumpyCodec()
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -26,6 +26,9 @@ from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape, nothing
 from tnplan.executor.device.protocols.precision import check_precision
+
+if TYPE_CHECKING:
+    from tnplan.executor.device.cuda.codec import CupyStreamCodec
 
 Array = Any
 """A flat cupy.ndarray over the arena."""
@@ -241,6 +244,12 @@ class CupyDevice:
         made = CupyExponents(count, dtype, self.stream, self._properties["multiProcessorCount"])
         self.peak_bytes += made.size_bytes
         return made
+
+    def codec(self) -> CupyStreamCodec:
+        """The codec of arrays of the GPU, on this device's stream."""
+        from tnplan.executor.device.cuda.codec import CupyStreamCodec
+
+        return CupyStreamCodec(self.stream)
 
     def zero(self, target: Array) -> None:
         """Fill with zeros."""

@@ -1,6 +1,6 @@
 """What replay needs of a codec: flat views of a device compressed into bytes of the device, and restored.
 
-Knows no schedule; `open_codec.open_codec` gives the one of a device.
+Knows no schedule; `Device.codec` gives the one of a device.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.input_block import InputBlock
 
 if TYPE_CHECKING:
+    from tnplan.executor.device.protocols.codec import Codec
     from tnplan.executor.device.protocols.exponents import Exponents
 
 Call = Callable[[], None]
@@ -122,7 +123,7 @@ class Device(AdjointDevice, Protocol):
     """
 
     name: str
-    """'cpu', 'gpu' or 'null'."""
+    """'cpu' or 'gpu'."""
     peak_bytes: int
     """The most bytes that the device layer held for tensor data at once."""
 
@@ -378,6 +379,9 @@ class Device(AdjointDevice, Protocol):
         dtype
             Of the tensors.
         """
+
+    def codec(self) -> Codec:
+        """What compresses and restores views of this device."""
 
     def zero(self, target: View) -> None:
         """Fill a view with zeros."""

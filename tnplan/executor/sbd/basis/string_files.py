@@ -71,11 +71,6 @@ class SpinStrings:
     left_out: float = 0.0
 
 
-def read_strings(path: str | Path, n_orbitals: int, n_electrons: int) -> StringSet:
-    """The strings of a file, those of most weight first; InputError names one that cannot be used."""
-    return read_spin_strings(path, n_orbitals, (n_electrons, n_electrons), 0).strings
-
-
 def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int], spin: int) -> SpinStrings:
     """The strings of alpha (spin 0) or beta (1) in a file.
 

@@ -117,7 +117,7 @@ def _split(
 ) -> tuple[list[MultiplexedGate], MultiplexedGate, list[complex]]:  # fmt: skip
     """Phases of the columns, if any, the matrix without them, and phases of the rows, which come after it."""
     rows, freed = _freed_rows(matrix)
-    if rotations and _cost(freed) > ROTATION:
+    if rotations and cost(freed) > ROTATION:
         found = _rotation(matrix)
         if found is not None:
             column, rotation, rows = found
@@ -133,7 +133,7 @@ def _freed_rows(matrix: Elements) -> tuple[list[complex], Elements]:
         return [1, 1], matrix
     upper, lower = (value / abs(value) for value in chosen)
     freed = a / upper, b / upper, c / lower, d / lower
-    return ([upper, lower], freed) if _cost(freed) < _cost(matrix) else ([1, 1], matrix)
+    return ([upper, lower], freed) if cost(freed) < cost(matrix) else ([1, 1], matrix)
 
 
 def _rotation(matrix: Elements) -> tuple[complex, Elements, list[complex]] | None:
@@ -162,13 +162,9 @@ def is_rotation(matrix: Array) -> bool:
     return is_real((a, b, c, d)) and a == d and b == -c and abs(a) > LEAST * abs(b)
 
 
-def cost(matrix: Array) -> int:
+def cost(elements: Sequence[complex]) -> int:
     """Multiply-adds of a GPU for a matrix of one bit, divided by its largest element; 1, -1, i and -i cost
     none."""
-    return _cost(matrix.ravel().tolist())
-
-
-def _cost(elements: Sequence[complex]) -> int:
     largest = max(map(abs, elements))
     pivot = next(element for element in elements if abs(element) > largest - EXACT)
     total = 0

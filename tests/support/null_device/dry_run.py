@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.support.null_device.device import Counts, NullCommunicator, NullDevice
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
-from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.compress.shah2023 import base_coders as base
-from tnplan.compress.shah2023 import stages
-from tnplan.compress.shah2023.stages import Values
+from shah2023 import base_coders as base
+from shah2023 import stages
+from shah2023.stages import Values
 
 Encode = Callable[[Values, float], bytes]
 Decode = Callable[[bytes, float, int], Values]

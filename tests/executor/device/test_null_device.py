@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.contraction.executor import lattice
-from tnplan.executor.contraction.run.dry_run import dry_run
-from tnplan.executor.device.null.device import Counts, NullCommunicator, NullDevice, NullView
+from tests.support.null_device.device import Counts, NullCommunicator, NullDevice
+from tests.support.null_device.dry_run import dry_run
+from tests.support.null_device.view import NullView
 from tnplan.planner.hardware.process_grid import Digit
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.passes.pipeline import plan

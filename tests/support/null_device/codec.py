@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from tests.support.null_device.view import NullView
 from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.format.stream import Header
-from tnplan.executor.device.null.device import NullView
 from tnplan.executor.device.protocols.codec import HOST_FRAME_LOG2, Packed, sample_count
 from tnplan.planner.hardware.compression_options import Lossy
 

@@ -101,7 +101,7 @@ def _lz4() -> Any:
     try:
         from lz4 import block
     except ImportError:
-        raise CodecError("LZ4", "needs lz4", "install it with: pip install 'tnplan[compare]'") from None
+        raise CodecError("LZ4", "needs lz4", "install it with: pip install lz4") from None
     return block
 
 

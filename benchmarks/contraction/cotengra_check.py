@@ -1,4 +1,6 @@
-"""`python -m tnplan.demo check PATH.json RESULT.npy`: compare an amplitude with cotengra's own contraction.
+"""Compare an amplitude with cotengra's own contraction.
+
+Usage: python benchmarks/contraction/cotengra_check.py PATH.json RESULT.npy
 
 Part of `make demo`. The reference shares nothing with the run but the file of tensors: cotengra contracts
 them in double precision, along PATH, which may be another path of the same network than the executed one.
@@ -6,12 +8,12 @@ them in double precision, along PATH, which may be another path of the same netw
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from tnplan.common.errors import InputError
@@ -38,16 +40,8 @@ def cotengra_tree(path: ContractionPath) -> Any:
     return tree
 
 
-@click.group()
-def demo() -> None:
-    """Steps of `make demo` that no command of tnplan does."""
-
-
-@demo.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="PATH.json")
-@click.argument("result", type=click.Path(path_type=Path), metavar="RESULT.npy")
 def check(path: Path, result: Path) -> None:
-    """Contract PATH with cotengra and compare with the amplitude in RESULT."""
+    """Contract the network of PATH with cotengra and compare with the amplitude in RESULT."""
     loaded = load_path(path)
     tensors = tensors_file(path, loaded.tensors)
     if tensors is None or loaded.network.output:
@@ -55,14 +49,23 @@ def check(path: Path, result: Path) -> None:
     start = time.perf_counter()
     expected = complex(cotengra_tree(loaded).contract(load_tensors(tensors, loaded.network, "complex128")))
     took_s = time.perf_counter() - start
-    found = complex(np.load(result))
-    difference = abs(found - expected) / abs(expected)
-    click.echo(f"amplitude by tnplan              {found:.9g}")
-    click.echo(f"amplitude by cotengra, in {took_s:4.0f} s  {expected:.9g}")
-    click.echo(f"relative difference              {difference:.2e} (allowed: {TOLERANCE:.0e})")
+    computed = complex(np.load(result))
+    difference = abs(computed - expected) / abs(expected)
+    print(f"amplitude by tnplan              {computed:.9g}")
+    print(f"amplitude by cotengra, in {took_s:4.0f} s  {expected:.9g}")
+    print(f"relative difference              {difference:.2e} (allowed: {TOLERANCE:.0e})")
     if not difference <= TOLERANCE:
         sys.exit("the two differ: the demo failed")
 
 
+def main() -> None:
+    """Check what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("path", type=Path, metavar="PATH.json")
+    parser.add_argument("result", type=Path, metavar="RESULT.npy")
+    given = parser.parse_args()
+    check(given.path, given.result)
+
+
 if __name__ == "__main__":
-    demo()
+    main()

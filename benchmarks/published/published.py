@@ -1,6 +1,10 @@
-"""Values that others published for a workload, read from a file and set beside ours. Plans nothing.
+"""The figures that others published for a workload, beside those of `tnplan report`.
+
+Usage: python benchmarks/published/published.py PATH.json ... --devices 1,8,64 --hardware dgx-h100
+       [--published benchmarks/published/arxiv_2606_01852.json] [--baseline-time SECONDS]
 
 Papers give speedups and rates. Times and operations follow from them by Eqs. 8 to 11 of arXiv 2606.01852.
+README.md beside this file has the fields of a file of published values.
 
 Changelog of `tnplan.published`:
 1 (2026-11-25): first version.
@@ -8,18 +12,24 @@ Changelog of `tnplan.published`:
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+import tnplan
 from tnplan.common.convert import converted_file
 from tnplan.common.errors import InputError
 from tnplan.common.files import read_json
+from tnplan.common.units import figure_text, time_text
 from tnplan.planner.projection.projection import Projection
+from tnplan.reporting import tables
+from tnplan.reporting.evaluation import COMPARED
 
 FORMAT = "tnplan.published"
 VERSION = 1
+PAPER = Path(__file__).resolve().parent / "arxiv_2606_01852.json"
 
 Count = Annotated[int, Meta(ge=1, le=2**24)]
 Figure = Annotated[int, Meta(gt=0, le=2**62)] | Annotated[float, Meta(gt=0, le=1e300)]
@@ -97,7 +107,7 @@ def load_published(path: str | Path) -> Published:
     """Read a file of published values."""
     document = read_json(path, FORMAT, VERSION)
     found: Published = converted_file(
-        document, Published, str(path), "see docs/reference/formats.md for its fields"
+        document, Published, str(path), "see benchmarks/published/README.md for its fields"
     )
     for number, workload in enumerate(found.workloads):
         counts = [row.devices for row in workload.rows]
@@ -107,3 +117,71 @@ def load_published(path: str | Path) -> Published:
                     f"{path}: workloads[{number}].rows", f"has {devices} devices twice", "give a row for each"
                 )
     return found
+
+
+def published_table(projection: Projection, published: Published) -> tables.Listing | None:
+    """Our figures above published ones; None where there are none of this workload."""
+    known = published.workload(projection)
+    if known is None:
+        return None
+    rows: list[tuple[str, ...]] = []
+    for row in projection.rows:
+        theirs, time_s = known.row(row.devices), known.time_s(row.devices)
+        if theirs is not None or time_s is not None:
+            ratio = figure_text(time_s / row.time_s) if time_s and row.time_s else tables.NOTHING
+            implied = tables.NOTHING if time_s is None else f"{time_text(time_s)} (implied)"
+            rows.append((f"{row.devices}, ours", *tables.figures(row, COMPARED), ratio))
+            label = f"{row.devices}, {published.label}"
+            rows.append((label, *tables.figures(theirs, COMPARED[:-1]), implied, ""))
+    columns = ("P", *COMPARED, f"T_P {published.label} / ours")
+    title = f"Beside the {published.label}, on {published.hardware}"
+    return tables.Listing(title, columns, rows) if rows else None
+
+
+def baseline_notes(projection: Projection, published: Published) -> list[str]:
+    """How our path for one device compares with the published one, where that can be said."""
+    known = published.workload(projection)
+    if known is None or projection.baseline_devices != 1:
+        return []
+    first = projection.rows[0]
+    ours, theirs, theirs_s = first.complexity, known.one_device_complexity, known.one_device_s
+    if theirs is None or theirs_s is None:
+        return []
+    which = "our searched path" if first.path == projection.baseline.path else "our path"
+    text = (
+        f"One device: the {published.label}'s tables imply {figure_text(theirs)} operations and "
+        f"{time_text(theirs_s)}; {which} takes {figure_text(ours)} and {time_text(first.time_s)}."
+    )
+    if ours < theirs:
+        text += " R_P and E_P count from the one-device path: the better it is, the smaller they are."
+    return [text]
+
+
+def main() -> None:
+    """Project the paths and print our figures beside those published."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH.json")
+    parser.add_argument("--devices", required=True, metavar="P,P,...")
+    parser.add_argument("--hardware", required=True, metavar="PROFILE")
+    parser.add_argument("--published", type=Path, default=PAPER, metavar="FILE.json")
+    parser.add_argument("--baseline-time", type=float, default=10.0, metavar="SECONDS")
+    given = parser.parse_args()
+    try:
+        published = load_published(given.published)
+        devices = [int(word) for word in given.devices.split(",")]
+        projection = tnplan.report(
+            given.paths, devices, hardware=given.hardware, baseline_time=given.baseline_time
+        )
+    except (InputError, ValueError) as error:
+        parser.error(str(error))
+    made = published_table(projection, published)
+    if made is None:
+        parser.error(f"{given.published} has no workload of these paths")
+    console = tables.console()
+    console.print(made)
+    for note in baseline_notes(projection, published):
+        console.print(note)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.null.input_block import NullInputBlock
+from tests.support.null_device.codec import NullCodec
+from tests.support.null_device.view import NullInputBlock, NullView
 from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
@@ -37,34 +37,6 @@ class Counts:
     messages: int = 0
     sent_bytes: list[int] = field(default_factory=list)
     received_bytes: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class NullView:
-    """The extent of a flat view; slicing gives the extent of the slice."""
-
-    count: int
-    dtype: str
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, piece: slice) -> NullView:
-        return NullView(len(range(*piece.indices(self.count))), self.dtype)
-
-    def reshape(self, shape: int) -> NullView:
-        """A flat view is flat."""
-        return self
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes an element."""
-        return np.dtype(self.dtype).itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the view."""
-        return self.count * self.itemsize
 
 
 class NullDevice(HostDevice):
@@ -172,6 +144,10 @@ class NullDevice(HostDevice):
     def exponents(self, count: int, dtype: str) -> Exponents:
         """Nothing is known of values that nobody has."""
         raise ValueError("a null device holds no values to scale")
+
+    def codec(self) -> NullCodec:
+        """Counts on the planned ratio."""
+        return NullCodec()
 
     def zero(self, target: NullView) -> None:
         """Nothing to fill."""

@@ -10,8 +10,8 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from shah2023.stages import Values, join, split
 from tnplan.compress.cpu import rans
-from tnplan.compress.shah2023.stages import Values, join, split
 
 ESCAPE = 255
 LARGEST_CODE = 1 << 30
@@ -72,7 +72,7 @@ def encode_integrated(values: Values, bound: float, limit: float, block: int = B
 
 
 def _encode_blocks(values: Values, bound: float, limit: float, block: int) -> bytes:
-    from tnplan.compress.shah2023 import szx_kernel
+    from shah2023 import szx_kernel
 
     n_blocks = -(-values.size // block)
     states = np.zeros(n_blocks, np.uint8)
@@ -86,7 +86,7 @@ def _encode_blocks(values: Values, bound: float, limit: float, block: int) -> by
 
 def decode_blocks(data: bytes, bound: float, size: int) -> Values:
     """The `size` values of `encode_cuszx` or `encode_integrated`; ValueError for bytes that make no sense."""
-    from tnplan.compress.shah2023 import szx_kernel
+    from shah2023 import szx_kernel
 
     packed, block_bytes, body = split(data, 3)
     (block,) = struct.unpack("<I", block_bytes)
