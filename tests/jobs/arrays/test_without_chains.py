@@ -17,10 +17,9 @@ from cotengra import array_contract_path
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.bind.chains import chains_of_one_rank
-from tnplan.jobs.arrays import without_chains
+from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import Planned
-from tnplan.jobs.arrays.without_chains import WithoutChains, plan_without_chains
+from tnplan.jobs.arrays.planning import Planned, WithoutChains, plan_without_chains
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
@@ -64,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
     monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
     monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
-    monkeypatch.setattr(without_chains, "sees_gpu", lambda: True)
+    monkeypatch.setattr(planning, "sees_gpu", lambda: True)
     return tmp_path
 
 
