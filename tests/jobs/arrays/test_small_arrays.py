@@ -18,8 +18,8 @@ import pytest
 from tests.support.networks import TOLERANCE, random_path
 from tnplan.calls.contract import contract
 from tnplan.common.errors import InputError
-from tnplan.jobs.arrays import along_path, contracted
-from tnplan.jobs.arrays.along_path import NumpyContraction
+from tnplan.jobs.arrays import contracted
+from tnplan.jobs.arrays.contracted import NumpyContraction
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_path
@@ -88,7 +88,7 @@ def test_products_equal_numpy_in_every_layout(dtype: str, largest: int) -> None:
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_paths_equal_numpy(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With products of matrices wherever there are some."""
-    monkeypatch.setattr(along_path, "BLAS_FROM", 1 + first % 40)
+    monkeypatch.setattr(contracted, "BLAS_FROM", 1 + first % 40)
     for seed in range(first, first + 20):
         path = random_path(seed, 3000)
         network = path.network
@@ -108,12 +108,14 @@ def test_paths_equal_numpy(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("inputs", "output", "extents", "is_small"),
     [
-        (("ij", "jk"), "ik", (64, 64, 64), True),
-        (("ij", "jk"), "ik", (65, 64, 64), False),
+        (("ij", "jk"), "ik", (64, 128, 128), True),
+        (("ij", "jk"), "ik", (65, 128, 128), False),
+        (("ij", "ij"), "ij", (1024, 1024), True),
+        (("ij", "ij"), "ij", (1024, 1025), False),
         (("i",), "", (256,), True),
         (("i",), "", (257,), False),
-        (("ij", "ij"), "ij", (512, 512), True),
-        (("ij", "ij"), "ij", (512, 513), False),
+        (("ij", "ij", "ij"), "ij", (256, 256), True),
+        (("ij", "ij", "ij"), "ij", (256, 257), False),
         (("hi", "hi", "hj"), "", (16, 16, 2), False),
     ],
 )
@@ -198,7 +200,7 @@ def test_threads_at_once() -> None:
         equation, extents = equations[seed % len(equations)], dict.fromkeys("ijkl", 2 + seed % 5)
         arrays = values(equation, extents, DTYPES[seed % 4], seed)
         cases.append((equation, arrays, wanted(equation, arrays)))
-    contracted._remembered.cache_clear()
+    contracted.remembered.cache_clear()
 
     def work(number: int) -> float:
         worst = 0.0
@@ -224,12 +226,12 @@ def test_arrays_are_not_kept_alive(equation: str, dtype: str) -> None:
     assert not any(one() is not None for one in watched)
 
 
-def test_so_many_calls_are_remembered() -> None:
-    contracted._remembered.cache_clear()
+def test_so_many_calls_areremembered() -> None:
+    contracted.remembered.cache_clear()
     for extent in range(1, contracted.REMEMBERED + 20):
         assert contract("i->", np.ones(extent)) == extent
-    assert contracted._remembered.cache_info().currsize == contracted.REMEMBERED
-    contracted._remembered.cache_clear()
+    assert contracted.remembered.cache_info().currsize == contracted.REMEMBERED
+    contracted.remembered.cache_clear()
 
 
 @pytest.mark.parametrize(

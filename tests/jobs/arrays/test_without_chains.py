@@ -141,7 +141,7 @@ def test_a_kernel_that_does_not_compile_is_no_secret(folder: Path, monkeypatch: 
     _, found = chained(case())
     assert found is not None
     with pytest.raises(ValueError, match="does not compile"):
-        wait_for(found.chains_are_ready)
+        wait_for(found.kernels.are_ready)
 
 
 @needs_gpus(1)
@@ -158,6 +158,6 @@ def test_first_calls_on_a_gpu_have_the_values_of_later_ones(
     values = [tnplan.contract(path, *tensors, device="gpu")]
     _, found = chained(path)
     if found is not None:
-        wait_for(found.chains_are_ready)
+        wait_for(found.kernels.are_ready)
     values += [tnplan.contract(path, *tensors, device="gpu") for _ in range(2)]
     np.testing.assert_allclose(values, [expected] * 3, rtol=1e-4)

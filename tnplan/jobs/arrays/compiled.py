@@ -61,14 +61,10 @@ class CompiledContraction:
     """
 
     def __init__(
-        self,
-        schedule: Schedule,
-        options: ContractionOptions | None = None,
-        constants: Mapping[int, Any] | None = None,
-        batched: Sequence[int] = (),
-        gradient_plan: GradientPlan | None = None,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> None:
+        self, schedule: Schedule, options: ContractionOptions | None = None,
+        constants: Mapping[int, Any] | None = None, batched: Sequence[int] = (),
+        gradient_plan: GradientPlan | None = None, shapes: Sequence[tuple[int, ...]] = (),
+    ) -> None:  # fmt: skip
         options = options or ContractionOptions()
         if options.strip_exponent and batched:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
@@ -377,7 +373,8 @@ class CompiledContraction:
             assert isinstance(ranks, RankHere)
             device: Any = ranks.device
             if device.name != "gpu" or device.device_id != kind.gpu:
-                problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {_where(device)}"
+                where = f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
+                problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {where}"
                 raise InputError("arrays", problem, "move them, or compile with arrays that are there")
             for number, array in arrays.items():
                 self._check(array, number)
@@ -437,10 +434,6 @@ class CompiledContraction:
             raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
 
 
-def _where(device: Any) -> str:
-    return f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
-
-
 def _pieces(
     values: Mapping[int, Any], batched: Container[int], length: int | None, shape: tuple[int, ...]
 ) -> Iterator[tuple[int, Mapping[int, Any]]]:
@@ -455,15 +448,11 @@ def _pieces(
     at_once = shape[0]
     for start in range(0, length, at_once):
         first = max(0, min(start, length - at_once))
-        taken = (
-            [first + k % length for k in range(at_once)]
-            if length < at_once
-            else slice(first, first + at_once)
-        )
-        yield (
-            first,
-            {number: array[taken] if number in batched else array for number, array in values.items()},
-        )
+        taken: Any = slice(first, first + at_once)
+        if length < at_once:
+            taken = [first + k % length for k in range(at_once)]
+        piece = {number: array[taken] if number in batched else array for number, array in values.items()}
+        yield first, piece
 
 
 def _store(result: Any, flat: Any, first: int | None) -> None:

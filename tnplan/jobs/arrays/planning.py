@@ -80,9 +80,7 @@ GPU_FROM_S = 1.0
 """Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
 
 
-def read_request(
-    network: Any, operands: Sequence[Any], *, takes_shapes: bool = True
-) -> EinsumCall:  # fmt: skip
+def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = True) -> EinsumCall:
     """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
 
     Unless it takes shapes, numbers and lists of numbers are arrays, as for NumPy.
@@ -149,10 +147,6 @@ class WithoutChains:
     schedule: Schedule
     kernels: MissingKernels
 
-    def chains_are_ready(self) -> bool:
-        """Whether all kernels are compiled by now; the first call begins with them, beside what follows."""
-        return self.kernels.are_ready()
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -168,7 +162,7 @@ class Planned:
 
     def now(self) -> Planned:
         """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
-        if self.without_chains is None or self.without_chains.chains_are_ready():
+        if self.without_chains is None or self.without_chains.kernels.are_ready():
             return self
         return Planned(self.without_chains.schedule, self.device, self.devices, self.path)
 
@@ -224,9 +218,7 @@ def find_batched(
     while True:
         network = batched_network(request.network, batch, batched)
         try:
-            planned = _plan(
-                replace(path, network=network), options.changed(calls=-(-options.calls // batch))
-            )  # fmt: skip
+            planned = _plan(replace(path, network=network), options.changed(calls=-(-options.calls // batch)))
         except InputError:
             if batch == 1:
                 raise
@@ -256,9 +248,7 @@ def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> C
     return _search(request.network, dtype, options)
 
 
-def _search(
-    network: Network, dtype: str, options: ContractionOptions, halvings: int = 0
-) -> ContractionPath:  # fmt: skip
+def _search(network: Network, dtype: str, options: ContractionOptions, halvings: int = 0) -> ContractionPath:
     """A path for the memory, or for a half, a quarter, ... of it."""
     device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
     elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
@@ -321,9 +311,8 @@ def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
     from cotengra import ContractionTree
 
     network = path.network
-    tree = ContractionTree.from_path(
-        network.inputs, network.output, network.size_dict, ssa_path=path.ssa_path
-    )  # fmt: skip
+    sizes = network.size_dict
+    tree = ContractionTree.from_path(network.inputs, network.output, sizes, ssa_path=path.ssa_path)
     for index in path.sliced_inds:
         tree.remove_ind_(index)
     if tree.max_size() > limit:
@@ -484,9 +473,7 @@ def compile_network(
     if calls is None:
         calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
     check_count("calls", calls)
-    options = options.changed(
-        gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch)
-    )  # fmt: skip
+    options = options.changed(gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch))
     dtype = _stated(request) if dtype is None else dtype_name(dtype, "dtype")
     if batch is not None:
         planned = find_batched(request, dtype, options, batch, in_batch)

@@ -26,8 +26,6 @@ from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Schedule
 
-Values = Mapping[int, Any]
-"""New values of some inputs by their number."""
 OnRank = Callable[[Communicator, int], CompiledProgram]
 """Binds a contraction to the device that a rank gets, with so many threads; collective."""
 
@@ -62,7 +60,7 @@ class RankHere(CompiledProgram):
         """Whether this process gets the result."""
         return self.world is None or self.world.rank == 0
 
-    def contract(self, values: Values) -> list[NDArray[Any]] | None:
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
         """The flat result for new values of some inputs, the others as before, and the flat gradients where
         the schedule has some; valid until the next call. None where another process has them."""
         with self.working():
@@ -102,7 +100,7 @@ class ThreadRanks:
         self.device_name = str(self._mailbox.answer(0))
         self._calls = count(1)
 
-    def contract(self, values: Values) -> list[NDArray[Any]] | None:
+    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
         """Hand the values to all threads, and wait for the result of rank 0."""
         number = next(self._calls)
         with blas_threads(self._threads):
@@ -130,7 +128,7 @@ class _Mailbox:
         self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(n_ranks)]
         self.answers: SimpleQueue[tuple[int | None, Any]] = SimpleQueue()
 
-    def order(self, number: int, values: Values) -> None:
+    def order(self, number: int, values: Mapping[int, Any]) -> None:
         for queue in self.orders:
             queue.put((number, values))
 
@@ -191,9 +189,8 @@ def open_ranks(
         raise InputError("schedule", problem, remedy)
 
     def on_rank(own: Communicator, threads: int, kind: type[CompiledProgram] = CompiledProgram) -> Any:
-        lone_gpu = options.gpu if own.size == 1 else None
-        if lone_gpu is not None:
-            chosen = open_gpu(lone_gpu, own)
+        if options.gpu is not None and own.size == 1:
+            chosen = open_gpu(options.gpu, own)
         else:
             chosen = open_device(options.device, own, bytes_with_inputs(schedule), threads)
         try:

@@ -59,13 +59,9 @@ class CompiledProgram:
     """
 
     def __init__(
-        self,
-        schedule: Schedule,
-        device: Device,
-        ranks: Communicator,
-        scaled: bool = False,
+        self, schedule: Schedule, device: Device, ranks: Communicator, scaled: bool = False,
         give_back: Call = nothing,
-    ) -> None:
+    ) -> None:  # fmt: skip
         counts = [prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
         n_slices = schedule.n_slices
         share = self._share = share_of(schedule, ranks.size, ranks.rank, 0, n_slices)
@@ -97,9 +93,8 @@ class CompiledProgram:
         self._sum_groups: Call = nothing
         if ranks.size > 1:
             across = ranks.split(share.rank_in_group, share.group)
-            self._sum_groups = bind_sum_groups(
-                self.bound, device, across, active_groups(n_slices, share.n_groups)
-            )
+            active = active_groups(n_slices, share.n_groups)
+            self._sum_groups = bind_sum_groups(self.bound, device, across, active)
             ranks.barrier()
             group.connect()
             across.connect()
