@@ -314,8 +314,8 @@ class CompiledContraction:
     @property
     def size_bytes(self) -> int:
         """The bytes of a device that it holds: the tensors of a rank, and scratch memory on a lone one."""
-        ranks = self._open()
-        held = ranks.device.peak_bytes if isinstance(ranks, RankHere) else 0
+        rank = self._lone_rank()
+        held = 0 if rank is None else rank.device.peak_bytes
         return max(held, needed_bytes(self.schedule))
 
     def __enter__(self) -> CompiledContraction:
@@ -347,7 +347,7 @@ class CompiledContraction:
         kind = common_kind(given)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
-        if kind.gpu is not None and isinstance(self._open(), RankHere):
+        if kind.gpu is not None and self._lone_rank() is not None:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
         with self._lock:
@@ -369,8 +369,8 @@ class CompiledContraction:
 
         assert kind.gpu is not None
         with self._lock:
-            ranks = self._open()
-            assert isinstance(ranks, RankHere)
+            ranks = self._lone_rank()
+            assert ranks is not None
             device: Any = ranks.device
             if device.name != "gpu" or device.device_id != kind.gpu:
                 where = f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
@@ -391,8 +391,8 @@ class CompiledContraction:
 
     def _exponent(self) -> float:
         """The exponent of ten of the last result."""
-        ranks = self._open()
-        return ranks.exponent * log10(2.0) if isinstance(ranks, RankHere) else 0.0
+        rank = self._lone_rank()
+        return 0.0 if rank is None else rank.exponent * log10(2.0)
 
     def _length(self, arrays: Mapping[int, Any]) -> int | None:
         """How many values the batch has; None where there is none."""
@@ -408,6 +408,11 @@ class CompiledContraction:
         if self._ranks is None:
             raise InputError("compiled contraction", "is closed", "compile it again")
         return self._ranks
+
+    def _lone_rank(self) -> RankHere | None:
+        """The rank that does all work in the thread that calls; None where there are several."""
+        ranks = self._open()
+        return ranks if isinstance(ranks, RankHere) and ranks.world is None else None
 
     def _values(self, array: Any, number: int) -> NDArray[Any]:
         """The values of an input on the host; raises InputError where they do not fit."""

@@ -253,19 +253,8 @@ class NumpyContraction:
     """The steps of a contraction as calls of NumPy, made once for its extents.
 
     Called with arrays of one dtype and of the extents, it gives a new array of that dtype in C order. It
-    holds no values, so that any number of threads may call it at once.
-
-    Parameters
-    ----------
-    network : Network
-        What is contracted.
-    ssa_path : sequence of tuple of int
-        As of `ContractionPath`; no index is sliced.
-
-    Attributes
-    ----------
-    is_small : bool
-        Whether every step takes so little that a plan gains nothing, and rounds no more than a planned one.
+    holds no values, so that any number of threads may call it at once. It `is_small` where every step takes
+    so little that a plan gains nothing, and rounds no more than a planned one.
     """
 
     def __init__(self, network: Network, ssa_path: Sequence[tuple[int, ...]]) -> None:
