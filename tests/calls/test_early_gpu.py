@@ -14,7 +14,7 @@ import tnplan
 from tnplan.executor.device.selection import expected_gpu
 
 def begin(number):
-    jobs = ("tnplan.jobs.job", "tnplan.jobs.arrays.request", "tnplan.executor.statevector", "numpy")
+    jobs = ("tnplan.jobs.job", "tnplan.jobs.arrays.contracted", "tnplan.executor.statevector", "numpy")
     print(number, [name for name in jobs if name in sys.modules])
     raise SystemExit
 

@@ -1,6 +1,6 @@
 """`contract` and `compile`: the contraction of an einsum equation, a network, a path or a schedule.
 
-This module has only the calls. What they do is in carry_out.py, which is imported while a GPU begins.
+This module has only the calls. What they do is imported while a GPU begins.
 """
 
 from __future__ import annotations
@@ -77,14 +77,10 @@ def contract(
     (2, 3)
     """
     _expect_gpu(device, arrays)
-    from tnplan.jobs.arrays.carry_out import contract_arrays
-    from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
+    from tnplan.jobs.arrays.contracted import contract_arrays
 
-    options = ContractionOptions(
-        optimize, hardware, in_bytes(memory), precision, device, devices, threads,
-        strip_exponent=strip_exponent,
-    )  # fmt: skip
-    return contract_arrays(network, arrays, options)
+    given = optimize, hardware, memory, precision, device, devices, threads, strip_exponent
+    return contract_arrays(network, arrays, given)
 
 
 def compile(
@@ -156,15 +152,17 @@ def compile(
         raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
     _expect_gpu(device, (*shapes, *fixed.values()))
-    from tnplan.jobs.arrays.carry_out import CompileRequest, compile_network
     from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
+    from tnplan.jobs.arrays.planning import compile_network
 
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True,
     )  # fmt: skip
-    asked = CompileRequest(dtype, fixed, batch, batched, keep, calls)
-    return compile_network(network, shapes, asked, options)
+    return compile_network(
+        network, shapes, options, dtype=dtype, constants=fixed, batch=batch, batched=batched, keep=keep,
+        calls=calls,
+    )  # fmt: skip
 
 
 def _expect_gpu(device: str, given: Iterable[Any]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).absolute().parents[2]
+PACKAGE = Path(__file__).absolute().parents[1]
 """The folder of `tnplan`."""
 SUFFIXES = (".py", ".cu", ".cuh", ".toml")
 

@@ -58,13 +58,13 @@ def random_schedule(seed: int) -> tuple[ContractionPath, Schedule, int]:
 def test_a_device_is_given_back_where_binding_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back = []
 
-    def fails(schedule: Schedule, chosen: Chosen, scaled: bool) -> None:
+    def fails(*_: object) -> None:
         raise RuntimeError("no library")
 
     def opened(*arguments: object) -> Chosen:
         return replace(open_device(*arguments), close=lambda: given_back.append(1))
 
-    monkeypatch.setattr(ranks_module, "CompiledRank", fails)
+    monkeypatch.setattr(ranks_module, "RankHere", fails)
     monkeypatch.setattr(ranks_module, "open_device", opened)
     with pytest.raises(RuntimeError, match="no library"):
         compile_contraction(CHAIN, *SHAPES, dtype="float64", device="cpu")

@@ -17,10 +17,9 @@ from cotengra import array_contract_path
 import tnplan
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.contraction.bind.chains import chains_of_one_rank
-from tnplan.jobs.arrays import without_chains
+from tnplan.jobs.arrays import planning
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.planning import Planned
-from tnplan.jobs.arrays.without_chains import WithoutChains, plan_without_chains
+from tnplan.jobs.arrays.planning import Planned, WithoutChains, plan_without_chains
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
@@ -64,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(kernel_cache.NEVER_COMPILE, raising=False)
     monkeypatch.setenv(kernel_cache.CACHE_FOLDER, str(tmp_path))
     monkeypatch.setattr(kernel_cache, "current_arch", lambda device=None: "sm_90")
-    monkeypatch.setattr(without_chains, "sees_gpu", lambda: True)
+    monkeypatch.setattr(planning, "sees_gpu", lambda: True)
     return tmp_path
 
 
@@ -142,7 +141,7 @@ def test_a_kernel_that_does_not_compile_is_no_secret(folder: Path, monkeypatch: 
     _, found = chained(case())
     assert found is not None
     with pytest.raises(ValueError, match="does not compile"):
-        wait_for(found.chains_are_ready)
+        wait_for(found.kernels.are_ready)
 
 
 @needs_gpus(1)
@@ -159,6 +158,6 @@ def test_first_calls_on_a_gpu_have_the_values_of_later_ones(
     values = [tnplan.contract(path, *tensors, device="gpu")]
     _, found = chained(path)
     if found is not None:
-        wait_for(found.chains_are_ready)
+        wait_for(found.kernels.are_ready)
     values += [tnplan.contract(path, *tensors, device="gpu") for _ in range(2)]
     np.testing.assert_allclose(values, [expected] * 3, rtol=1e-4)

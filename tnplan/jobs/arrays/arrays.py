@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
+from tnplan.planner.networks.contraction_path import DTYPES
 
 HOST = None
 """The device number of arrays in the host's memory."""
@@ -22,6 +23,8 @@ DLPACK_CPU, DLPACK_CUDA = 1, 2
 """Kinds of devices in DLPack (its header, DLDeviceType)."""
 LIBRARIES = ("numpy", "cupy", "torch", "jax")
 """Those whose dtypes and devices are known; others pass through DLPack."""
+MOST_AXES = 64
+"""Of an array of NumPy."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,11 @@ def host_array(array: Any, place: str) -> NDArray[Any]:
         raise InputError(place, problem, "give real or complex numbers of one shape") from None
 
 
+def as_array(operand: Any, number: int) -> Any:
+    """Numbers and lists of numbers as arrays, as NumPy takes them."""
+    return operand if hasattr(operand, "shape") else host_array(operand, f"array {number}")
+
+
 def _torch_values(array: Any) -> NDArray[Any]:
     values = array.detach().resolve_conj().resolve_neg().cpu()
     if str(values.dtype) == "torch.bfloat16":
@@ -170,16 +178,24 @@ def _torch_values(array: Any) -> NDArray[Any]:
 def stated_dtype(array: Any) -> np.dtype[Any]:
     """The dtype of an array in NumPy's words; bfloat16, which NumPy has not, counts as float32."""
     dtype = getattr(array, "dtype", None)
-    return np.asarray(array).dtype if dtype is None else _numpy_dtype(dtype)
+    return np.asarray(array).dtype if dtype is None else numpy_dtype(dtype)
 
 
 @cache
-def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """NumPy's dtype for a dtype of any library."""
     name = dtype.name if isinstance(dtype, np.dtype) else str(dtype).rpartition(".")[2]
     if name == "bfloat16":
         return np.dtype(np.float32)
     return dtype if isinstance(dtype, np.dtype) else np.dtype(name)
+
+
+def computed_dtype(dtype: np.dtype[Any]) -> str:
+    """The dtype in which values of `dtype` are contracted: it holds all of them."""
+    name = "float32" if dtype.name == "float16" else dtype.name
+    if name not in DTYPES:
+        raise InputError("arrays", f"have dtype {dtype}", f"convert them to one of {', '.join(DTYPES)}")
+    return name
 
 
 def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
@@ -190,7 +206,8 @@ def as_library(values: NDArray[Any], kind: ArrayKind, like: Any) -> Any:
     if kind.library == "torch":
         return module.from_numpy(values).to(like.device)
     if kind.library == "jax":
-        return module.device_put(values, like.devices().copy().pop())
+        made, devices = module.numpy.asarray(values), like.devices()  # in half the time of device_put
+        return made if made.devices() == devices else module.device_put(values, devices.copy().pop())
     if kind.library == "cupy":
         with module.cuda.Device(kind.gpu):
             return module.asarray(values)
@@ -209,3 +226,10 @@ def with_dtype(array: Any, dtype: np.dtype[Any]) -> Any:
     if library_of(array) == "torch":
         return array.to(getattr(sys.modules["torch"], dtype.name))
     return array.astype(dtype)
+
+
+def check_axes(output: Sequence[str]) -> None:
+    """Raise InputError where a result has more axes than NumPy allows."""
+    if len(output) > MOST_AXES:
+        problem = f"has {len(output)} axes, and arrays of NumPy have {MOST_AXES} at most"
+        raise InputError("result", problem, "keep fewer indices, or join some in the arrays")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from math import log10
 from types import TracebackType
@@ -24,10 +24,9 @@ from tnplan.jobs.arrays.arrays import (
     refuse_followed,
     stated_dtype,
 )
-from tnplan.jobs.arrays.batch_pieces import pieces, store
 from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.jobs.arrays.ranks import OneRank, Ranks, open_ranks
+from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -62,14 +61,10 @@ class CompiledContraction:
     """
 
     def __init__(
-        self,
-        schedule: Schedule,
-        options: ContractionOptions | None = None,
-        constants: Mapping[int, Any] | None = None,
-        batched: Sequence[int] = (),
-        gradient_plan: GradientPlan | None = None,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> None:
+        self, schedule: Schedule, options: ContractionOptions | None = None,
+        constants: Mapping[int, Any] | None = None, batched: Sequence[int] = (),
+        gradient_plan: GradientPlan | None = None, shapes: Sequence[tuple[int, ...]] = (),
+    ) -> None:  # fmt: skip
         options = options or ContractionOptions()
         if options.strip_exponent and batched:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
@@ -314,13 +309,13 @@ class CompiledContraction:
     @property
     def device(self) -> str:
         """Where it is carried out: "cpu" or "gpu"."""
-        return self._open().device
+        return self._open().device_name
 
     @property
     def size_bytes(self) -> int:
         """The bytes of a device that it holds: the tensors of a rank, and scratch memory on a lone one."""
-        ranks = self._open()
-        held = ranks.rank.device.peak_bytes if isinstance(ranks, OneRank) else 0
+        rank = self._lone_rank()
+        held = 0 if rank is None else rank.device.peak_bytes
         return max(held, needed_bytes(self.schedule))
 
     def __enter__(self) -> CompiledContraction:
@@ -339,7 +334,7 @@ class CompiledContraction:
 
     def __repr__(self) -> str:
         schedule = self.schedule
-        where = "closed" if self._ranks is None else f"on {self._ranks.device}"
+        where = "closed" if self._ranks is None else f"on {self._ranks.device_name}"
         tensors = count_text(len(schedule.leaves), "tensor", "tensors")
         steps = count_text(len(schedule.steps), "step", "steps")
         slices = count_text(schedule.n_slices, "slice", "slices")
@@ -352,17 +347,17 @@ class CompiledContraction:
         kind = common_kind(given)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
-        if kind.gpu is not None and isinstance(self._open(), OneRank):
+        if kind.gpu is not None and self._lone_rank() is not None:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
         with self._lock:
             ranks = self._open()
             result = np.empty(shape, self._dtype) if ranks.has_result else None
             self._has_run = False
-            for first, piece in pieces(values, self._batched, length, self.schedule.output_shape):
+            for first, piece in _pieces(values, self._batched, length, self.schedule.output_shape):
                 found = ranks.contract(piece)
                 if result is not None and found is not None:
-                    store(result, found[0], None if length is None else first)
+                    _store(result, found[0], None if length is None else first)
             self._has_run = True
             exponent = self._exponent()
         contracted = None if result is None else as_library(result, kind, given[0] if given else result)
@@ -374,29 +369,30 @@ class CompiledContraction:
 
         assert kind.gpu is not None
         with self._lock:
-            ranks = self._open()
-            assert isinstance(ranks, OneRank)
-            device: Any = ranks.rank.device
+            ranks = self._lone_rank()
+            assert ranks is not None
+            device: Any = ranks.device
             if device.name != "gpu" or device.device_id != kind.gpu:
-                problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {_where(device)}"
+                where = f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
+                problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {where}"
                 raise InputError("arrays", problem, "move them, or compile with arrays that are there")
             for number, array in arrays.items():
                 self._check(array, number)
             with ranks.working():
                 result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
-                parts = list(pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
+                parts = list(_pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
                     self._has_run = False
                     for first, piece in parts:
-                        ranks.rank.run(values_on_gpu(piece, self._dtype, device.stream))
-                        store(flat, ranks.rank.program.result, first if self._batched else None)
+                        ranks.run_with(values_on_gpu(piece, self._dtype, device.stream))
+                        _store(flat, ranks.result, first if self._batched else None)
                     self._has_run = True
             return (result, self._exponent()) if self._strips else result
 
     def _exponent(self) -> float:
         """The exponent of ten of the last result."""
-        ranks = self._open()
-        return ranks.rank.exponent * log10(2.0) if isinstance(ranks, OneRank) else 0.0
+        rank = self._lone_rank()
+        return 0.0 if rank is None else rank.exponent * log10(2.0)
 
     def _length(self, arrays: Mapping[int, Any]) -> int | None:
         """How many values the batch has; None where there is none."""
@@ -412,6 +408,11 @@ class CompiledContraction:
         if self._ranks is None:
             raise InputError("compiled contraction", "is closed", "compile it again")
         return self._ranks
+
+    def _lone_rank(self) -> RankHere | None:
+        """The rank that does all work in the thread that calls; None where there are several."""
+        ranks = self._open()
+        return ranks if isinstance(ranks, RankHere) and ranks.world is None else None
 
     def _values(self, array: Any, number: int) -> NDArray[Any]:
         """The values of an input on the host; raises InputError where they do not fit."""
@@ -438,5 +439,31 @@ class CompiledContraction:
             raise InputError(f"array {number}", problem, "convert it, or compile for a wider dtype")
 
 
-def _where(device: Any) -> str:
-    return f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
+def _pieces(
+    values: Mapping[int, Any], batched: Container[int], length: int | None, shape: tuple[int, ...]
+) -> Iterator[tuple[int, Mapping[int, Any]]]:
+    """Values for one run after the other: as many of a batch at once as the result of that shape has.
+
+    The last piece is the last so many values, some of them once more; of a shorter batch, its own values
+    again and again. `length` is None where there is no batch.
+    """
+    if length is None or length == shape[0]:
+        yield 0, values
+        return
+    at_once = shape[0]
+    for start in range(0, length, at_once):
+        first = max(0, min(start, length - at_once))
+        taken: Any = slice(first, first + at_once)
+        if length < at_once:
+            taken = [first + k % length for k in range(at_once)]
+        piece = {number: array[taken] if number in batched else array for number, array in values.items()}
+        yield first, piece
+
+
+def _store(result: Any, flat: Any, first: int | None) -> None:
+    """Write a flat result, or that of the values of a batch from `first` on."""
+    if first is None:
+        result.reshape(-1)[...] = flat
+        return
+    values = flat.reshape(-1, *result.shape[1:])[: len(result) - first]
+    result[first : first + len(values)] = values

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_in_bytes
 from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.jobs.progress import Listener
-from tnplan.planner.hardware.profile import Profile
+
+if TYPE_CHECKING:
+    from tnplan.planner.hardware.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,12 @@ class ContractionOptions:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:
             raise InputError("strip_exponent", "is for one device", "leave out one of the two")
+
+    def changed(self, **values: Any) -> ContractionOptions:
+        """These options with other values of some, which are checked already."""
+        options = copy(self)
+        vars(options).update(values)
+        return options
 
 
 def in_bytes(memory: float | str | None) -> float | None:

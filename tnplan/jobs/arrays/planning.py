@@ -1,37 +1,61 @@
-"""The schedule of a contraction that was asked for: given, kept from before, or planned now."""
+"""The schedule of a contraction that was asked for: given, kept from before, or planned now; and `compile`.
+
+On a GPU a contraction begins without chains where compiling their kernels takes longer than doing without
+them: the kernel of a chain is made for it, and compiled when it is met for the first time. A schedule of
+products alone needs none, and a short contraction ends sooner with it.
+"""
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2, prod
+from numbers import Number
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError, OverLimitError
-from tnplan.common.units import count_text
+from tnplan.common.files import load_json
+from tnplan.common.units import count_text, plural
+from tnplan.executor.contraction.bind.chains import chains_of_one_rank
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.selection.missing_kernels import MissingKernels
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu
+from tnplan.jobs.arrays.arrays import (
+    as_array,
+    check_axes,
+    common_kind,
+    computed_dtype,
+    refuse_followed,
+    stated_dtype,
+)
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.gradients.calls import GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
-from tnplan.jobs.arrays.request import ContractionRequest
-from tnplan.jobs.arrays.without_chains import WithoutChains, plan_without_chains
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile, known_profile, load_profile
-from tnplan.planner.networks.contraction_path import ContractionPath, ssa_from_linear
+from tnplan.planner.networks.contraction_path import ContractionPath, dtype_name, ssa_from_linear
+from tnplan.planner.networks.importers import from_cotengra, read_any
 from tnplan.planner.networks.importers.checks import integer_steps
+from tnplan.planner.networks.importers.quimb_network import from_quimb, is_quimb_network
+from tnplan.planner.networks.importers.subscripts import EinsumCall, parse_call
 from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.tensor_network import TensorNetwork
 from tnplan.planner.passes import pipeline
-from tnplan.planner.schedule.schedule import Schedule
+from tnplan.planner.passes.lowering.keep_results import keep_results
+from tnplan.planner.schedule.file import load_schedule
+from tnplan.planner.schedule.schedule import FORMAT, Schedule
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
 from tnplan.planner.search.repeated_calls import search_for_calls
@@ -48,12 +72,80 @@ BATCH = "batch..."
 """The index of a batch: no equation has this label."""
 USABLE_SHARE = 0.9
 """The share of the free memory that a contraction is planned for."""
-
-
+CALLS_WITH_CONSTANTS = 1000
+"""Calls that a contraction with constants is planned for."""
 MOST_HALVINGS = 6
 """How often a path with tensors of half the size is tried where the memory does not suffice."""
 GPU_FROM_S = 1.0
 """Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
+
+
+def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = True) -> EinsumCall:
+    """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
+
+    Unless it takes shapes, numbers and lists of numbers are arrays, as for NumPy.
+    """
+    if not takes_shapes:
+        network, operands = _with_arrays(network, operands)
+    if isinstance(network, Path) or (isinstance(network, str) and network.endswith(".json")):
+        network = _from_file(Path(network))
+    if isinstance(network, TensorNetwork):
+        network, operands = network.network, operands or network.tensors
+    if isinstance(network, Schedule):
+        request = Network(network.leaves, network.output, network.size_dict)
+        return _call(request, operands, schedule=network)
+    if hasattr(network, "get_ssa_path") and hasattr(network, "is_complete"):
+        network = from_cotengra(network)
+    if isinstance(network, ContractionPath):
+        return _call(network.network, operands, path=network)
+    if isinstance(network, Network):
+        return _call(network, operands)
+    if is_quimb_network(network):
+        structure, own = from_quimb(network)
+        return _call(structure, operands or own)
+    return parse_call((network, *operands))
+
+
+def _with_arrays(network: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The arguments with an array for each number and each list of numbers."""
+    is_operand = isinstance(network, list | tuple | Number)
+    if not is_operand and not isinstance(getattr(network, "shape", None), tuple):
+        return network, [as_array(operand, number) for number, operand in enumerate(operands)]
+    given = [network, *operands]
+    for place in range(0, len(given) - 1, 2):  # a list of labels stands behind each operand
+        given[place] = as_array(given[place], place // 2)
+    return given[0], given[1:]
+
+
+def _from_file(path: Path) -> ContractionPath | Schedule:
+    document = load_json(path)
+    if isinstance(document, dict) and document.get("format") == FORMAT:
+        return load_schedule(path)
+    return read_any(path)[0]
+
+
+def _call(
+    network: Network, operands: Sequence[Any], path: ContractionPath | None = None,
+    schedule: Schedule | None = None,
+) -> EinsumCall:  # fmt: skip
+    """The operands of a network, each with the shape that it must have; none stand for any."""
+    if operands and len(operands) != len(network.inputs):
+        problem = f"has {plural(len(operands), 'array', 'arrays')} for {len(network.inputs)} tensors"
+        raise InputError("contraction", problem, "give one array a tensor, in the order of the network")
+    for number, operand in enumerate(operands):
+        shape = tuple(getattr(operand, "shape", operand))
+        if shape != network.shape(number):
+            problem = f"has shape {shape}, the network says {network.shape(number)}"
+            raise InputError(f"array {number}", problem, "give the arrays in the order of the network")
+    return EinsumCall(network.inputs, network.output, network.size_dict, tuple(operands), path, schedule)
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutChains:
+    """A schedule of products alone, for as long as the kernels of the other one's chains are missing."""
+
+    schedule: Schedule
+    kernels: MissingKernels
 
 
 @dataclass(frozen=True)
@@ -70,12 +162,12 @@ class Planned:
 
     def now(self) -> Planned:
         """What is to be contracted now: this, or the schedule that needs no kernels of chains."""
-        if self.without_chains is None or self.without_chains.chains_are_ready():
+        if self.without_chains is None or self.without_chains.kernels.are_ready():
             return self
         return Planned(self.without_chains.schedule, self.device, self.devices, self.path)
 
 
-def find_schedule(request: ContractionRequest, dtype: str, options: ContractionOptions) -> Planned:
+def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) -> Planned:
     """The schedule that was given, or the plan of the path that was given or is found."""
     if request.schedule is not None:
         if not np.can_cast(dtype, request.schedule.dtype):
@@ -84,11 +176,11 @@ def find_schedule(request: ContractionRequest, dtype: str, options: ContractionO
         return Planned(request.schedule, options.device, options.devices)
     hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
     if request.path is None and hashable:
-        call = request.call
-        return _kept_plan(call.inputs, call.output, tuple(call.size_dict.items()), dtype, options)
+        sizes = tuple(request.size_dict.items())
+        return _kept_plan(request.inputs, request.output, sizes, dtype, options)
     if request.path is not None:
         return _plan(replace(request.path, dtype=dtype), options)
-    return _plan_found(request.call.network, dtype, options)
+    return _plan_found(request.network, dtype, options)
 
 
 @lru_cache(CACHED_SCHEDULES)
@@ -114,7 +206,7 @@ def _plan_found(network: Network, dtype: str, options: ContractionOptions) -> Pl
 
 
 def find_batched(
-    request: ContractionRequest, dtype: str, options: ContractionOptions, batch: int, batched: Sequence[int]
+    request: EinsumCall, dtype: str, options: ContractionOptions, batch: int, batched: Sequence[int]
 ) -> Planned:
     """The schedule with one index more, which is on the tensors of the batch and first on the result.
 
@@ -124,11 +216,9 @@ def find_batched(
         raise InputError("batch", "is given with a schedule", "give the network or its path")
     path = find_path(request, dtype, options)
     while True:
-        network = batched_network(request.call.network, batch, batched)
+        network = batched_network(request.network, batch, batched)
         try:
-            planned = _plan(
-                replace(path, network=network), replace(options, calls=-(-options.calls // batch))
-            )  # fmt: skip
+            planned = _plan(replace(path, network=network), options.changed(calls=-(-options.calls // batch)))
         except InputError:
             if batch == 1:
                 raise
@@ -151,16 +241,14 @@ def batched_network(network: Network, batch: int, batched: Container[int]) -> Ne
     return Network(tuple(inputs), (BATCH, *network.output), {BATCH: batch, **network.size_dict})
 
 
-def find_path(request: ContractionRequest, dtype: str, options: ContractionOptions) -> ContractionPath:
+def find_path(request: EinsumCall, dtype: str, options: ContractionOptions) -> ContractionPath:
     """The path that was given, or one that is found as the options say."""
     if request.path is not None:
         return replace(request.path, dtype=dtype)
-    return _search(request.call.network, dtype, options)
+    return _search(request.network, dtype, options)
 
 
-def _search(
-    network: Network, dtype: str, options: ContractionOptions, halvings: int = 0
-) -> ContractionPath:  # fmt: skip
+def _search(network: Network, dtype: str, options: ContractionOptions, halvings: int = 0) -> ContractionPath:
     """A path for the memory, or for a half, a quarter, ... of it."""
     device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
     elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
@@ -223,9 +311,8 @@ def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
     from cotengra import ContractionTree
 
     network = path.network
-    tree = ContractionTree.from_path(
-        network.inputs, network.output, network.size_dict, ssa_path=path.ssa_path
-    )  # fmt: skip
+    sizes = network.size_dict
+    tree = ContractionTree.from_path(network.inputs, network.output, sizes, ssa_path=path.ssa_path)
     for index in path.sliced_inds:
         tree.remove_ind_(index)
     if tree.max_size() > limit:
@@ -249,6 +336,29 @@ def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
         without_chains = plan_without_chains(schedule, path, profile, options, memory)
     idle = options.devices % schedule.ranks_per_group if launched_size() == 1 else 0
     return Planned(schedule, device, options.devices - idle, path, without_chains)
+
+
+def plan_without_chains(
+    schedule: Schedule, path: ContractionPath, profile: Profile, options: ContractionOptions, memory: float
+) -> WithoutChains | None:
+    """The schedule of products alone for the same path, where all calls of it end sooner; else None."""
+    if options.waits_for_kernels or options.devices > 1 or not sees_gpu():
+        return None
+    chains = chains_of_one_rank(schedule)
+    if not chains:
+        return None
+    kernels = MissingKernels(chains, schedule.dtype, profile.fused_bytes, options.gpu or 0)
+    saved_s = kernels.wait_s
+    if saved_s == 0 or not kernels.may_compile:
+        return None
+    try:
+        plain = pipeline.plan(
+            path, replace(profile, fused_bytes=0), memory_bytes=memory, precision=options.precision
+        )
+    except InputError:  # products alone need more memory
+        return None
+    lost_s = options.calls * (plain.projected_s(1) - schedule.projected_s(1))
+    return WithoutChains(plain, kernels) if lost_s < saved_s else None
 
 
 def gradient_plan(planned: Planned, options: ContractionOptions) -> GradientPlan | None:
@@ -306,7 +416,7 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
     planned = planned.now()
     schedule = planned.schedule
-    options = replace(options, device=planned.device, devices=planned.devices)
+    options = options.changed(device=planned.device, devices=planned.devices)
     size_bytes = needed_bytes(schedule)
 
     def made() -> CompiledContraction:
@@ -320,8 +430,9 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
     with _kept_lock:
         found = _kept.pop(key)[0] if key in _kept else made()
         _kept[key] = found, found.size_bytes
-        while len(_kept) > CACHED_CONTRACTIONS or _kept_bytes() > CACHED_TOTAL_BYTES:
-            _kept.popitem(last=False)
+        total_bytes = sum(size_bytes for _, size_bytes in _kept.values())
+        while len(_kept) > CACHED_CONTRACTIONS or total_bytes > CACHED_TOTAL_BYTES:
+            total_bytes -= _kept.popitem(last=False)[1][1]
     yield found
 
 
@@ -332,6 +443,71 @@ def forget_contractions() -> None:
         _kept.clear()
 
 
-def _kept_bytes() -> int:
-    """What all contractions hold that are kept."""
-    return sum(size_bytes for _, size_bytes in _kept.values())
+def compile_network(
+    network: Any, shapes: Sequence[Any], options: ContractionOptions, *, dtype: str | None,
+    constants: Mapping[int, Any], batch: int | None, batched: Sequence[int] | None, keep: bool,
+    calls: int | None,
+) -> CompiledContraction:  # fmt: skip
+    """Make a contraction ready to be called again and again: the arguments of `compile`."""
+    request = read_request(network, shapes)
+    check_axes(request.output)
+    for name, extent in request.size_dict.items():
+        if extent == 0:
+            remedy = "use tnplan.contract, which gives the result: empty, or zeros"
+            raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
+    given = [one for one in (*request.operands, *constants.values()) if hasattr(one, "__dlpack_device__")]
+    gpu = common_kind(given).gpu if given else None
+    n_tensors = len(request.inputs)
+    fixed = {_tensor("constants", number, n_tensors): values for number, values in constants.items()}
+    refuse_followed(fixed.items(), "constant")
+    changing = [number for number in range(n_tensors) if number not in fixed]
+    in_batch: Sequence[int] = ()
+    if batch is not None:
+        check_count("batch", batch)
+        named = changing if batched is None else batched
+        if not isinstance(named, Iterable):
+            raise InputError("batched", f"is {named!r}", "give a list of the tensors of the batch")
+        in_batch = [_tensor("batched", number, n_tensors) for number in named]
+        if not in_batch:
+            raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
+    if calls is None:
+        calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
+    check_count("calls", calls)
+    options = options.changed(gpu=gpu, calls=calls, changing=tuple(changing if batch is None else in_batch))
+    dtype = _stated(request) if dtype is None else dtype_name(dtype, "dtype")
+    if batch is not None:
+        planned = find_batched(request, dtype, options, batch, in_batch)
+    else:
+        planned = find_schedule(request, dtype, options)
+    schedule = planned.schedule
+    if keep or fixed:
+        limit = memory_bytes(options, planned.device)
+        if schedule.ranks_per_group == 1:
+            schedule = keep_results(schedule, None if keep else changing, limit)
+    differentiable = batch is None and not options.strip_exponent
+    gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
+    options = options.changed(device=planned.device, devices=planned.devices)
+    shapes = [
+        (schedule.size_dict[BATCH], *shape) if number in in_batch else shape
+        for number, shape in enumerate(tuple(getattr(one, "shape", one)) for one in request.operands)
+    ]
+    return CompiledContraction(schedule, options, fixed, in_batch, gradients, shapes)
+
+
+def _tensor(place: str, number: Any, n_tensors: int) -> int:
+    """The number of a tensor."""
+    if not hasattr(number, "__index__") or not 0 <= operator.index(number) < n_tensors:
+        problem = f"names tensor {number!r}"
+        raise InputError(place, problem, f"tensors are numbered from 0 to {n_tensors - 1}")
+    return operator.index(number)
+
+
+def _stated(request: EinsumCall) -> str:
+    """The dtype that a schedule, a path or arrays have."""
+    planned = request.schedule or request.path
+    if planned is not None:
+        return planned.dtype
+    arrays = [one for one in request.operands if hasattr(one, "dtype")]
+    if not arrays or len(arrays) < len(request.operands):
+        raise InputError("dtype", "is missing", "state it, or give arrays instead of shapes")
+    return computed_dtype(np.result_type(*map(stated_dtype, arrays)))

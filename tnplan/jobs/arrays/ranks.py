@@ -3,81 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import count
 from math import prod
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind.program import needed_bytes
-from tnplan.executor.contraction.run.compiled_rank import CompiledRank
+from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.host_facts import cores, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
-from tnplan.executor.device.selection.select import Chosen, open_device, open_gpu
+from tnplan.executor.device.selection.select import open_device, open_gpu
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.network import Network
 from tnplan.planner.schedule.schedule import Schedule
 
-
-class Ranks(Protocol):
-    """All ranks of a compiled contraction, as the thread sees them that calls it.
-
-    Attributes
-    ----------
-    device : str
-        Where they work: "cpu" or "gpu".
-    has_result : bool
-        Whether this process gets the result.
-    """
-
-    device: str
-    has_result: bool
-
-    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
-        """The flat result for new values of some inputs, the others as before, and the flat gradients where
-        the schedule has some; valid until the next call. None where another process has them."""
-
-    def together(self) -> AbstractContextManager[Any]:
-        """An error inside ends all processes that take part in a call."""
-
-    def close(self) -> None:
-        """Give the memory of all ranks back."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Contraction:
-    """What all ranks carry out."""
-
-    schedule: Schedule
-    options: ContractionOptions
-    constants: Mapping[int, NDArray[Any]]
-
-    def on_rank(self, world: Communicator, threads: int) -> CompiledRank:
-        """The schedule on the device that a rank gets; collective."""
-        chosen = self._chosen(world, threads)
-        try:
-            rank = CompiledRank(self.schedule, chosen, self.options.strip_exponent)
-            for number, values in self.constants.items():
-                rank.program.set(number, values)
-        except BaseException:
-            chosen.close()
-            raise
-        return rank
-
-    def _chosen(self, world: Communicator, threads: int) -> Chosen:
-        schedule, options = self.schedule, self.options
-        if options.gpu is not None and world.size == 1:
-            return open_gpu(options.gpu, world)
-        return open_device(options.device, world, bytes_with_inputs(schedule), threads)
+OnRank = Callable[[Communicator, int], CompiledProgram]
+"""Binds a contraction to the device that a rank gets, with so many threads; collective."""
 
 
 def bytes_with_inputs(schedule: Schedule) -> int:
@@ -92,70 +42,45 @@ def inputs_bytes(network: Network, dtype: str) -> int:
     return elements * np.dtype(dtype).itemsize
 
 
-class OneRank:
-    """One device, used by the thread that calls. `rank` is for arrays of the device itself."""
+class RankHere(CompiledProgram):
+    """The rank of the thread that calls: the only one, or that of this process under mpirun, whose processes
+    all make the same calls."""
 
-    has_result = True
+    world: World | None = None
+    threads: int | None = None
+    """Those of BLAS; None: as they are."""
 
-    def __init__(self, contraction: _Contraction) -> None:
-        options = contraction.options
-        lone = run_ranks(1, lambda own: own)[0]
-        self.rank = contraction.on_rank(lone, options.threads or 1)
-        self.rank.device.leave()
-        self.device = self.rank.device.name
-        self._threads = options.threads
+    @property
+    def device_name(self) -> str:
+        """Where it works: "cpu" or "gpu"."""
+        return self.device.name
+
+    @property
+    def has_result(self) -> bool:
+        """Whether this process gets the result."""
+        return self.world is None or self.world.rank == 0
 
     def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
-        """Contract in this thread."""
+        """The flat result for new values of some inputs, the others as before, and the flat gradients where
+        the schedule has some; valid until the next call. None where another process has them."""
         with self.working():
-            self.rank.run(values)
-            return self.rank.gathered()
+            self.run_with(values)
+            return self.gathered()
 
     def working(self) -> AbstractContextManager[Any]:
         """The device may be used inside, with the threads of BLAS that were asked for."""
-        if self.device == "gpu":
-            return self.rank.device.current()
-        return nullcontext() if self._threads is None else blas_threads(self._threads)
+        if self.device.name == "gpu" or self.threads is None:
+            return self.device.current()
+        return blas_threads(self.threads)
 
     def together(self) -> AbstractContextManager[Any]:
-        """No other process takes part."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self.rank.close()
-
-
-class MpiRanks:
-    """One rank of those that mpirun started; every process makes the same calls."""
-
-    def __init__(self, contraction: _Contraction, world: World) -> None:
-        options = contraction.options
-        if options.devices != world.size:
-            problem = f"are {options.devices}, and mpirun started {world.size} ranks"
-            raise InputError("devices", problem, f"give devices={world.size}")
-        self._world = world
-        with ending_together(world):
-            self._threads = options.threads or threads_a_rank(world)
-            self._rank = contraction.on_rank(world, self._threads)
-        self._rank.device.leave()
-        self.device = self._rank.device.name
-        self.has_result = world.rank == 0
-
-    def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
-        """Contract with the other processes; the result is on rank 0."""
-        with self._rank.device.current(), blas_threads(self._threads):
-            self._rank.run(values)
-            return self._rank.gathered()
-
-    def together(self) -> AbstractContextManager[Any]:
-        """An error on one rank that the others do not meet ends the job."""
-        return ending_together(self._world)
+        """An error inside ends all processes that take part in a call."""
+        return nullcontext() if self.world is None else ending_together(self.world)
 
     def close(self) -> None:
         """Give the memory back; collective."""
-        with self._rank.device.current():
-            self._rank.close()
+        with self.device.current():
+            super().close()
 
 
 class ThreadRanks:
@@ -166,14 +91,13 @@ class ThreadRanks:
 
     has_result = True
 
-    def __init__(self, contraction: _Contraction) -> None:
-        n_ranks = contraction.options.devices
-        self._threads = contraction.options.threads or max(1, cores() // n_ranks)
+    def __init__(self, on_rank: OnRank, n_ranks: int, threads: int | None) -> None:
+        self._threads = threads or max(1, cores() // n_ranks)
         self._mailbox = _Mailbox(n_ranks)
         # The threads know the mailbox alone: where nobody has this object any more, they end.
-        arguments = self._mailbox, contraction, self._threads
+        arguments = self._mailbox, on_rank, self._threads
         threading.Thread(target=_drive, args=arguments, daemon=True).start()
-        self.device = str(self._mailbox.answer(0))
+        self.device_name = str(self._mailbox.answer(0))
         self._calls = count(1)
 
     def contract(self, values: Mapping[int, Any]) -> list[NDArray[Any]] | None:
@@ -226,17 +150,17 @@ class _Mailbox:
                 return result
 
 
-def _drive(mailbox: _Mailbox, contraction: _Contraction, threads: int) -> None:
+def _drive(mailbox: _Mailbox, on_rank: OnRank, threads: int) -> None:
     """Run all ranks until they are ended; then, or where one fails, say so."""
 
     def serve(own: ThreadCommunicator) -> None:
         own.at_failure(lambda ended: mailbox.orders[own.rank].put(None), of_device=False)
-        rank = contraction.on_rank(own, threads)
+        rank = on_rank(own, threads)
         if own.rank == 0:
             mailbox.answers.put((0, rank.device.name))
         while (order := mailbox.orders[own.rank].get()) is not None:
             number, values = order
-            rank.run(values)
+            rank.run_with(values)
             result = rank.gathered()
             if own.rank == 0:
                 mailbox.answers.put((number, result))
@@ -250,6 +174,10 @@ def _drive(mailbox: _Mailbox, contraction: _Contraction, threads: int) -> None:
         mailbox.answers.put((None, None))
 
 
+Ranks = RankHere | ThreadRanks
+"""All ranks of a compiled contraction, as the thread sees them that calls it."""
+
+
 def open_ranks(
     schedule: Schedule, options: ContractionOptions, constants: Mapping[int, NDArray[Any]]
 ) -> Ranks:
@@ -259,8 +187,34 @@ def open_ranks(
         problem = f"is for {schedule.ranks_per_group} ranks a slice"
         remedy = f"give devices= as a multiple of {schedule.ranks_per_group}"
         raise InputError("schedule", problem, remedy)
-    contraction = _Contraction(schedule, options, constants)
-    if options.devices == 1:
-        return OneRank(contraction)
-    world = world_communicator()
-    return ThreadRanks(contraction) if world is None else MpiRanks(contraction, world)
+
+    def on_rank(own: Communicator, threads: int, kind: type[CompiledProgram] = CompiledProgram) -> Any:
+        if options.gpu is not None and own.size == 1:
+            chosen = open_gpu(options.gpu, own)
+        else:
+            chosen = open_device(options.device, own, bytes_with_inputs(schedule), threads)
+        try:
+            rank = kind(schedule, chosen.device, chosen.ranks, options.strip_exponent, chosen.close)
+            for number, values in constants.items():
+                rank.set(number, values)
+        except BaseException:
+            chosen.close()
+            raise
+        return rank
+
+    world = None if options.devices == 1 else world_communicator()
+    if world is None and options.devices > 1:
+        return ThreadRanks(on_rank, options.devices, options.threads)
+    if world is None:
+        rank: RankHere = on_rank(run_ranks(1, lambda own: own)[0], options.threads or 1, RankHere)
+        rank.threads = options.threads
+    else:
+        if options.devices != world.size:
+            problem = f"are {options.devices}, and mpirun started {world.size} ranks"
+            raise InputError("devices", problem, f"give devices={world.size}")
+        with ending_together(world):
+            threads = options.threads or threads_a_rank(world)
+            rank = on_rank(world, threads, RankHere)
+        rank.world, rank.threads = world, threads
+    rank.device.leave()
+    return rank

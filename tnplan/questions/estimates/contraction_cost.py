@@ -13,7 +13,6 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
-from tnplan.jobs.arrays.request import ContractionRequest
 from tnplan.jobs.statevector.state import DTYPES
 from tnplan.planner.hardware.cost import ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
@@ -161,7 +160,7 @@ def _path(one: _Asked, profile: Profile, dtype: str, search_s: float) -> Contrac
         calls=one.batch, changing=tuple(one.changing) if one.batch > 1 else None,
     )  # fmt: skip
     operands = tuple(network.shape(number) for number in range(len(network.inputs)))
-    request = ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, operands))
+    request = EinsumCall(network.inputs, network.output, network.size_dict, operands)
     path = find_path(request, dtype, options)
     needed = TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2 ** path_cost(path).log2_largest
     is_short = predicted_s(path, profile) < ANNEALING_FROM_S and needed < room_bytes(profile)

@@ -11,7 +11,6 @@ from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import compiled, find_batched, find_schedule
-from tnplan.jobs.arrays.request import ContractionRequest
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.wires import OpenNetwork
@@ -149,8 +148,8 @@ def closed_by_leaves(network: Network, opened: OpenNetwork) -> Network:
     return Network((*network.inputs, *opened.leaf_terms), opened.output, sizes)
 
 
-def _request(network: Network, arrays: Sequence[Array]) -> ContractionRequest:
-    return ContractionRequest(EinsumCall(network.inputs, network.output, network.size_dict, tuple(arrays)))
+def _request(network: Network, arrays: Sequence[Array]) -> EinsumCall:
+    return EinsumCall(network.inputs, network.output, network.size_dict, tuple(arrays))
 
 
 def _ordered(array: Array, network: Network) -> Array:

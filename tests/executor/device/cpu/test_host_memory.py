@@ -10,7 +10,7 @@ import pytest
 
 import tnplan
 from tnplan.executor.device.cpu.host_memory import UNTOLD_BYTES, host_memory
-from tnplan.jobs.arrays import planning
+from tnplan.jobs.arrays import contracted, planning
 
 KIB = 1024
 MEMINFO = "MemTotal:       1000000 kB\nMemFree:         100000 kB\nMemAvailable:    600000 kB\n"
@@ -82,6 +82,7 @@ def test_a_host_that_tells_nothing_is_never_full(tmp_path: Path, monkeypatch: py
 def test_contractions_are_planned_where_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "host_memory", lambda: (UNTOLD_BYTES, UNTOLD_BYTES))
     planning.forget_contractions()
+    contracted.remembered.cache_clear()
     assert tnplan.contract("ab,bc,ca->", *np.ones((3, 2, 2))) == 8
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.executor.contraction.bind.adjoints import bind_adjoint, prepare_adjoints
-from tnplan.executor.contraction.bind.chains import chain_shape
+from tnplan.executor.contraction.bind.chains import bind_adjoint, chain_shape, prepare_adjoints
 from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
 from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
 from tnplan.executor.contraction.redistribute.chunked import bind_chunks

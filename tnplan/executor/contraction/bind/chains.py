@@ -1,13 +1,19 @@
-"""The shapes of a schedule's fused chains, as a device gets ready for them."""
+"""A schedule's fused chains and the backward passes through them, as a device gets ready for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tnplan.executor.device.protocols.device import FusedShape
+from tnplan.executor.contraction.redistribute.redistribution import ShardBox
+from tnplan.executor.device.protocols.adjoint import AdjointShape
+from tnplan.executor.device.protocols.device import Call, Device, FusedShape, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
+from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.overlap_rows import end_of
 from tnplan.planner.schedule.schedule import Fused, Schedule
+
+Shard = Callable[[int], ShardBox]
+"""Gives this rank's part of a buffer."""
 
 
 def chain_shape(
@@ -41,3 +47,39 @@ def chains_of_one_rank(schedule: Schedule) -> list[tuple[FusedShape, str]]:
         for chain in schedule.instructions
         if isinstance(chain, Fused)
     ]
+
+
+def bind_adjoint(schedule: Schedule, instruction: FusedAdjoint, device: Device, shard: Shard) -> Call:
+    """The call of one instruction."""
+
+    def view(buffer: int | None) -> View | None:
+        return None if buffer is None else shard(buffer).view
+
+    return device.bind_adjoint(
+        _adjoint_shape(schedule, instruction, shard), view(instruction.operand),
+        list(map(view, instruction.branches)), view(instruction.cotangent),
+        list(map(view, instruction.gradients)), view(instruction.out), schedule.profile["fused_bytes"],
+    )  # fmt: skip
+
+
+def prepare_adjoints(schedule: Schedule, device: Device, shard: Shard) -> None:
+    """Let the device get ready for all backward passes at once."""
+    items = [item for item in schedule.instructions if isinstance(item, FusedAdjoint)]
+    if items:
+        shapes = [_adjoint_shape(schedule, item, shard) for item in items]
+        device.prepare_adjoints(shapes, schedule.dtype, schedule.profile["fused_bytes"])
+
+
+def _adjoint_shape(schedule: Schedule, instruction: FusedAdjoint, shard: Shard) -> AdjointShape:
+    """The shape on this rank."""
+
+    def modes(buffer: int) -> tuple[tuple[int, int], ...]:
+        return tuple(zip(schedule.buffers[buffer].modes, shard(buffer).shape, strict=True))
+
+    def made(buffer: int | None) -> tuple[tuple[int, int], ...] | None:
+        return None if buffer is None else modes(buffer)
+
+    chain = FusedShape(
+        modes(instruction.operand), tuple(map(modes, instruction.branches)), modes(instruction.cotangent)
+    )
+    return AdjointShape(chain, tuple(map(made, instruction.gradients)), made(instruction.out))

@@ -1,20 +1,28 @@
-"""A schedule bound once to one device and run again and again with new values. Measures nothing.
-
-Knows the bound program and its device; not where values come from.
+"""A schedule bound once to one rank's device and run again and again with new values: the rank's slices, the
+sum over the groups, the result on rank 0. Measures nothing; knows no files and no checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
 
+from numpy.typing import NDArray
+
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
+from tnplan.executor.contraction.run.result import gather_results
 from tnplan.executor.contraction.run.scaled_calls import ScaledCalls
+from tnplan.executor.contraction.run.slice_partition import (
+    active_groups,
+    bind_sum_groups,
+    share_of,
+    slices_of_group,
+)
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn
+from tnplan.executor.device.protocols.device import Call, Device, View, call_in_turn, nothing
 from tnplan.planner.schedule.data_flow import DataFlow
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
 from tnplan.planner.schedule.schedule import Free, Instruction, Schedule
@@ -26,20 +34,21 @@ KEPT_RUNS = 64
 
 
 class CompiledProgram:
-    """Slices of a schedule, on one rank of the group that carries them out.
+    """A schedule bound to this rank's device. Every call but `set` and `exponent` is collective.
 
     Parameters
     ----------
     schedule : Schedule
-        Verified. What its first part never frees is kept from one run to the next.
+        Verified. What its first part never frees is kept from one run to the next. Without slices, or with
+        fewer than there are groups, some ranks have no work.
     device : Device
         It has no arena yet.
-    group : Communicator
-        As many ranks as the schedule's group; each makes the same calls.
-    slices : range, optional
-        The slices of the group, in a row. Default: all.
+    ranks : Communicator
+        All ranks: a multiple of the schedule's group. Each makes the same calls.
     scaled : bool
-        Keep tensors within the range of the dtype by powers of two.
+        Keep tensors within the range of the dtype by powers of two; for one rank alone.
+    give_back : callable
+        What gives the device back when the program is closed.
 
     Attributes
     ----------
@@ -50,18 +59,18 @@ class CompiledProgram:
     """
 
     def __init__(
-        self,
-        schedule: Schedule,
-        device: Device,
-        group: Communicator,
-        slices: range | None = None,
-        scaled: bool = False,
-    ) -> None:
+        self, schedule: Schedule, device: Device, ranks: Communicator, scaled: bool = False,
+        give_back: Call = nothing,
+    ) -> None:  # fmt: skip
         counts = [prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
+        n_slices = schedule.n_slices
+        share = self._share = share_of(schedule, ranks.size, ranks.rank, 0, n_slices)
+        group = self._group = ranks.split(share.group, share.rank_in_group)
         self.inputs = device.input_block(counts, schedule.dtype)
         self.bound = bind(schedule, device, group, self.inputs.views)
-        self._device = device
-        self._slices = range(schedule.n_slices) if slices is None else slices
+        self.device = device
+        self._ranks, self._give_back = ranks, give_back
+        self._slices = slices_of_group(share.group, share.n_groups, 0, n_slices)
         self._scaling = ScaledCalls(schedule, device, self.inputs.views) if scaled else None
         self._set: set[int] = set()
         parts = [[instruction.call for instruction in part] for part in self.bound.parts]
@@ -80,6 +89,16 @@ class CompiledProgram:
         self._is_recorded = is_short and group.size == 1
         self._calls: dict[frozenset[int], Call] = {}
         self._recorded: tuple[frozenset[int], Call] | None = None
+        self._is_ready = False
+        self._sum_groups: Call = nothing
+        if ranks.size > 1:
+            across = ranks.split(share.rank_in_group, share.group)
+            active = active_groups(n_slices, share.n_groups)
+            self._sum_groups = bind_sum_groups(self.bound, device, across, active)
+            ranks.barrier()
+            group.connect()
+            across.connect()
+            device.synchronize()
 
     @property
     def result(self) -> View:
@@ -101,8 +120,33 @@ class CompiledProgram:
         self.inputs.set(number, values)
         self._set.add(number)
 
+    def run_with(self, values: Mapping[int, Any]) -> None:
+        """Contract with new values of some inputs, the others as before; the first time, of all.
+
+        A run that fails leaves nothing to be used again. Without new values the last result stays.
+        """
+        if self._is_ready and not values:
+            return
+        changed = frozenset(values) if self._is_ready else None
+        self._is_ready = False
+        for number, array in values.items():
+            self.set(number, array)
+        self.run(changed)
+        self._sum_groups()
+        self._is_ready = True
+
+    def gathered(self) -> list[NDArray[Any]] | None:
+        """The flat result of the last run and the flat gradients, on rank 0; None on the others."""
+        return gather_results(self.bound, self._share, self._group, self.device)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.device.synchronize()
+        self._ranks.close()
+        self._give_back()
+
     def run(self, changed: frozenset[int] | None = None) -> None:
-        """Contract the slices; the work of a GPU may go on when this returns.
+        """Contract the slices of this rank's group; the work of a GPU may go on when this returns.
 
         With the numbers of the inputs that have `changed` since the last run, one or more, only what depends
         on them is done again, and what that needs and was not kept. A run that repeats the one before is
@@ -123,7 +167,7 @@ class CompiledProgram:
                 self._forget()
             self._calls[changed] = self._call(changed)
         if again and self._is_recorded:
-            self._recorded = changed, self._device.recorded(self._calls[changed])
+            self._recorded = changed, self.device.recorded(self._calls[changed])
             self._recorded[1]()
         else:
             self._calls[changed]()
@@ -131,14 +175,14 @@ class CompiledProgram:
     def _forget(self) -> None:
         """Drop the calls of all kinds of runs, and what was recorded of one, once their work is done: they
         hold memory that their kernels read."""
-        self._device.synchronize()
+        self.device.synchronize()
         self._recorded = None
         self._calls.clear()
 
     def _call(self, changed: frozenset[int]) -> Call:
         """All work after a change of some inputs."""
         if not self._slices:
-            return call_in_turn([partial(self._device.zero, view) for view in self.results])
+            return call_in_turn([partial(self.device.zero, view) for view in self.results])
         numbers: Sequence[int] = range(len(self._once))
         if self._flow is not None and changed != self._all:
             numbers = self._flow.needed(changed)
@@ -163,7 +207,7 @@ class CompiledProgram:
 
     def _run_slices(self) -> None:
         program = self.bound
-        self._device.zero(program.result)
+        self.device.zero(program.result)
         for number in self._slices:
             program.set_slice(number)
             for period, call in self._levels:

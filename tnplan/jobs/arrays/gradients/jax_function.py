@@ -1,7 +1,7 @@
 """A compiled contraction as a function that JAX differentiates, to any order, maps and compiles. Imports JAX.
 
 Two primitives compute on the host. They are linear where JAX must transpose, and their derivatives are made
-of the same two, as directional.py says.
+of the same two, as calls.py says.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from tnplan.common.errors import InputError
-from tnplan.jobs.arrays.gradients.differentiable import Differentiable
-from tnplan.jobs.arrays.gradients.directional import directional
+from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.gradients.calls import directional
 
 
-def jax_function(contraction: Differentiable) -> Callable[..., Any]:
+def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
     """The contraction as a function of JAX arrays; see `CompiledContraction.as_jax`."""
     dtype = np.dtype(contraction.schedule.dtype)
     if jnp.zeros((), dtype).dtype != dtype:
@@ -41,14 +41,14 @@ def jax_function(contraction: Differentiable) -> Callable[..., Any]:
 
 
 _derivatives = Primitive("tnplan_derivatives")
-"""Takes the X_0, ..., X_n of directional.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
+"""Takes the X_0, ..., X_n of calls.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
 `wrt` is empty."""
 _directional = Primitive("tnplan_directional")
 """Takes X_0, ..., X_n and the V_m of `moved`, and gives how the D_k of `which` change in their direction. It
 is linear in all V_m together."""
 
 
-def _compute(*tensors: Any, contraction: Differentiable, wrt: tuple[int, ...]) -> list[Any]:
+def _compute(*tensors: Any, contraction: CompiledContraction, wrt: tuple[int, ...]) -> list[Any]:
     """D_0 and the D_k of `wrt`, by a call on the host."""
     dtype = contraction.schedule.dtype
 
@@ -65,7 +65,7 @@ def _compute(*tensors: Any, contraction: Differentiable, wrt: tuple[int, ...]) -
     return list(jax.pure_callback(call, results, *tensors))
 
 
-def _derivatives_of(contraction: Differentiable) -> Any:
+def _derivatives_of(contraction: CompiledContraction) -> Any:
     """The D_k of a contraction, as JAX differentiates them."""
 
     def derivatives(tensors: Sequence[Any], wrt: tuple[int, ...]) -> dict[int, Any]:
@@ -76,7 +76,7 @@ def _derivatives_of(contraction: Differentiable) -> Any:
 
 
 def _compute_directional(
-    *arrays: Any, contraction: Differentiable, moved: tuple[int, ...], which: tuple[int, ...]
+    *arrays: Any, contraction: CompiledContraction, moved: tuple[int, ...], which: tuple[int, ...]
 ) -> list[Any]:
     """The changes of the D_k, from calls on the host."""
     tensors, directions = _parted(arrays, moved)
@@ -85,7 +85,7 @@ def _compute_directional(
 
 
 def _derivatives_jvp(
-    tensors: Sequence[Any], tangents: Sequence[Any], *, contraction: Differentiable, wrt: tuple[int, ...]
+    tensors: Sequence[Any], tangents: Sequence[Any], *, contraction: CompiledContraction, wrt: tuple[int, ...]
 ) -> tuple[list[Any], list[Any]]:
     """The D_k, and how they change with the tensors."""
     directions = _nonzero(enumerate(tangents))
@@ -103,7 +103,7 @@ def _derivatives_jvp(
 
 
 def _directional_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, contraction: Differentiable,
+    primals: Sequence[Any], tangents: Sequence[Any], *, contraction: CompiledContraction,
     moved: tuple[int, ...], which: tuple[int, ...],
 ) -> tuple[list[Any], list[Any]]:  # fmt: skip
     """The changes of the D_k, and how these change with the V_m and with the tensors."""
@@ -120,7 +120,7 @@ def _directional_jvp(
 
 
 def _derivatives_transpose(
-    weights: Sequence[Any], *tensors: Any, contraction: Differentiable, wrt: tuple[int, ...]
+    weights: Sequence[Any], *tensors: Any, contraction: CompiledContraction, wrt: tuple[int, ...]
 ) -> list[Any]:
     """The D_k as a linear map of one tensor, transposed."""
     (linear,) = (k for k, one in enumerate(tensors) if ad.is_undefined_primal(one))
@@ -131,7 +131,7 @@ def _derivatives_transpose(
 
 
 def _directional_transpose(
-    weights: Sequence[Any], *arrays: Any, contraction: Differentiable, moved: tuple[int, ...],
+    weights: Sequence[Any], *arrays: Any, contraction: CompiledContraction, moved: tuple[int, ...],
     which: tuple[int, ...],
 ) -> list[Any]:  # fmt: skip
     """The changes of the D_k as a linear map of the V_m, transposed: the same map with both sides swapped."""
@@ -143,8 +143,9 @@ def _directional_transpose(
 
 
 def _changes(
-    contraction: Differentiable, tensors: Sequence[Any], directions: dict[int, Any], which: tuple[int, ...]
-) -> dict[int, Any]:
+    contraction: CompiledContraction, tensors: Sequence[Any], directions: dict[int, Any],
+    which: tuple[int, ...],
+) -> dict[int, Any]:  # fmt: skip
     """How the D_k of `which` change, by k; nothing where there are no directions."""
     if not directions or not which:
         return {}
@@ -166,14 +167,14 @@ def _nonzero(tangents: Iterable[tuple[int, Any]]) -> dict[int, Any]:
 
 
 def _filled(
-    contraction: Differentiable, tensors: Sequence[Any], values: dict[int, Any], which: tuple[int, ...]
+    contraction: CompiledContraction, tensors: Sequence[Any], values: dict[int, Any], which: tuple[int, ...]
 ) -> list[Any]:
     """What there is for each k of `which`, and else zeros, shaped as D_k is."""
     shapes, dtype = _shapes(contraction, tensors), contraction.schedule.dtype
     return [values[k] if k in values else jnp.zeros(shapes[k], dtype) for k in which]
 
 
-def _shapes(contraction: Differentiable, tensors: Sequence[Any]) -> list[tuple[int, ...]]:
+def _shapes(contraction: CompiledContraction, tensors: Sequence[Any]) -> list[tuple[int, ...]]:
     """Those of D_0, ..., D_n."""
     return [contraction.schedule.output_shape, *(tensor.shape for tensor in tensors[1:])]
 
@@ -189,7 +190,7 @@ def _define(primitive: Primitive, compute: Callable[..., Any], jvp: Any, transpo
         found = jax.lax.map(of_row, {k: jnp.moveaxis(arrays[k], axis, 0) for k, axis in mapped.items()})
         return found, [0] * len(found)
 
-    def shapes(*arrays: Any, contraction: Differentiable, **parameters: Any) -> list[Any]:
+    def shapes(*arrays: Any, contraction: CompiledContraction, **parameters: Any) -> list[Any]:
         which = parameters["which"] if "which" in parameters else (0, *parameters["wrt"])
         of_all = _shapes(contraction, arrays)
         return [jax.core.ShapedArray(of_all[k], np.dtype(contraction.schedule.dtype)) for k in which]

@@ -11,11 +11,11 @@ from torch.autograd.forward_ad import unpack_dual
 
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import host_array, is_mapped, is_traced, library_of, stated_dtype
-from tnplan.jobs.arrays.gradients.differentiable import Differentiable
-from tnplan.jobs.arrays.gradients.directional import directional
+from tnplan.jobs.arrays.compiled import CompiledContraction
+from tnplan.jobs.arrays.gradients.calls import directional
 
 
-def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> Any:
+def differentiable_call(contraction: CompiledContraction, arrays: Sequence[Any]) -> Any:
     """The result of a call that torch can differentiate by its tensors, backward and forward, and map."""
     if is_traced():
         problem = "is traced by torch (make_fx, torch.func.linearize), which sees nothing of a contraction"
@@ -29,7 +29,7 @@ def differentiable_call(contraction: Differentiable, arrays: Sequence[Any]) -> A
     return _apply(contraction, scaled, None, *tensors)[0]
 
 
-def _operand(contraction: Differentiable, array: Any, number: int) -> Any:
+def _operand(contraction: CompiledContraction, array: Any, number: int) -> Any:
     """A tensor in the dtype of the contraction, as far as that loses nothing; other arrays as copies, whose
     values nobody changes until the backward pass."""
     if isinstance(array, torch.Tensor):
@@ -49,7 +49,7 @@ def _has_tangent(tensor: Any) -> bool:
 
 
 class _Derivatives(torch.autograd.Function):
-    """The D_k of directional.py: the result, and the derivatives by some tensors. Backward and forward passes
+    """The D_k of calls.py: the result, and the derivatives by some tensors. Backward and forward passes
     are made of the same function, so that torch differentiates them too.
 
     torch's gradients are conjugates of the complex derivatives: that of a real L with respect to a complex
@@ -57,7 +57,7 @@ class _Derivatives(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(contraction: Differentiable, wrt: Sequence[int], *tensors: Any) -> tuple[Any, ...]:
+    def forward(contraction: CompiledContraction, wrt: Sequence[int], *tensors: Any) -> tuple[Any, ...]:
         """D_0, and D_k for the k of `wrt`; a cotangent that is None stands for one."""
         cotangent, *arrays = map(_detached, tensors)
         if not wrt:
@@ -109,7 +109,7 @@ class _Derivatives(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: Any, contraction: Differentiable, wrt: Sequence[int], *tensors: Any
+        info: Any, in_dims: Any, contraction: CompiledContraction, wrt: Sequence[int], *tensors: Any
     ) -> tuple[tuple[Any, ...], Any]:
         """Of a batch one value after the other."""
         rows = []
@@ -178,7 +178,7 @@ def _by_number(wrt: Sequence[int], values: Sequence[Any]) -> dict[int, Any]:
     return {k: one for k, one in zip((0, *wrt), values, strict=True) if one is not None}
 
 
-def _derivatives_of(contraction: Differentiable) -> Any:
+def _derivatives_of(contraction: CompiledContraction) -> Any:
     """The D_k of a contraction, as torch differentiates them."""
 
     def derivatives(tensors: Sequence[Any], wrt: tuple[int, ...]) -> Mapping[int, Any]:

@@ -10,12 +10,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from operator import index
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
 from tnplan.planner.networks.importers.checks import index_names
 from tnplan.planner.networks.network import Network
+
+if TYPE_CHECKING:
+    from tnplan.planner.networks.contraction_path import ContractionPath
+    from tnplan.planner.schedule.schedule import Schedule
 
 Label = Hashable
 """What names an index: a character of an equation, or an element of a list of labels."""
@@ -36,13 +40,16 @@ class EinsumCall:
     """What an einsum call contracts.
 
     `inputs[i]` has the indices of operand i without its axes of extent 1 that are broadcast: the operand is
-    reshaped to the extents of these indices. An extent may be 0, which no network allows.
+    reshaped to the extents of these indices. An extent may be 0, which no network allows. `path` or
+    `schedule` is there where the caller gave it in place of an equation.
     """
 
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
     size_dict: dict[str, int]
     operands: tuple[Any, ...]
+    path: ContractionPath | None = None
+    schedule: Schedule | None = None
 
     @property
     def network(self) -> Network:

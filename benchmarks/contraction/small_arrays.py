@@ -1,0 +1,120 @@
+"""Warm calls of `tnplan.contract` with small arrays beside `cotengra.einsum`, and the files of a first call.
+
+Both are timed in turns in one process, a round of each after the other: the least of all rounds counts, so
+that what else runs on the machine matters little.
+
+    python -m benchmarks.contraction.small_arrays
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle, permutations
+from time import perf_counter
+from typing import Any
+
+import cotengra
+import numpy as np
+
+import tnplan
+
+ROUNDS, CALLS = 60, 20
+
+FIRST_CALL = """
+import json, sys
+import numpy as np
+import tnplan
+folder, entered = tnplan.__path__[0], set()
+def note(frame, event, argument):
+    name = frame.f_code.co_filename
+    if event == "call" and name.startswith(folder):
+        entered.add(name)
+sys.setprofile(note)
+tnplan.contract("ij,jk->ik", np.ones((4, 5)), np.ones((5, 6)))
+sys.setprofile(None)
+modules = [name for name in sys.modules if name.partition(".")[0] == "tnplan"]
+print(json.dumps([len(modules), len(entered)]))
+"""
+
+
+def arrays(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
+    """Random arrays of a dtype."""
+    generator = np.random.default_rng(0)
+    values = [generator.random(shape) for shape in shapes]
+    if np.dtype(dtype).kind == "c":
+        values = [one + 1j * generator.random(one.shape) for one in values]
+    return [one.astype(dtype) for one in values]
+
+
+def cases() -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """Each with a call of ours and one of cotengra."""
+    named: dict[str, tuple[str, list[Any]]] = {
+        f"4x5 times 5x6, {dtype}": ("ij,jk->ik", arrays(dtype, (4, 5), (5, 6)))
+        for dtype in ("float64", "float32", "complex64", "complex128")
+    }
+    named["32x32 times 32x32"] = "ij,jk->ik", arrays("float64", (32, 32), (32, 32))
+    named["chain of three"] = "ij,jk,kl->il", arrays("float64", (4, 5), (5, 6), (6, 3))
+    named["scalar"] = "ij,ij->", arrays("float64", (4, 5), (4, 5))
+    named["transposed result"] = "ij,jk->ki", arrays("float64", (4, 5), (5, 6))
+    named["batch"] = "bij,bjk->bik", arrays("float64", (7, 4, 5), (7, 5, 6))
+    named["one array"] = "ijk->ki", arrays("float64", (4, 5, 6))
+    named["strided"] = "ij,jk->ik", [arrays("float64", (8, 5))[0][::2], arrays("float64", (6, 5))[0].T]
+    for name, (equation, given) in named.items():
+        yield name, partial(tnplan.contract, equation, *given), partial(cotengra.einsum, equation, *given)
+    mixed = arrays("float32", (4, 5)) + arrays("float64", (5, 6))
+    yield (
+        "float32 times float64",
+        partial(tnplan.contract, "ij,jk->ik", *mixed), partial(cotengra.einsum, "ij,jk->ik", *mixed),
+    )  # fmt: skip
+    whole = [np.arange(20).reshape(4, 5), np.arange(30).reshape(5, 6)]
+    yield (
+        "integers",
+        partial(tnplan.contract, "ij,jk->ik", *whole), partial(cotengra.einsum, "ij,jk->ik", *whole),
+    )  # fmt: skip
+    a, b = arrays("float64", (4, 5), (5, 6))
+    lists = a.tolist(), b.tolist()
+    yield (
+        "lists",
+        partial(tnplan.contract, "ij,jk->ik", *lists),
+        lambda: cotengra.einsum("ij,jk->ik", *map(np.asarray, lists)),
+    )
+    ours, theirs = (cycle(f"{''.join(x)},{''.join(y)}->ad" for x in permutations("abc")
+                          for y in permutations("bcd")) for _ in range(2))  # fmt: skip
+    same = [np.ones((4, 4, 4)), np.ones((4, 4, 4))]
+    yield (
+        "36 equations in turn",
+        lambda: tnplan.contract(next(ours), *same),
+        lambda: cotengra.einsum(next(theirs), *same),
+    )
+
+
+def round_s(call: Callable[[], Any]) -> float:
+    """The seconds of a call in a row of them."""
+    start = perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (perf_counter() - start) / CALLS
+
+
+def main() -> None:
+    """Print a row of the table of notes for each case."""
+    print("| case | tnplan, us | cotengra, us | ratio |\n|---|---|---|---|")
+    for name, ours, theirs in cases():
+        np.testing.assert_allclose(np.asarray(ours()), np.asarray(theirs()), rtol=1e-5)
+        least_s = [float("inf")] * 2
+        for _ in range(ROUNDS):
+            for number, call in enumerate((ours, theirs)):
+                least_s[number] = min(least_s[number], round_s(call))
+        ours_s, theirs_s = least_s
+        print(f"| {name} | {1e6 * ours_s:.1f} | {1e6 * theirs_s:.1f} | {ours_s / theirs_s:.2f} |")
+    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True)
+    modules, entered = json.loads(done.stdout)
+    print(f"first call of a process: {modules} modules of tnplan, {entered} files entered")
+
+
+if __name__ == "__main__":
+    main()
