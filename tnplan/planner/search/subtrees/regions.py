@@ -17,7 +17,7 @@ import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
-from tnplan.planner.search.annealing import Found, Task, between
+from tnplan.planner.search.annealing import ScoredTree, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
 from tnplan.planner.search.orders.trees import path_of
@@ -56,7 +56,7 @@ class Region(NamedTuple):
 class LargeTree:
     """A tree, and the regions that are made better in it."""
 
-    def __init__(self, task: Task, source: Found) -> None:
+    def __init__(self, task: Task, source: ScoredTree) -> None:
         self.task = task
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.names = index_names(task.inputs, task.output, task.sizes)
@@ -76,11 +76,11 @@ class LargeTree:
         may = closed_indices(self.task)
         return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
 
-    def found(self) -> Found:
+    def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
         bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.element_weight)
         sliced = np.flatnonzero((self.weights == 0.0) & (self.graph.weights > 0.0))
-        return Found(
+        return ScoredTree(
             float(bits + self.graph.weights[sliced].sum()), path_of(self.left, self.right),
             tuple(self.names[number] for number in sliced),
         )  # fmt: skip
@@ -149,9 +149,9 @@ class LargeTree:
         places[inner] = np.arange(k, k + len(inner))
         pairs = tuple(zip(places[self.left[inner]].tolist(), places[self.right[inner]].tolist(), strict=True))
         task = self._part(region, nodes, kept)
-        part = Annealed(task, Found(0.0, pairs, ()), draw.getrandbits(30))
+        part = Annealed(task, ScoredTree(0.0, pairs, ()), draw.getrandbits(30))
         moves = part.run(heat, MOVES_PER_TENSOR * k, ends, None)
-        best = part.best_found()
+        best = part.best_tree()
         if best is not None and (part.given is None or best.score < part.given.score - BETTER):
             self._graft(best, region)
         return moves
@@ -167,7 +167,7 @@ class LargeTree:
         sizes = {name: self.task.sizes[name] for one in inputs for name in one}
         return replace(self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=())
 
-    def _graft(self, best: Found, region: Region) -> None:
+    def _graft(self, best: ScoredTree, region: Region) -> None:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
         nodes = np.concatenate((region.tops, region.inner[::-1]))
         children = nodes[np.array(best.ssa_path)]
