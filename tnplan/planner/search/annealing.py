@@ -211,13 +211,13 @@ class _Annealer:
         The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
         """
         name, temperature, mode = TURNS[number % len(TURNS)]
-        whole = name == "whole"
-        limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
+        is_whole = name == "whole"
+        limit = None if is_whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
         tree = getattr(self, name).simulated_anneal(
             tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.timed,
             target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
         )  # fmt: skip
-        if whole and self._score(tree) < self._score(self.whole):
+        if is_whole and self._score(tree) < self._score(self.whole):
             self.whole = tree
         tree = sliced_to_limit(tree, self.task.limit, self.timed)
         better = self._score(tree) < self._score(self.best)

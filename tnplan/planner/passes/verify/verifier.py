@@ -104,19 +104,19 @@ class Verifier:
         unit = outside = {schedule.result}
         for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
             self.where = name
-            kept = set(self.live)
+            at_start = set(self.live)
             if part.inner and not before.inner:
-                outside = kept
+                outside = at_start
             if before.inner and not part.inner:
-                self._forget(kept - outside)
-                kept = unit
+                self._forget(at_start - outside)
+                at_start = unit
             elif not part.inner:
-                unit = kept
+                unit = at_start
             self._check_loops(part, after)
             self._check_part(name, part.instructions)
             self.where = name
-            self._require(kept <= self.live, "it frees what it needs when it is replayed")
-        self._require(kept == self.live, "a slice leaves buffers behind")
+            self._require(at_start <= self.live, "it frees what it needs when it is replayed")
+        self._require(at_start == self.live, "a slice leaves buffers behind")
 
     def _check_loops(self, part: LoopLevel, after: LoopLevel | None = None) -> None:
         """What the part is inside of, and where it may add."""
@@ -304,14 +304,14 @@ class Verifier:
         self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
 
     def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, part: Buffer) -> None:
-        kept = tuple(mode for mode in whole.modes if mode in part.modes)
-        fits = kept == part.modes and whole.layout == part.layout
+        common = tuple(mode for mode in whole.modes if mode in part.modes)
+        fits = common == part.modes and whole.layout == part.layout
         self._require(fits, "of source and out one is no part of the other")
         if not isinstance(item, SumModes):
-            fixed = whole.modes[: len(whole.modes) - len(kept)]
+            fixed = whole.modes[: len(whole.modes) - len(common)]
             sliced = all(self.schedule.modes[mode].index in self.loops for mode in fixed)
             self._require(
-                sliced and whole.modes[len(fixed) :] == kept,
+                sliced and whole.modes[len(fixed) :] == common,
                 "the fixed modes are not leading sliced ones of its loops",
             )
 

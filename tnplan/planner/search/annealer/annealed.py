@@ -45,8 +45,8 @@ def act(
     span: tuple[int, int, int] = NO_BLOCKS,
 ) -> None:  # fmt: skip
     """What the kernel does with a state: see `work`."""
-    room = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
-    kernel.work(what, problem, state, best, heat, span, room)
+    scratch = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
+    kernel.work(what, problem, state, best, heat, span, scratch)
 
 
 class Annealed:
@@ -62,8 +62,8 @@ class Annealed:
         self.bits = bits_of(task.sizes)
         n = len(task.inputs)
         self.state = new_state(self.problem, n, (task.seed, number))
-        kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
-        self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
+        unsliced = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
+        self.best = Best(*tree_of(source.ssa_path, n), unsliced, np.full(1, math.inf))
         self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
@@ -104,8 +104,8 @@ class Annealed:
 
     def tighten(self, limit: float) -> None:
         """Go on from the best tree with a limit, sliced until it is within that."""
-        kept = self.best.score[0] < math.inf
-        tree = self.best[:4] if kept else (
+        has_best = self.best.score[0] < math.inf
+        tree = self.best[:4] if has_best else (
             self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
         )  # fmt: skip
         self.problem = self.problem._replace(limit=float(limit))

@@ -83,7 +83,7 @@ class OrderStarts:
         score, largest, weights = self._sliced(left, right, bits, largest)
         if largest > self.limit_bits + SLACK:
             return bits, None
-        sliced = tuple(self.names[place] for place in np.flatnonzero(weights != self.graph.weights))
+        sliced = tuple(self.names[number] for number in np.flatnonzero(weights != self.graph.weights))
         return bits, ScoredTree(score, path_of(left, right), sliced)
 
     def _sliced(
@@ -124,7 +124,7 @@ class OrderStarts:
             directions: tuple[int, ...] = (direction,)
             if direction == SIDEWAYS and self.n > QUICK_TENSORS:
                 directions = (SIDEWAYS, OBLIQUE)
-            fronts = [grow(self.graph, pull, one, noise, seed) for one in directions]
+            fronts = [grow(self.graph, pull, way, noise, seed) for way in directions]
             pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
             if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
                 return pairs
@@ -215,9 +215,9 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
         return 0
     places = np.empty(graph.n_tensors, np.int64)
     places[pairs[pairs < graph.n_tensors]] = np.arange(graph.n_tensors)
-    held = places[graph.tensors]
+    taken_at = places[graph.tensors]
     starts = graph.index_starts[:-1]
-    return int((np.maximum.reduceat(held, starts) - np.minimum.reduceat(held, starts)).sum())
+    return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 
 def closed_indices(task: Task) -> np.ndarray:
