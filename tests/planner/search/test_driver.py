@@ -31,7 +31,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     sliced_bits,
 )  # fmt: skip
 from tnplan.planner.search.annealer.annealed import act
-from tnplan.planner.search.annealing import Effort, Found, Task
+from tnplan.planner.search.annealing import Effort, ScoredTree, Task
 from tnplan.planner.search.orders import starts
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.workloads.mixed import peps_network, regular_network
@@ -285,9 +285,9 @@ def test_a_search_gives_no_worse_path_than_it_told_of(monkeypatch: pytest.Monkey
     monkeypatch.setattr(starts, "QUICK_TENSORS", 20)
     network = peps_network(3, 30, 0, extents=(2, 2), n_open=0)
 
-    def worse(task: Task, **_: object) -> Found:
+    def worse(task: Task, **_: object) -> ScoredTree:
         core = Network(task.inputs, (), dict.fromkeys(task.sizes, 2))
-        return Found(0.0, chain_path(core, 0), ())
+        return ScoredTree(0.0, chain_path(core, 0), ())
 
     monkeypatch.setattr(cotengra_search, "search_joint", worse)
     told: list[float] = []

@@ -19,7 +19,7 @@ from tnplan.common.kernels.object_cache import find_object
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.search import cotengra_search
 from tnplan.planner.search.annealer.anneal_state import Heat
-from tnplan.planner.search.annealing import Effort, Found
+from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.orders import uncompiled
 from tnplan.planner.search.orders.starts import OrderStarts
@@ -42,7 +42,7 @@ def test_searches_call_what_samples_say(monkeypatch: pytest.MonkeyPatch) -> None
     starts = OrderStarts(task)
     for number in range(5):
         starts.tree(number)
-    tree = LargeTree(replace(task, limit=None), Found(0.0, chain_path(network, 1), ()))
+    tree = LargeTree(replace(task, limit=None), ScoredTree(0.0, chain_path(network, 1), ()))
     tree.improve(Heat(8.0, 0.3, 0.02, 1.0), 200_000, time.monotonic() + 60, random.Random(0))
     check_called(samples)
     for kernel, arguments in samples:
@@ -77,10 +77,10 @@ def test_what_was_found_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -
     early: list[ContractionPath] = []
     asked: list[object] = []
 
-    def bad(task: object, **_: object) -> Found:
+    def bad(task: object, **_: object) -> ScoredTree:
         asked.append(task)
         n = len(task.inputs)  # type: ignore[attr-defined]
-        return Found(0.0, ((0, 1), *((n + i, i + 2) for i in range(n - 2))), ())
+        return ScoredTree(0.0, ((0, 1), *((n + i, i + 2) for i in range(n - 2))), ())
 
     monkeypatch.setattr(cotengra_search, "search_joint", bad)
     options = SearchOptions(effort=Effort(30.0, 4), methods=("joint",), minimize="flops")

@@ -13,7 +13,7 @@ from tests.support.search import cost_of, odd_network, prepared, search_path
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealer import slices_kernel
 from tnplan.planner.search.annealer.annealed import Annealed
-from tnplan.planner.search.annealing import Effort, Found, Task
+from tnplan.planner.search.annealing import Effort, ScoredTree, Task
 from tnplan.planner.search.driver import carry_out
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.path_cost import path_cost
@@ -74,15 +74,15 @@ def test_rounds_without_the_limit_are_those_of_a_search_without_one() -> None:
     given, alone = pools.next(1e9, False), free.next(1e9, False)
     assert given.unlimited
     outcome = carry_out(task, given, 40_000.0, math.inf, None)
-    found = carry_out(replace(task, limit=None), alone, 40_000.0, math.inf, None).found
+    found = carry_out(replace(task, limit=None), alone, 40_000.0, math.inf, None).tree
     assert found is not None
-    assert outcome.found == found
+    assert outcome.tree == found
     assert found.sliced == ()
     sliced = outcome.sliced
     assert sliced is not None
     assert sliced.sliced
     assert Annealed(task, sliced, 0).given == sliced
-    pools.take(given, outcome.found, sliced)
+    pools.take(given, outcome.tree, sliced)
     assert sliced in pools.limited.pool
     assert found in pools.unlimited.pool if pools.unlimited else False
 
@@ -93,14 +93,14 @@ def test_a_round_in_which_time_is_up_gives_no_tree() -> None:
     pools = Pools(pool, free)
     given = pools.next(1e9, False)
     outcome = carry_out(task, given, 40_000.0, -math.inf, None)
-    assert (outcome.found, outcome.sliced, outcome.moves) == (None, None, 0)
+    assert (outcome.tree, outcome.sliced, outcome.moves) == (None, None, 0)
     best = pools.best
-    assert not pools.take(given, outcome.found, outcome.sliced)
+    assert not pools.take(given, outcome.tree, outcome.sliced)
     assert pools.best is best
 
 
 def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
-    first, tree = Found(300.0, ((0, 1),), ("a",)), Found(90.0, ((0, 1),), ())
+    first, tree = ScoredTree(300.0, ((0, 1),), ("a",)), ScoredTree(90.0, ((0, 1),), ())
 
     def seen(limited: float, sliced: float) -> list[bool]:
         pools = Pools(ElitePool(3, first, [first]), ElitePool(3, tree, [tree], power=0.5))
@@ -114,8 +114,8 @@ def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
             if given.kind == "first":
                 assert given.source is (tree if given.unlimited else first)
             score = sliced if given.unlimited else limited
-            found = Found(score - number % 3, ((1, 0),), (str(number),))
-            wide = Found(85.0, ((1, 0),), ())
+            found = ScoredTree(score - number % 3, ((1, 0),), (str(number),))
+            wide = ScoredTree(85.0, ((1, 0),), ())
             trees = (wide, found) if given.unlimited else (found,)
             better = found.score < pools.best.score
             assert pools.take(given, *trees) == twin.take(given, *trees) == better
@@ -128,14 +128,14 @@ def test_the_pool_that_leads_to_better_trees_has_more_of_the_rounds() -> None:
 
 
 def test_ranking_and_a_search_without_a_limit_have_one_pool() -> None:
-    tree = Found(90.0, ((0, 1),), ())
+    tree = ScoredTree(90.0, ((0, 1),), ())
     alone = Pools(ElitePool(3, tree, [tree]))
     assert not any(alone.next(1e9, False).unlimited for _ in range(50))
     both = Pools(ElitePool(3, tree, [tree]), ElitePool(3, tree, [tree]))
     assert not any(both.next(1e9, True).unlimited for _ in range(50))
 
 
-def _first(task: Task) -> tuple[Found, list[Found]]:
+def _first(task: Task) -> tuple[ScoredTree, list[ScoredTree]]:
     tree = OrderStarts(task).tree(1)
     within = Annealed(task, tree, 0).sliced()
     return within, [within]

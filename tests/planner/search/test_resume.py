@@ -26,7 +26,7 @@ from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import load_path, save_network
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.search.annealer.anneal_state import Heat
-from tnplan.planner.search.annealing import Effort, Found
+from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.round_policy import HOT_SHARE, POOL, ElitePool, Pools, Round
@@ -265,14 +265,14 @@ def test_no_time_gives_the_first_tree(method: str) -> None:
 
 
 def test_ladder_decides_by_number_and_trees_alone() -> None:
-    first = Found(90.0, ((0, 1),), ())
+    first = ScoredTree(90.0, ((0, 1),), ())
     ladder, twin = (ElitePool(3, first, [first]) for _ in range(2))
     kinds = []
     for number in range(60):
         given = ladder.next(20.0, False)
         assert given == twin.next(20.0, False)
         kinds.append((given.kind, given.length))
-        found = Found(80.0 - number % 7, ((1, 0),), (str(number),))
+        found = ScoredTree(80.0 - number % 7, ((1, 0),), (str(number),))
         assert ladder.take(given, found) == twin.take(given, found)
         assert ladder.best.score == min(tree.score for tree in ladder.pool)
         assert len(ladder.pool) <= POOL
@@ -288,18 +288,18 @@ def test_ladder_decides_by_number_and_trees_alone() -> None:
 
 
 def test_kinds_that_lead_to_better_trees_come_up_more_often() -> None:
-    first = Found(90.0, ((0, 1),), ())
+    first = ScoredTree(90.0, ((0, 1),), ())
     ladder = ElitePool(3, first, [first])
     seen = []
     for number in range(200):
         given = ladder.next(1e9, False)
         seen.append(given.kind)
-        ladder.take(given, Found(30.0 if given.kind == "order" else 60.0, ((1, 0),), (str(number),)))
+        ladder.take(given, ScoredTree(30.0 if given.kind == "order" else 60.0, ((1, 0),), (str(number),)))
     assert seen.count("order") > 3 * seen.count("greedy") > 0
 
 
 def test_a_round_without_a_tree_changes_nothing() -> None:
-    first = Found(90.0, ((0, 1),), ())
+    first = ScoredTree(90.0, ((0, 1),), ())
     ladder = ElitePool(0, first, [first])
     assert not ladder.take(Round(0, "order", first, HEAT), None)
     assert not ladder.take(Round(0, "rank", first, HEAT), first)

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from tnplan.planner.passes.fusion.chunk_exchanges import ChunkedExchanges, chunk_exchanges
 from tnplan.planner.passes.fusion.fuse import fuse
-from tnplan.planner.passes.ladder import BY_TIER, PERSISTENT
 from tnplan.planner.passes.lowering.buffer_assignment import assign
 from tnplan.planner.passes.lowering.extend_lifetimes import extend_lifetimes
 from tnplan.planner.passes.lowering.lower import lower
-from tnplan.planner.passes.lowering.plan_context import PlanContext
+from tnplan.planner.passes.lowering.plan_context import BY_TIER, PERSISTENT, PlanContext
 from tnplan.planner.passes.lowering.settle_overlap import settle_overlap
 from tnplan.planner.passes.lowering.spill import spill
 from tnplan.planner.passes.sharding import policies
@@ -22,12 +21,12 @@ from tnplan.planner.passes.sharding.states import StateSpace
 
 def choose_sharding(context: PlanContext) -> PlanContext:
     """Pass 3: the state of every node. Raises DoesNotFit."""
-    sharded, model, paper = context.sharded, context.model, context.policy == "paper"
-    tree, grid, limits = sharded.tree, sharded.grid, context.limits
+    sharded, model, policy = context.sharded, context.model, context.variant.policy
+    tree, grid, limits, paper = sharded.tree, sharded.grid, context.limits, policy == "paper"
     space = StateSpace(tree, grid, model, limits.step_bytes, whole_exchange=paper)
     steps = step_modes(tree, sharded.orders, model.item_bytes, limits.threshold_bytes)
-    if context.policy in (BY_TIER, PERSISTENT):
-        chosen = distribute_by_tier(tree, grid, space, steps, context.policy == PERSISTENT)
+    if policy in (BY_TIER, PERSISTENT):
+        chosen = distribute_by_tier(tree, grid, space, steps, policy == PERSISTENT)
     else:
         chosen = distribute(tree, space, steps, policies.paper if paper else policies.ours)
     return replace(context, sharded=replace(sharded, distribution=chosen))

@@ -1,11 +1,11 @@
-"""The planner from end to end: the passes in order, and the ladder of attempts that meets a memory limit."""
+"""The planner from end to end: the passes in order, and the fastest of the variants that fit the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
 from math import inf
 
 from tnplan.common.checks import check_count
@@ -26,14 +26,6 @@ from tnplan.planner.passes.context_passes import (
     settle_exchanges,
 )
 from tnplan.planner.passes.fusion.fuse import EXTENTS_OF_FUSION, Fusion
-from tnplan.planner.passes.ladder import (
-    BY_TIER,
-    HOISTED_SHARES,
-    PERSISTENT,
-    UNLIMITED_SHARE,
-    Rung,
-    ladder,
-)
 from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
 from tnplan.planner.passes.lowering.plan_context import Limits, PlanContext, Variant
 from tnplan.planner.passes.lowering.work_estimate import divided_s, seconds_alone
@@ -46,6 +38,7 @@ from tnplan.planner.passes.tree.hoist_invariants import InvariantHoisting
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 from tnplan.planner.passes.tree.lower_bounds import LeastSeconds, over_limit, step_over, step_without_room
 from tnplan.planner.passes.tree.mode_order import mode_orders
+from tnplan.planner.passes.variants import HOISTED_SHARES, VariantSpace, fastest
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
@@ -72,37 +65,42 @@ LOWERING: tuple[Pass, ...] = (emit_program, assign_buffers, settle_exchanges)
 
 def run(passes: Iterable[Pass], context: PlanContext) -> PlanContext:
     """The context after some passes, one after the other."""
-    for one in passes:
-        context = one(context)
+    for next_pass in passes:
+        context = next_pass(context)
     return context
 
 
-def attempt(context: PlanContext) -> PlanContext:
-    """All passes, and those from fusion on again in variants that need less memory until the arena fits.
+def programs(sharded: PlanContext) -> Iterator[PlanContext]:
+    """The programs of one distribution, each with less memory and more time than those before it.
 
-    The variant that fits first, or else needs least. What is exchanged in chunks is made last of its step's
-    operands, which may need more memory, and yet more where small tensors around it live longer.
+    What is exchanged in chunks is made last of its step's operands, which may need more memory, and yet more
+    where small tensors around it live longer.
     """
-    spilled = context.variant.spilled
-    context = run(SHARDING, context)
-    found: list[PlanContext] = []
     tried: list[Fusion] = []
     for extent in EXTENTS_OF_FUSION:
-        fused = run(FUSION, replace(context, variant=Variant(extent, spilled=spilled)))
         in_place = extent.endswith("in place")
-        if fused.fusion in tried or (in_place and (spilled or not fused.fusion.in_place)):
+        fused = run(FUSION, replace(sharded, variant=replace(sharded.variant, fusion=extent)))
+        if fused.fusion in tried or (in_place and (fused.variant.spilled or not fused.fusion.in_place)):
             continue
         tried.append(fused.fusion)
         chunked = run(CHUNKING, fused)
-        whole = run(CHUNKING, replace(fused, variant=Variant(extent, False, False, spilled)))
-        variants = [whole]
         if chunked.exchanges.by_node:
-            variants = [chunked, replace(chunked, variant=Variant(extent, True, False, spilled)), whole]
-        for variant in variants:
-            found.append(run(LOWERING, variant))
-            if found[-1].fits:
-                return found[-1]
-    return min(found, key=lambda one: one.arena.size_bytes)
+            yield run(LOWERING, chunked)
+            chunked = replace(chunked, variant=replace(chunked.variant, extended=False))
+            yield run(LOWERING, chunked)
+        yield run((*CHUNKING, *LOWERING), replace(
+            fused, variant=replace(fused.variant, chunked=False, extended=False)
+        ))  # fmt: skip
+
+
+def attempt(context: PlanContext) -> PlanContext:
+    """All passes: the first program that fits, or else the one that needs least. Raises DoesNotFit."""
+    too_large: list[PlanContext] = []
+    for program in programs(run(SHARDING, context)):
+        if program.fits:
+            return program
+        too_large.append(program)
+    return min(too_large, key=lambda program: program.arena.size_bytes)
 
 
 def plan(
@@ -196,12 +194,12 @@ class Planner:
                 "figure of them",
                 "search a path with fewer",
             )
-        shares = HOISTED_SHARES if share else (0.0,)
-        # More than there is room for may fit where chains work in place.
-        optimistic = self.model.fused_elements and compression is None
+        shares: tuple[float, ...] = HOISTED_SHARES if share else (0.0,)
+        # More than all of the memory may fit where chains work in place.
+        in_place = self.model.fused_elements and compression is None
+        shares = tuple(portion for portion in shares if in_place or portion <= 1)
+        self.space = VariantSpace(self.tree, self.model, profile, self.loops, self.limit_bytes, shares)
         self._least = LeastSeconds(self.tree, self.model, self.loops)
-        self._loop_nests: dict[tuple[int, int], tuple[LoopNest, ...]] = {}
-        self.hoisted_shares = tuple(own for own in shares if optimistic or own <= 1)
 
     def least_s(self, devices: int, ranks: int) -> float:
         """What no plan for groups of `ranks` ranks undercuts on `devices` devices."""
@@ -215,209 +213,80 @@ class Planner:
     @cached_property
     def _alone(self) -> tuple[LoopNest, tuple[float, float]]:
         """The loop nest of the least work where memory is no limit, and the seconds of one rank with it."""
-        loop_nest = self.loops.loop_nest(inf if any(self.hoisted_shares) else 0.0)
-        context = self.context(loop_nest, 1, Rung("ours", 1.0, step_limited=False), inf)
+        loop_nest = self.loops.loop_nest(inf if any(self.space.shares) else 0.0)
+        context = self.context(Variant(1, loop_nest, "ours", step_limited=False), inf)
         return loop_nest, seconds_alone(attempt(context).program, loop_nest, self.profile.launch_s)
-
-    def _loop_nest(self, share: float, ranks: int, groups: int) -> LoopNest:
-        """The loop nest that saves most work in a share of the memory of all ranks of a group."""
-        room = share * (ranks * self.limit_bytes / self.model.item_bytes) if share else 0.0
-        return self.loops.loop_nest(room, groups)
 
     def loop_nests(self, ranks: int, groups: int) -> tuple[LoopNest, ...]:
         """The loop nests that a plan is tried with: it depends on the number of groups by these alone."""
-        if all(loop_nest.n_slices % groups == 0 for loop_nest in self.loops.unlimited):
-            groups = 1  # which share slices as evenly
-        if (ranks, groups) not in self._loop_nests:
-            shares = (UNLIMITED_SHARE, *self.hoisted_shares)
-            self._loop_nests[ranks, groups] = tuple(self._loop_nest(share, ranks, groups) for share in shares)
-        return self._loop_nests[ranks, groups]
+        return self.space.loop_nests(ranks, groups)
 
     def fits(self, ranks: int, policy: str = "ours", groups: int = 1) -> bool:
         """Whether `plan` makes a schedule. Asks for one that fits, not for the fastest."""
         if step_without_room(self.tree, self.model, self.limit_bytes, ranks) is not None:
             return False
-        ways = {self.loop_nests(ranks, some): some for some in (groups, 1)}
-        return any(self._any_fits(ranks, policy, some) for some in ways.values())
-
-    def _any_fits(self, ranks: int, policy: str, groups: int) -> bool:
-        try:
-            self._climb(policy, self.hoisted_shares, ranks, groups)
-        except InputError:
-            return policy == "ours" and self._unlimited(ranks, groups) is not None
-        return True
+        for variant in self.space.variants(ranks, policy, groups, {}):
+            with suppress(InputError):
+                self.plan_variant(variant)
+                return True
+        return False
 
     def plan(self, ranks: int, policy: str = "ours", groups: int = 1) -> Schedule:
         """The schedule of one group of `ranks` ranks, where `groups` of them share the slices.
 
-        Where the loop nests that suit so many groups do not fit, they are those that suit one.
+        That of the variant with the least predicted time. Raises InputError where none fits.
         """
-        self._refuse_hopeless(ranks)
-        try:
-            found = self._fastest(ranks, policy, groups)
-        except InputError:
-            if self.loop_nests(ranks, groups) == self.loop_nests(ranks, 1):
-                raise
-            found = self._fastest(ranks, policy, 1)
-        schedule = emit_schedule(found, policy)
+        node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
+        if node is not None:
+            raise over_limit(self.tree, self.model, node, ranks, self.limit_bytes)
+        plans: dict[Variant, PlanContext] = {}
+        refusal: InputError | None = None
+        for variant in self.space.variants(ranks, policy, groups, plans):
+            try:
+                plans[variant] = self.plan_variant(variant)
+            except InputError as error:
+                if variant.step_limited:  # which names the step that is too large
+                    refusal = self._with_workspace(error, variant)
+        if not plans:
+            assert refusal is not None
+            raise refusal
+        schedule = emit_schedule(plans[fastest(plans)], policy)
         verify(schedule)
         return schedule
 
-    def _fastest(self, ranks: int, policy: str, groups: int) -> PlanContext:
-        """The fastest plan: ours may also be one that steps have no limit in."""
-        unlimited = self._unlimited(ranks, groups) if policy == "ours" else None
-        if unlimited is not None and ranks == 1 and self._is_found_first(unlimited, groups):
-            return unlimited
-        try:
-            found = self._best_policy(ranks, policy, groups)
-        except InputError:
-            if unlimited is None:
-                raise
-            return unlimited
-        return unlimited if unlimited is not None and unlimited.total_s < found.total_s else found
+    def plan_variant(self, variant: Variant) -> PlanContext:
+        """The plan of a variant, under ever lower limits for a step until the arena of the program fits.
 
-    def _is_found_first(self, found: PlanContext, groups: int) -> bool:
-        """Whether the first rung of one rank gives the plan that was found without a limit for each step."""
-        first_share, *_ = self.hoisted_shares
-        is_same_nest = found.loop_nest == self._loop_nest(first_share, 1, groups)
-        over = step_over(self.tree, found.sharded.space.size_bytes, self.limit_bytes)
-        return is_same_nest and over is None and self.model.compression is None
-
-    def _unlimited(self, ranks: int, groups: int) -> PlanContext | None:
-        """A plan with loop-invariant tensors for which there is room only where chains work in place."""
-        most, *_ = self.hoisted_shares
-        if most <= 1 or self.limit_bytes == inf:
-            return None
-        loop_nest = self._loop_nest(UNLIMITED_SHARE, ranks, groups)
-        if ranks > 1 and loop_nest == self._loop_nest(most, ranks, groups):
-            return None
-        return self._try(loop_nest, ranks, Rung("ours", UNLIMITED_SHARE, step_limited=False))
-
-    def _best_policy(self, ranks: int, policy: str, groups: int) -> PlanContext:
-        """The plan of a policy, under a limit for each step.
-
-        Ours takes the paper's plan, or one made tier by tier, where that is faster; these have no more loop
-        levels than there was room for in ours. The one with persistent shardings is tried once, with the
-        loop nest of the best.
+        Raises InputError where it does not fit.
         """
-        found, shares = self._climb(policy, self.hoisted_shares, ranks, groups)
-        if policy != "ours" or ranks == 1 or all(step.state == "local" for step in found.program.steps):
-            return found
-        several_tiers = len({digit.tier for digit in found.sharded.grid}) > 1
-        for other_policy in ("paper", BY_TIER) if several_tiers else ("paper",):
-            try:
-                other, _ = self._climb(other_policy, shares, ranks, groups)
-            except InputError:
-                continue
-            found = min(found, other, key=lambda one: one.total_s)
-        if several_tiers:
-            persistent = self._try(found.loop_nest, ranks, Rung(PERSISTENT, 1.0))
-            if persistent is not None and persistent.total_s < found.total_s:
-                found = persistent
-        return found
-
-    def _climb(
-        self, policy: str, shares: Sequence[float], ranks: int, groups: int
-    ) -> tuple[PlanContext, Sequence[float]]:
-        """The fastest plan at the first share of the memory at which one fits, and the shares from there on.
-
-        Of the rungs that spill, and of those that do not, the first that fits counts.
-        """
-        asked = self.model.compression or Compression()
-        spills = (False,) if asked.store is None else (False, True)
-        tried: list[LoopNest] = []
-        rungs = ladder(policy, shares, spills, bool(self.model.fused_elements))
-        for share, of_share in groupby(rungs, key=lambda rung: rung.share):
-            loop_nest = self._loop_nest(share, ranks, groups)
-            if loop_nest in tried:
-                continue
-            found: list[PlanContext] = []
-            refusals: list[InputError] = []
-            for _, ways in groupby(of_share, key=lambda rung: rung.spilled):
-                try:
-                    found.append(self._first_fit(loop_nest, ranks, tuple(ways)))
-                except InputError as refusal:
-                    refusals.append(refusal)
-            if found:
-                return min(found, key=lambda one: one.total_s), shares[shares.index(share) :]
-            if share <= 1:
-                tried.append(loop_nest)
-                if len(loop_nest.levels) <= 2:
-                    raise refusals[-1]
-        raise AssertionError("the last share has room for no loop level")
-
-    def _first_fit(self, loop_nest: LoopNest, ranks: int, rungs: Sequence[Rung]) -> PlanContext:
-        """The plan of the first rung that fits; the refusal of the first where none does."""
-        compression = self.model.compression or Compression()
-        compressing = rungs[0].spilled or compression.exchange is not None
-        limit_bytes = self._arena_limit(compressing)
-        refused: InputError | None = None
-        for rung in rungs:
-            try:
-                return self._fit(loop_nest, ranks, rung, limit_bytes)
-            except InputError as refusal:
-                refused = refused or refusal
-        assert refused is not None
-        raise (
-            self._with_workspace(refused) if compressing and isinstance(refused, OverLimitError) else refused
-        )
-
-    def _try(self, loop_nest: LoopNest, ranks: int, rung: Rung) -> PlanContext | None:
-        """The plan of a rung, if its arena fits all of the memory."""
-        try:
-            return self._fit(loop_nest, ranks, rung, self.limit_bytes)
-        except InputError:
-            return None
-
-    def _arena_limit(self, compressing: bool) -> float:
-        """The bytes that the arena may take: what a codec needs besides is left free."""
-        compression = self.model.compression
-        if not compressing or compression is None:
-            return self.limit_bytes
-        workspace_bytes = self.profile.codec(compression.setting).workspace_bytes
-        if workspace_bytes >= self.limit_bytes:
-            raise InputError(
-                "--compress", f"takes {size_text(workspace_bytes)} beside the arena, and the limit of a rank "
-                f"is {size_text(self.limit_bytes)}", "allow more memory, or leave it out",
-            )  # fmt: skip
-        return self.limit_bytes - workspace_bytes
-
-    def _with_workspace(self, refusal: OverLimitError) -> OverLimitError:
-        """The refusal of a plan that compresses, which says how the limit that it names came about."""
-        compression = self.model.compression or Compression()
-        workspace_bytes = self.profile.codec(compression.setting).workspace_bytes
-        if not workspace_bytes:
-            return refusal
-        how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
-        return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
-
-    def _fit(self, loop_nest: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
-        """The plan of a rung under ever tighter limits a step, until the arena of the program fits."""
-        context = self.context(loop_nest, ranks, rung, limit_bytes)
+        limit_bytes, ranks = self._arena_limit(variant), variant.ranks
+        context = self.context(variant, limit_bytes)
         limits, sizes = context.limits, context.sharded.space.size_bytes
-        if rung.step_limited:
+        if variant.step_limited:
             hopeless = step_over(self.tree, sizes, ranks * limit_bytes)
             if hopeless is not None:
                 raise over_limit(self.tree, self.model, hopeless, ranks, limit_bytes)
         closest: PlanContext | None = None
-        for _ in range(rung.tries):
+        for _ in range(variant.tries):
             threshold = limits.threshold_bytes
             try:
-                found = attempt(replace(context, limits=limits))
-            except DoesNotFit as refusal:
+                tried = attempt(replace(context, limits=limits))
+            except DoesNotFit as signal:
+                # A step has no layout, unless more of the steps may be distributed.
                 if self.threshold_bytes is not None or threshold <= 1:
-                    refused = closest.refusal if closest else None
-                    none_fits = over_limit(self.tree, self.model, refusal.node, ranks, limit_bytes)
-                    raise refused or none_fits from None
+                    refusal = closest.refusal if closest else None
+                    raise refusal or over_limit(
+                        self.tree, self.model, signal.node, ranks, limit_bytes
+                    ) from None
                 limits = replace(limits, threshold_bytes=max(threshold // 8, 1))
                 continue
-            if found.fits:
-                return found
-            if closest is None or found.arena.size_bytes < closest.arena.size_bytes:
-                closest = found
+            if tried.fits:
+                return tried
+            if closest is None or tried.arena.size_bytes < closest.arena.size_bytes:
+                closest = tried
             limits = replace(
                 limits,
-                step_bytes=limits.step_bytes * max(0.5, 0.98 * limit_bytes / found.arena.size_bytes),
+                step_bytes=limits.step_bytes * max(0.5, 0.98 * limit_bytes / tried.arena.size_bytes),
                 threshold_bytes=threshold if self.threshold_bytes is not None else max(threshold // 4, 1),
             )
         if closest is not None:
@@ -425,20 +294,38 @@ class Planner:
         largest = max(range(self.tree.n_leaves, self.tree.n_nodes), key=sizes.__getitem__)
         raise over_limit(self.tree, self.model, largest, ranks, limit_bytes)
 
-    def context(self, loop_nest: LoopNest, ranks: int, rung: Rung, limit_bytes: float) -> PlanContext:
-        """What the passes begin with."""
-        tree, grid = replace(self.tree, loop_nest=loop_nest), make_grid(ranks, self.profile)
+    def context(self, variant: Variant, limit_bytes: float) -> PlanContext:
+        """What the passes begin with, where the arena may take `limit_bytes`."""
+        tree, grid = replace(self.tree, loop_nest=variant.loop_nest), make_grid(variant.ranks, self.profile)
         sharded = ShardedTree(tree, self.orders, grid, StateSpace(tree, grid, self.model, inf))
-        step_bytes = limit_bytes if rung.step_limited else inf
-        limits = Limits(step_bytes, limit_bytes, self.limit_bytes, self._threshold(rung.policy))
-        variant = Variant(spilled=rung.spilled)
-        return PlanContext(self.path, self.model, rung.policy, limits, sharded, variant)
+        step_bytes = limit_bytes if variant.step_limited else inf
+        limits = Limits(step_bytes, limit_bytes, self.limit_bytes, self._threshold(variant.policy))
+        return PlanContext(self.path, self.model, limits, sharded, variant)
 
-    def _refuse_hopeless(self, ranks: int) -> None:
-        """Raise OverLimitError where it is sure without any attempt that none fits."""
-        node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
-        if node is not None:
-            raise over_limit(self.tree, self.model, node, ranks, self.limit_bytes)
+    def _workspace_bytes(self, variant: Variant) -> int:
+        """What a codec takes beside the arena, where the variant may compress."""
+        compression = self.model.compression
+        if compression is None or not (variant.spilled or compression.exchange is not None):
+            return 0
+        return self.profile.codec(compression.setting).workspace_bytes
+
+    def _arena_limit(self, variant: Variant) -> float:
+        """The bytes that the arena may take: what a codec needs besides is left free."""
+        workspace_bytes = self._workspace_bytes(variant)
+        if workspace_bytes >= self.limit_bytes:
+            raise InputError(
+                "--compress", f"takes {size_text(workspace_bytes)} beside the arena, and the limit of a rank "
+                f"is {size_text(self.limit_bytes)}", "allow more memory, or leave it out",
+            )  # fmt: skip
+        return self.limit_bytes - workspace_bytes
+
+    def _with_workspace(self, refusal: InputError, variant: Variant) -> InputError:
+        """A refusal; where the variant compresses it says how the limit that it names came about."""
+        workspace_bytes = self._workspace_bytes(variant)
+        if not workspace_bytes or not isinstance(refusal, OverLimitError):
+            return refusal
+        how = f"{size_text(self.limit_bytes)} less the codec's {size_text(workspace_bytes)}"
+        return OverLimitError(refusal.place, f"{refusal.problem} ({how})", refusal.remedy)
 
     def _threshold(self, policy: str) -> int:
         if self.threshold_bytes is not None:

@@ -110,7 +110,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Found:
+class ScoredTree:
     """The best tree as plain data; `sliced` are symbols of extent 2 or more."""
 
     score: float
@@ -122,16 +122,20 @@ class Found:
     """The ranks of a group in that schedule."""
 
 
+OnBetter = Callable[[ScoredTree], None]
+"""What is called with every tree that is better than all before it."""
+
+
 def search_tree(
-    task: Task, tell: Callable[[Found], None] | None = None, goes_on: Callable[[], bool] = lambda: True
-) -> Found:  # fmt: skip
+    task: Task, on_better: OnBetter | None = None, goes_on: Callable[[], bool] = lambda: True
+) -> ScoredTree:  # fmt: skip
     """One worker: trials, then rounds of annealing until the time or the rounds are used up, or as long as it
     goes on."""
     ends = time.monotonic() + task.effort.time_s
     with seeded(task.seed):
         annealer = _Annealer(task, ends)
-        if tell is not None:
-            tell(annealer.found())
+        if on_better is not None:
+            on_better(annealer.best_tree())
         pace_s = 0.0
         for number in range(task.effort.max_rounds if len(task.inputs) > 2 else 0):
             sweeps = SWEEPS * 2 ** min(number // ROUNDS_PER_DOUBLING, 4)
@@ -145,9 +149,9 @@ def search_tree(
             except TimeUpError:
                 break
             pace_s = (time.monotonic() - before) / (steps * sweeps)
-            if better and tell is not None:
-                tell(annealer.found())
-    return annealer.found()
+            if better and on_better is not None:
+                on_better(annealer.best_tree())
+    return annealer.best_tree()
 
 
 class TimeUpError(Exception):
@@ -207,13 +211,13 @@ class _Annealer:
         The annealer goes from limit to limit in logarithms, so that its last one may come out a little low.
         """
         name, temperature, mode = TURNS[number % len(TURNS)]
-        whole = name == "whole"
-        limit = None if whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
+        is_whole = name == "whole"
+        limit = None if is_whole or self.task.limit is None else self.task.limit * (1 + 1e-12) + 0.5
         tree = getattr(self, name).simulated_anneal(
             tstart=temperature, tfinal=COLD, tsteps=steps, numiter=sweeps, minimize=self.timed,
             target_size=limit, slice_mode=mode, seed=random.getrandbits(32),
         )  # fmt: skip
-        if whole and self._score(tree) < self._score(self.whole):
+        if is_whole and self._score(tree) < self._score(self.whole):
             self.whole = tree
         tree = sliced_to_limit(tree, self.task.limit, self.timed)
         better = self._score(tree) < self._score(self.best)
@@ -221,11 +225,11 @@ class _Annealer:
             self.best = tree
         return better
 
-    def found(self) -> Found:
+    def best_tree(self) -> ScoredTree:
         """The best tree as plain data."""
         sliced = tuple(symbol for symbol in self.best.sliced_inds if self.best.size_dict[symbol] > 1)
         steps = tuple(tuple(map(int, step)) for step in self.best.get_ssa_path())
-        return Found(self._score(self.best), steps, sliced)
+        return ScoredTree(self._score(self.best), steps, sliced)
 
     def _score(self, tree: Any) -> float:
         return float(self.objective({"tree": tree}))
@@ -293,7 +297,7 @@ def between(draw: random.Random, low: float, high: float) -> float:
     return float(low * (high / low) ** draw.random())
 
 
-def random_greedy(task: Task, number: int) -> Found:
+def random_greedy(task: Task, number: int) -> ScoredTree:
     """A tree without slices of cotengra's greedy method, its parameters drawn for this number.
 
     Its score is unknown, and it may be over the limit.
@@ -315,7 +319,7 @@ def random_greedy(task: Task, number: int) -> Found:
                 use_ssa=True,
             )  # fmt: skip
     tree = ContractionTree.from_path(task.inputs, task.output, task.sizes, ssa_path=ssa_path)
-    return Found(inf, tuple(tuple(map(int, step)) for step in tree.get_ssa_path()), ())
+    return ScoredTree(inf, tuple(tuple(map(int, step)) for step in tree.get_ssa_path()), ())
 
 
 def sliced_to_limit(tree: Any, limit: int | None, objective: Any) -> Any:

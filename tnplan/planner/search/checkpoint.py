@@ -20,7 +20,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile
 from tnplan.common.convert import converted
 from tnplan.common.files import identity_of, plain
-from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.annealing import ScoredTree, Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import Pools
 
@@ -52,7 +52,7 @@ class SearchCheckpoint(CheckpointFile):
         return self.restored(True, made)
 
     def write(self, pools: Pools, used_s: float) -> None:
-        """Keep the pools."""
+        """Write the pools."""
         self.replace({"used_s": used_s, "pools": plain(pools)})
 
 
@@ -68,16 +68,16 @@ def _fits(pools: Pools, task: Task) -> bool:
     return pools.sliced is None or isfinite(pools.sliced)
 
 
-def _is_tree(found: Found, task: Task) -> bool:
+def _is_tree(tree: ScoredTree, task: Task) -> bool:
     """Whether each step joins two tensors that are there, one is left, and what is sliced may be."""
     left = {*range(len(task.inputs))}
-    for number, pair in enumerate(found.ssa_path, len(task.inputs)):
+    for number, pair in enumerate(tree.ssa_path, len(task.inputs)):
         if len(pair) != 2 or len({*pair}) != 2 or not left >= {*pair}:
             return False
         left = (left - {*pair}) | {number}
     summed = {*task.sizes} - {*task.output}
-    sliced_once = len({*found.sliced}) == len(found.sliced) and summed >= {*found.sliced}
-    return len(left) == 1 and sliced_once and isfinite(found.score)
+    sliced_once = len({*tree.sliced}) == len(tree.sliced) and summed >= {*tree.sliced}
+    return len(left) == 1 and sliced_once and isfinite(tree.score)
 
 
 def described(task: Task, target: Target | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Effort, Found, Task, in_symbols, search_tree
+from tnplan.planner.search.annealing import Effort, ScoredTree, Task, in_symbols, search_tree
 from tnplan.planner.search.checkpoint import SearchCheckpoint, described
 from tnplan.planner.search.driver import end_with_parent, search_joint
 from tnplan.planner.search.orders.starts import core_for
@@ -49,56 +49,61 @@ def search_path(
     limit, n_workers = options.limit(dtype), options.n_workers
     forced = _forced_slices(network, limit)
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
-    asked = Task(
+    without_network = Task(
         (), (), {}, limit, options.objective, trials, options.seed, options.effort, (),
         options.element_weight(dtype),
     )  # fmt: skip
-    task, names = _with_network(asked, network, forced, options.from_paths)
+    task, names = _with_network(without_network, network, forced, options.from_paths)
     whole = SearchedNetwork(network, dtype, names, frozenset(forced))
     early: ContractionPath | None = None
 
-    def tell_early(found: Found) -> None:
+    def on_early(tree: ScoredTree) -> None:
         nonlocal early
-        early = whole.path(found)
+        early = whole.path(tree)
         if report is not None:
             report(time.monotonic() - started, early)
 
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
-        search_uncompiled(task, started + options.effort.time_s, tell_early)
+        search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
-    core = core_for(task, tell_early) if options.joint and not task.starts else None
+    core = core_for(task, on_early) if options.joint and not task.starts else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}
         sizes = {symbol: size for symbol, size in task.sizes.items() if symbol in present}
         task = replace(task, inputs=core.inputs, sizes=sizes)
     frame = SearchedNetwork(network, dtype, names, frozenset(forced), core)
 
-    def tell(found: Found) -> None:
+    def on_better(tree: ScoredTree) -> None:
         if report is not None:
-            report(time.monotonic() - started, frame.path(found))
+            report(time.monotonic() - started, frame.path(tree))
 
     if options.joint:
         target = options.target(frame)
         if target is not None:
             task = replace(task, waist_limit=target.waist_limit(limit))
-        kept = None
+        checkpoint = None
         if options.checkpoint is not None:
-            kept = SearchCheckpoint(Path(options.checkpoint), described(task, target))
-            kept.check(options.resume)
-        found = search_joint(
-            task, began=started, n_workers=n_workers, target=target, checkpoint=kept, tell=tell
-        )  # fmt: skip
+            checkpoint = SearchCheckpoint(Path(options.checkpoint), described(task, target))
+            checkpoint.check(options.resume)
+        best = search_joint(
+            task,
+            began=started,
+            n_workers=n_workers,
+            target=target,
+            checkpoint=checkpoint,
+            on_better=on_better,
+        )
     else:
         tasks = [replace(task, seed=task.seed + i) for i in range(1, n_workers)]
         spawn = get_context("spawn")
         with ProcessPoolExecutor(n_workers, mp_context=spawn, initializer=end_with_parent) as pool:
             others = [pool.submit(search_tree, other) for other in tasks]
-            results = [search_tree(task, tell), *(other.result() for other in others)]
-        found = min(results, key=lambda one: one.score)
-    path = frame.path(found)
+            trees = [search_tree(task, on_better), *(other.result() for other in others)]
+        best = min(trees, key=lambda tree: tree.score)
+    path = frame.path(best)
     if early is not None and options.objective != SCHEDULE:
         path = min((path, early), key=log10_mnk_planned)
     figures = _meta(path, task, options, time.monotonic() - started)
@@ -127,9 +132,9 @@ def _forced_slices(network: Network, limit: int | None) -> set[str]:
 
 
 def _with_network(
-    asked: Task, network: Network, forced: set[str], from_paths: Sequence[ContractionPath]
+    task: Task, network: Network, forced: set[str], from_paths: Sequence[ContractionPath]
 ) -> tuple[Task, dict[str, str]]:
-    """What is asked, of this network in cotengra's terms, and the index name of each symbol.
+    """The task with this network in cotengra's terms, and the index name of each symbol.
 
     Forced slices have extent 1.
     """
@@ -140,7 +145,7 @@ def _with_network(
         for path in from_paths
     )
     output = tuple(symbols[index] for index in network.output)
-    task = replace(asked, inputs=inputs, output=output, sizes=sizes, starts=starts)
+    task = replace(task, inputs=inputs, output=output, sizes=sizes, starts=starts)
     return task, {symbol: index for index, symbol in symbols.items()}
 
 

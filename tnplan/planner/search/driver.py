@@ -12,14 +12,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
 from tnplan.common.errors import InputError
-from tnplan.planner.search.annealer.annealed import Annealed, Tell
-from tnplan.planner.search.annealing import Found, Start, Task, greedy_s, random_greedy, roots
+from tnplan.planner.search.annealer.annealed import Annealed
+from tnplan.planner.search.annealing import (
+    OnBetter,
+    ScoredTree,
+    Start,
+    Task,
+    greedy_s,
+    random_greedy,
+    roots,
+)
 from tnplan.planner.search.checkpoint import SearchCheckpoint
 from tnplan.planner.search.orders.first_trees import first_trees
 from tnplan.planner.search.orders.starts import OrderStarts, tree_bits
@@ -28,34 +36,38 @@ from tnplan.planner.search.round_policy import MEAN_LENGTH, POOL, ElitePool, Poo
 from tnplan.planner.search.subtrees.regions import LargeTree, is_large
 
 NOMINAL_MOVES_PER_S = 7e6
+"""Moves a second with which rounds are planned, on any machine: a clock would make seeds irreproducible."""
 ROUND_SHARE = 0.1
+"""A full round has the moves of this share of the time, at the nominal rate."""
 MOVES_PER_TENSOR = 300_000
+"""A full round has at most so many moves a tensor."""
+SHORTEST_SHARE = 0.1
+"""The last round is left out where the time left is enough for less than this share of its moves."""
 GREEDY_SHARE = 0.25
 """Rounds have a greedy tree of their own where making it takes at most this share of a full round."""
-RANK_SHARE = 0.3
+RANKING_SHARE = 0.3
 """The last share of the time, in which trees are ranked by predicted time where that is asked for."""
 FIRST_ORDERS = 1000
 """Orders of rounds have numbers from here on, times DRAWN_TREES; the first trees have those below."""
 DRAWN_TREES = 4
 """Of so many orders a round takes the best tree."""
 MOST_BITS = 960
-"""log2 of the largest cost that is counted in floating point."""
-SHORTEST = 0.1
+"""log2 of the largest cost that is counted in floating point, which ends at 2^1024."""
 UNLIMITED_TREES = 0.25
 """First trees without the limit take so much of the time of those with it."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class SearchOutcome:
-    """What a round found, if anything within the limit, and what it took."""
+class RoundOutcome:
+    """The tree of a round, if any was within the limit, and what the round took."""
 
-    found: Found | None
-    sliced: Found | None
+    tree: ScoredTree | None
+    sliced: ScoredTree | None
     """Of a round without the limit, what its tree was sliced to."""
     moves: int
     anneal_s: float
-    rank_s: float
+    ranking_s: float
 
 
 def search_joint(
@@ -65,38 +77,40 @@ def search_joint(
     n_workers: int = 1,
     target: Target | None = None,
     checkpoint: SearchCheckpoint | None = None,
-    tell: Tell | None = None,
-) -> Found:
+    on_better: OnBetter | None = None,
+) -> ScoredTree:
     """A first tree, then rounds on `n_workers` processes until the time or the rounds are used up.
 
     The moves of a round follow from the network and the time given, not from the clock; the last round is
     shortened to what time is left. `began` is when its time began, by `time.monotonic`; None: now.
-    `Found.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
-    `target` the best is the tree of the least predicted time there, `Found.time_s`.
+    `ScoredTree.score` is log2 of the cost of all slices, with the last pair of the path as the waist. With a
+    `target` the best is the tree of the least predicted time there, `ScoredTree.time_s`.
     Raises InputError if no schedule fits it.
     """
-    told = tell or (lambda _: None)
-    clock = time.monotonic() if began is None else began
-    kept = None if checkpoint is None else checkpoint.restore(task)
-    if kept is None:
-        timed = task.effort.time_s > 0 and checkpoint is None
-        pools, used_s = _pools(task, target, told, clock + task.effort.time_s if timed else inf), 0.0
+    on_better = on_better or (lambda _: None)
+    now = time.monotonic() if began is None else began
+    resumed = None if checkpoint is None else checkpoint.restore(task)
+    if resumed is None:
+        # With a checkpoint the first trees are the same however long they take.
+        is_timed = task.effort.time_s > 0 and checkpoint is None
+        pools = _first_pools(task, target, on_better, now + task.effort.time_s if is_timed else inf)
+        used_s = 0.0
     else:
-        pools, used_s = kept
-    told(pools.best)
+        pools, used_s = resumed
+    on_better(pools.best)
     task = replace(task, sizes=roots(task.sizes, pools.limited.power))
     if len(task.inputs) > 2:
-        _climb(task, pools, clock - used_s, n_workers, target, checkpoint, told)
+        _Rounds(task, pools, now - used_s, n_workers, target, checkpoint, on_better).run()
     pool = pools.limited
     if target is not None and pool.fastest is None:
         pool.fastest = target.fastest((pool.best, pool.first))
-        told(pool.best)
+        on_better(pool.best)
     return pools.best
 
 
-def _pools(task: Task, target: Target | None, tell: Tell, ends: float) -> Pools:
+def _first_pools(task: Task, target: Target | None, on_better: OnBetter, ends: float) -> Pools:
     """The pools that a search begins with; no second one where there are no rounds, or where time is up."""
-    pool, effort = _pool(task, target, tell, ends), task.effort
+    pool, effort = _first_pool(task, target, on_better, ends), task.effort
     if task.limit is None or len(task.inputs) <= 2 or not (effort.time_s and effort.max_rounds):
         return Pools(pool)
     if time.monotonic() > ends:
@@ -104,117 +118,162 @@ def _pools(task: Task, target: Target | None, tell: Tell, ends: float) -> Pools:
     effort = replace(effort, time_s=UNLIMITED_TREES * effort.time_s)
     starts = tuple((ssa_path, ()) for ssa_path, _ in task.starts)
     unlimited = replace(task, limit=None, waist_limit=inf, starts=starts, effort=effort)
-    return Pools(pool, _pool(unlimited, None, lambda _: None, ends))
+    return Pools(pool, _first_pool(unlimited, None, lambda _: None, ends))
 
 
-def _pool(task: Task, target: Target | None, tell: Tell, ends: float) -> ElitePool:
-    """The trees that rounds begin with; it tells of orders. Of several given trees, the fastest as it was
-    given comes first where their predicted time is asked for, else the cheapest; the others are in the pool.
+def _first_pool(task: Task, target: Target | None, on_better: OnBetter, ends: float) -> ElitePool:
+    """The trees that rounds begin with; `on_better` gets the best of orders.
+
+    Of several given trees, the fastest as it was given comes first where their predicted time is asked for,
+    else the cheapest; the others are in the pool.
     """
-    trees = [_given(task, start) for start in task.starts] or first_trees(task, tell, ends)
+    trees = [_given_tree(task, start) for start in task.starts] or first_trees(task, on_better, ends)
     power = 1.0 if task.limit is not None else _power_in_range(task, trees)
     rooted = replace(task, sizes=roots(task.sizes, power))
-    givens, firsts = zip(*(_begun(rooted, tree) for tree in trees), strict=True)
-    pool = sorted(firsts, key=lambda one: one.score)[:POOL]
+    as_given, within_limit = zip(*(_scored(rooted, tree) for tree in trees), strict=True)
+    elite = sorted(within_limit, key=lambda tree: tree.score)[:POOL]
+    limited = task.limit is not None
     if target is None:
-        return ElitePool(task.seed, pool[0], pool, limited=task.limit is not None, power=power)
+        return ElitePool(task.seed, elite[0], elite, limited=limited, power=power)
     fastest = None
     if len(task.starts) > 1:
-        fits = [found for found in map(target.ranked, givens) if found.time_s is not None]
-        fastest = min(fits, key=lambda one: one.time_s or inf, default=None)
-    first = fastest or min(givens, key=lambda one: one.score)
-    return ElitePool(task.seed, first, pool, fastest, limited=task.limit is not None, power=power)
+        timed = [tree for tree in map(target.ranked, as_given) if tree.time_s is not None]
+        fastest = min(timed, key=lambda tree: tree.time_s or inf, default=None)
+    first = fastest or min(as_given, key=lambda tree: tree.score)
+    return ElitePool(task.seed, first, elite, fastest, limited=limited, power=power)
 
 
-def _given(task: Task, start: Start) -> Found:
+def _given_tree(task: Task, start: Start) -> ScoredTree:
     """A given path, without a score."""
     ssa_path, sliced = start
-    return Found(0.0, ssa_path, tuple(symbol for symbol in sliced if task.sizes[symbol] > 1))
+    return ScoredTree(0.0, ssa_path, tuple(symbol for symbol in sliced if task.sizes[symbol] > 1))
 
 
-def _power_in_range(task: Task, trees: Sequence[Found]) -> float:
+def _power_in_range(task: Task, trees: Sequence[ScoredTree]) -> float:
     """The power of all sizes with which the steps of these trees are well within floating point; 1 if they
-    are already."""
+    are already.
+
+    A power of all sizes multiplies log2 of every step's cost by the same number, so that it changes no order
+    of steps, only what several of them come to together.
+    """
     bits = max(tree_bits(task, tree) if task.starts else tree.score for tree in trees)
     return 1.0 if bits <= MOST_BITS else MOST_BITS / (2 * bits)
 
 
-def _begun(task: Task, found: Found) -> tuple[Found, Found]:
+def _scored(task: Task, tree: ScoredTree) -> tuple[ScoredTree, ScoredTree]:
     """A tree with its score: as it is, and sliced until it is within the limit.
 
     Where it is not, both are the second.
     """
     if len(task.inputs) <= 2:
-        return found, found
-    if task.limit is None and not found.sliced and not task.row_counts:
-        return (replace(found, score=tree_bits(task, found)),) * 2
+        return tree, tree
+    if task.limit is None and not tree.sliced and not task.row_counts:
+        return (replace(tree, score=tree_bits(task, tree)),) * 2
     if is_large(task):
-        large = LargeTree(task, found)
+        large = LargeTree(task, tree)
         if not large.fits:
             raise InputError("--max-tensor", "is below what open indices need", "allow larger tensors")
-        return (large.found(),) * 2
-    annealed = Annealed(task, found, 0)
-    given, first = annealed.given, annealed.sliced()
-    return given or first, first
+        return (large.scored(),) * 2
+    annealed = Annealed(task, tree, 0)
+    as_given, within_limit = annealed.given, annealed.sliced()
+    return as_given or within_limit, within_limit
 
 
-def _climb(
-    task: Task,
-    pools: Pools,
-    began: float,
-    n_workers: int,
-    target: Target | None,
-    checkpoint: SearchCheckpoint | None,
-    tell: Tell,
-) -> None:
-    """Rounds until time is up; the pools are kept after each one that comes back."""
-    time_s, most = task.effort.time_s, task.effort.max_rounds
-    ends = began + time_s
-    full = min(ROUND_SHARE * time_s * NOMINAL_MOVES_PER_S, float(MOVES_PER_TENSOR * len(task.inputs)))
-    tree_s = greedy_s(len(task.inputs), pools.best.score / pools.limited.power)
-    greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * full
-    planned = min(most * MEAN_LENGTH, time_s * n_workers * NOMINAL_MOVES_PER_S / max(full, 1.0))
-    if target is not None:
-        planned *= 1.0 - RANK_SHARE
-    pace_s, rank_s = 0.0, 0.0
-    flying: dict[Future[SearchOutcome], Round] = {}
-    heard = pools.best.score
+@dataclass
+class _Rounds:
+    """The rounds of one search, one or `n_workers` at once, until its time is up.
 
-    def keep() -> None:
-        if checkpoint is not None:
-            checkpoint.write(pools, time.monotonic() - began)
+    `began` is when its time began, by `time.monotonic`, less what was used before it was resumed.
+    """
 
-    def hear(found: Found) -> None:
-        nonlocal heard
-        if pools.limited.fastest is None and found.score < heard:
-            heard = found.score
-            tell(found)
+    task: Task
+    pools: Pools
+    began: float
+    n_workers: int
+    target: Target | None
+    checkpoint: SearchCheckpoint | None
+    on_better: OnBetter
+    move_s: float = 0.0
+    """Seconds of a move in the last round; 0 before the first."""
+    ranking_s: float = 0.0
+    """The longest time that predicting the time of a tree has taken."""
+    full_moves: float = field(init=False)
+    """Moves of a full round."""
+    n_planned: float = field(init=False)
+    """Full rounds in all, but for those that rank trees."""
+    has_greedy: bool = field(init=False)
+    """Whether there is time for greedy trees of a round's own."""
+    reported_score: float = field(init=False)
 
-    keep()
-    going = True
-    heard_here = hear if n_workers == 1 else None
-    with _workers(n_workers) as pool:
-        while True:
-            while going and len(flying) < n_workers:
-                left_s = ends - time.monotonic()
-                late = left_s < RANK_SHARE * time_s or pools.given >= planned
-                given = pools.next(planned, target is not None and late, greedy)
-                wanted = given.length * full
-                possible_s = left_s - given.ranks * rank_s
-                moves = wanted if pace_s == 0.0 else min(wanted, possible_s / pace_s)
-                going = possible_s > 0 and moves >= SHORTEST * wanted and pools.number <= most
-                if going:
-                    flying[pool.submit(carry_out, task, given, moves, ends, target, heard_here)] = given
-            if not flying:
-                break
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                given, outcome = flying.pop(future), future.result()
-                if outcome.moves:
-                    pace_s = outcome.anneal_s / outcome.moves
-                rank_s = max(rank_s, outcome.rank_s)
-                if pools.take(given, outcome.found, outcome.sliced):
-                    (tell if pools.limited.fastest else hear)(pools.best)
-                keep()
+    def __post_init__(self) -> None:
+        n, effort = len(self.task.inputs), self.task.effort
+        nominal_moves = ROUND_SHARE * effort.time_s * NOMINAL_MOVES_PER_S
+        self.full_moves = min(nominal_moves, float(MOVES_PER_TENSOR * n))
+        tree_s = greedy_s(n, self.pools.best.score / self.pools.limited.power)
+        self.has_greedy = tree_s * NOMINAL_MOVES_PER_S <= GREEDY_SHARE * self.full_moves
+        self.n_planned = min(
+            effort.max_rounds * MEAN_LENGTH,
+            effort.time_s * self.n_workers * NOMINAL_MOVES_PER_S / max(self.full_moves, 1.0),
+        )
+        if self.target is not None:
+            self.n_planned *= 1.0 - RANKING_SHARE
+        self.reported_score = self.pools.best.score
+
+    def run(self) -> None:
+        """Rounds until time is up; the pools are saved after each one that comes back."""
+        self._save()
+        ends = self.began + self.task.effort.time_s
+        # Other processes cannot report on the way.
+        on_better = self._report if self.n_workers == 1 else None
+        running: dict[Future[RoundOutcome], Round] = {}
+        goes_on = True
+        with _workers(self.n_workers) as workers:
+            while True:
+                while goes_on and len(running) < self.n_workers:
+                    next_round, moves = self._next(ends - time.monotonic())
+                    if moves is None:
+                        goes_on = False
+                        break
+                    job = workers.submit(
+                        carry_out, self.task, next_round, moves, ends, self.target, on_better
+                    )
+                    running[job] = next_round
+                if not running:
+                    break
+                for job in wait(running, return_when=FIRST_COMPLETED).done:
+                    self._take(running.pop(job), job.result())
+
+    def _next(self, left_s: float) -> tuple[Round, float | None]:
+        """The next round and its moves; None where the search ends before it."""
+        effort, pools = self.task.effort, self.pools
+        is_late = left_s < RANKING_SHARE * effort.time_s or pools.given >= self.n_planned
+        next_round = pools.next(self.n_planned, self.target is not None and is_late, self.has_greedy)
+        wanted = next_round.length * self.full_moves
+        annealing_s = left_s - next_round.ranks * self.ranking_s
+        moves = wanted if self.move_s == 0.0 else min(wanted, annealing_s / self.move_s)
+        goes_on = annealing_s > 0 and moves >= SHORTEST_SHARE * wanted and pools.number <= effort.max_rounds
+        return next_round, moves if goes_on else None
+
+    def _take(self, done: Round, outcome: RoundOutcome) -> None:
+        """What a round came to goes to the pools, and its pace to what the next ones are planned with."""
+        if outcome.moves:
+            self.move_s = outcome.anneal_s / outcome.moves
+        self.ranking_s = max(self.ranking_s, outcome.ranking_s)
+        if self.pools.take(done, outcome.tree, outcome.sliced):
+            # Among ranked trees the faster one may have the larger score.
+            report = self.on_better if self.pools.limited.fastest else self._report
+            report(self.pools.best)
+        self._save()
+
+    def _report(self, tree: ScoredTree) -> None:
+        """Report a tree that is better than all reported so far, while none is ranked."""
+        if self.pools.limited.fastest is None and tree.score < self.reported_score:
+            self.reported_score = tree.score
+            self.on_better(tree)
+
+    def _save(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.write(self.pools, time.monotonic() - self.began)
 
 
 class _Here(Executor):
@@ -227,7 +286,7 @@ class _Here(Executor):
 
 
 def _workers(count: int) -> Executor:
-    """Processes for rounds; this one where one is all, so that it tells of better trees on the way."""
+    """Processes for rounds; this one where one is all, so that it reports better trees on the way."""
     if count == 1:
         return _Here()
     return ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=end_with_parent)
@@ -246,49 +305,54 @@ def end_with_parent() -> None:
 
 
 def carry_out(
-    task: Task, given: Round, moves: float, ends: float, target: Target | None, tell: Tell | None = None
-) -> SearchOutcome:
+    task: Task,
+    next_round: Round,
+    moves: float,
+    ends: float,
+    target: Target | None,
+    on_better: OnBetter | None = None,
+) -> RoundOutcome:
     """One round of about so many moves, or fewer when time is up.
 
     The tree of a round without the limit is sliced afterwards.
     """
     before = time.monotonic()
-    if given.unlimited:
-        unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, given.power))
-        outcome = carry_out(unlimited, replace(given, unlimited=False), moves, ends, None)
-        sliced = _begun(task, outcome.found)[1] if outcome.found else None
+    if next_round.unlimited:
+        unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, next_round.power))
+        outcome = carry_out(unlimited, replace(next_round, unlimited=False), moves, ends, None)
+        sliced = _scored(task, outcome.tree)[1] if outcome.tree else None
         return replace(outcome, sliced=sliced, anneal_s=time.monotonic() - before)
-    found: Found | None = given.source
-    done = 0
-    if given.anneals:
-        weighted = replace(task, element_weight=task.element_weight * given.weight_factor)
-        source = _source(task, given)
+    tree: ScoredTree | None = next_round.source
+    moves_made = 0
+    if next_round.anneals:
+        weighted = replace(task, element_weight=task.element_weight * next_round.weight_factor)
+        source = _source(task, next_round)
         if is_large(task):
             large = LargeTree(weighted, source)
-            draw = random.Random(f"{task.seed} {given.number} region")
-            done = large.improve(given.heat, moves, ends, draw)
-            found = large.found() if large.fits else None
-        elif given.kind == "descent" and task.limit is not None:
-            annealing = Annealed(replace(weighted, limit=None), source, given.number)
-            heats = given.heat, warm_heat(task.seed, given.number)
-            done = annealing.descend(task.limit, heats, moves, ends)
-            found = annealing.best_found()
+            draw = random.Random(f"{task.seed} {next_round.number} region")
+            moves_made = large.improve(next_round.heat, moves, ends, draw)
+            tree = large.scored() if large.fits else None
+        elif next_round.kind == "descent" and task.limit is not None:
+            annealing = Annealed(replace(weighted, limit=None), source, next_round.number)
+            heats = next_round.heat, warm_heat(task.seed, next_round.number)
+            moves_made = annealing.descend(task.limit, heats, moves, ends)
+            tree = annealing.best_tree()
         else:
-            annealing = Annealed(weighted, source, given.number)
-            done = annealing.run(given.heat, moves, ends, tell)
-            found = annealing.best_found()
+            annealing = Annealed(weighted, source, next_round.number)
+            moves_made = annealing.run(next_round.heat, moves, ends, on_better)
+            tree = annealing.best_tree()
     annealed = time.monotonic()
-    if found is not None and given.ranks and target is not None:
-        found = target.ranked(replace(found, time_s=None, ranks=given.source.ranks))
-    return SearchOutcome(found, None, done, annealed - before, time.monotonic() - annealed)
+    if tree is not None and next_round.ranks and target is not None:
+        tree = target.ranked(replace(tree, time_s=None, ranks=next_round.source.ranks))
+    return RoundOutcome(tree, None, moves_made, annealed - before, time.monotonic() - annealed)
 
 
-def _source(task: Task, given: Round) -> Found:
+def _source(task: Task, next_round: Round) -> ScoredTree:
     """The tree that a round starts from; those of a round's own follow from its number."""
-    if given.kind == "greedy":
-        return random_greedy(task, given.number)
-    if given.kind not in ("order", "descent"):
-        return given.source
-    starts = OrderStarts(task if given.kind == "order" else replace(task, limit=None))
-    first = DRAWN_TREES * (given.number + FIRST_ORDERS)
-    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda one: one.score)
+    if next_round.kind == "greedy":
+        return random_greedy(task, next_round.number)
+    if next_round.kind not in ("order", "descent"):
+        return next_round.source
+    starts = OrderStarts(task if next_round.kind == "order" else replace(task, limit=None))
+    first = DRAWN_TREES * (next_round.number + FIRST_ORDERS)
+    return min((starts.tree(first + i) for i in range(DRAWN_TREES)), key=lambda tree: tree.score)

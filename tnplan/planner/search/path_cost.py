@@ -80,8 +80,8 @@ def log10_mnk_planned(path: ContractionPath) -> float:
     loop_nest = InvariantHoisting(tree, path.sliced_inds, path.network.size_dict).loop_nest(inf)
     operations = 0
     for number, (left, right) in enumerate(tree.children):
-        part = loop_nest.level_of[tree.n_leaves + number]
-        runs = loop_nest.n_slices // loop_nest.serves[part] * loop_nest.repeats[part]
+        level = loop_nest.level_of[tree.n_leaves + number]
+        runs = loop_nest.n_slices // loop_nest.serves[level] * loop_nest.repeats[level]
         operations += runs * tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
     return log10(max(operations, 1))
 

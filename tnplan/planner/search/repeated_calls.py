@@ -35,9 +35,9 @@ def search_for_calls(
         (CALLS, *term) if number in changing else term for number, term in enumerate(network.inputs)
     )
     weighted = Network(inputs, (CALLS, *network.output), {CALLS: calls, **network.size_dict})
-    found = search_in_proportion(weighted, dtype, profile, max_elements=max_elements * calls)
-    sliced = tuple(index for index in found.sliced_inds if index != CALLS)
-    path = ContractionPath(network, found.ssa_path, sliced, dtype)
+    weighted_path = search_in_proportion(weighted, dtype, profile, max_elements=max_elements * calls)
+    sliced = tuple(index for index in weighted_path.sliced_inds if index != CALLS)
+    path = ContractionPath(network, weighted_path.ssa_path, sliced, dtype)
     if path_cost(path).log2_largest <= log2(max_elements):
         return path
     return search_in_proportion(network, dtype, profile, max_elements=max_elements)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from tnplan.planner.search.annealer.anneal_state import Heat
-from tnplan.planner.search.annealing import Found, between
+from tnplan.planner.search.annealing import ScoredTree, between
 
 HOT_SHARE, HOT_ODDS = 0.6, 0.7
 """In the first share of a search most rounds start hot, many from trees of their own: in which basin one ends
@@ -24,9 +24,11 @@ HALVING_BITS, MOST_HALVINGS = 3.0, 3.0
 HOT, WARM = (15.0, 50.0), (3.0, 25.0)
 """Between these `local` is drawn: with more of it warm rounds lose a good tree and bring none back."""
 SHORTEST_LENGTH = 0.1
+"""Moves of the shortest round, in those of a full one."""
 MEAN_LENGTH = (1.0 - SHORTEST_LENGTH) / -log(SHORTEST_LENGTH)
+"""The mean of lengths from the shortest to 1 whose logarithms are drawn evenly."""
 POOL = 4
-"""Trees kept. Warm rounds take them by rank, each e times as often as the next."""
+"""Trees of a pool. Warm rounds take them by rank, each e times as often as the next."""
 NEAR_LENGTH = 0.05
 """Moves of a round near the fastest tree, in those of a full round."""
 
@@ -41,7 +43,7 @@ class Round:
 
     number: int
     kind: str
-    source: Found
+    source: ScoredTree
     heat: Heat
     length: float = 1.0
     """Moves in those of a full round."""
@@ -68,10 +70,10 @@ class ElitePool:
     """The trees that rounds start from. `next` gives a round, `take` its tree."""
 
     seed: int
-    first: Found
-    pool: list[Found]
+    first: ScoredTree
+    pool: list[ScoredTree]
     """The cheapest trees, cheapest first."""
-    fastest: Found | None = None
+    fastest: ScoredTree | None = None
     """The tree of the least predicted time, once trees are ranked."""
     asked: list[float] = field(default_factory=list)
     """The scores of the trees whose predicted time was asked for."""
@@ -87,7 +89,7 @@ class ElitePool:
     """Scores count with extents to this power; below 1 where sizes are beyond floating point."""
 
     @property
-    def best(self) -> Found:
+    def best(self) -> ScoredTree:
         """The fastest tree where trees are ranked, else the cheapest."""
         return self.fastest or self.pool[0]
 
@@ -98,10 +100,10 @@ class ElitePool:
         whether rounds have time for greedy trees of their own.
         """
         number, draw = self.number, random.Random(f"{self.seed} {self.number}")
-        chosen = self._near(number, draw) if ranking else self._anneal(number, draw, planned, greedy)
+        next_round = self._near(number, draw) if ranking else self._anneal(number, draw, planned, greedy)
         self.number += 1
-        self.given += chosen.length
-        return chosen
+        self.given += next_round.length
+        return next_round
 
     def _anneal(self, number: int, draw: random.Random, planned: float, greedy: bool) -> Round:
         length = between(draw, SHORTEST_LENGTH, 1.0)
@@ -110,8 +112,8 @@ class ElitePool:
             if number == 1 and self.limited:
                 kind = "descent"
             return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
-        place = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
-        return Round(number, "warm", self.pool[place], _heat(draw, WARM, (0.1, 0.4)), length)
+        rank = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
+        return Round(number, "warm", self.pool[rank], _heat(draw, WARM, (0.1, 0.4)), length)
 
     def _hot_kind(self, draw: random.Random, greedy: bool) -> str:
         """Where a hot round starts: the kinds that led to better trees come up more often."""
@@ -127,26 +129,27 @@ class ElitePool:
         factor = between(draw, 0.7, 2.0)
         return Round(number, "near", self.best, _mild_heat(draw), NEAR_LENGTH, factor)
 
-    def take(self, given: Round, found: Found | None) -> bool:
-        """Keep what a round found, if anything; whether there is a new best."""
-        if found is None:
+    def take(self, done: Round, tree: ScoredTree | None) -> bool:
+        """Add the tree of a round, if it has one; whether there is a new best."""
+        if tree is None:
             return False
-        before = self.best
-        if given.ranks:
-            if found.time_s is not None and found.time_s < _time_s(self.fastest):
-                self.fastest = found
+        before, source = self.best, done.source
+        if done.ranks:
+            if tree.time_s is not None and tree.time_s < _time_s(self.fastest):
+                self.fastest = tree
             return self.best is not before
-        if given.kind in HOT_KINDS:
-            self.origins[given.kind] = min(found.score, self.origins.get(given.kind, inf))
-        if given.kind in ("first", "warm") and found.score < given.source.score and given.source in self.pool:
-            self.pool.remove(given.source)
-        self.add(found)
+        if done.kind in HOT_KINDS:
+            self.origins[done.kind] = min(tree.score, self.origins.get(done.kind, inf))
+        # A better tree takes the place of its source, so that the pool stays diverse.
+        if done.kind in ("first", "warm") and tree.score < source.score and source in self.pool:
+            self.pool.remove(source)
+        self.add(tree)
         return self.best is not before
 
-    def add(self, found: Found) -> None:
-        """Keep a tree that is among the best."""
-        if found not in self.pool:
-            self.pool = sorted([*self.pool, found], key=lambda one: one.score)[:POOL]
+    def add(self, tree: ScoredTree) -> None:
+        """Add a tree; the pool has the `POOL` best of them."""
+        if tree not in self.pool:
+            self.pool = sorted([*self.pool, tree], key=lambda elite: elite.score)[:POOL]
 
 
 @dataclass
@@ -165,7 +168,7 @@ class Pools:
     """The best score of a tree that was sliced."""
 
     @property
-    def best(self) -> Found:
+    def best(self) -> ScoredTree:
         """The best tree within the limit."""
         return self.limited.best
 
@@ -186,8 +189,8 @@ class Pools:
             return self.limited.next(planned, ranking, greedy)
         if ranking or not self._next_is_unlimited():
             return self.limited.next(planned - unlimited.given, ranking, greedy)
-        given = unlimited.next(planned - self.limited.given, False, greedy)
-        return replace(given, unlimited=True, power=unlimited.power)
+        next_round = unlimited.next(planned - self.limited.given, False, greedy)
+        return replace(next_round, unlimited=True, power=unlimited.power)
 
     def _next_is_unlimited(self) -> bool:
         """Whether the next round has no limit: the first has none, the second has one."""
@@ -199,11 +202,11 @@ class Pools:
         draw = random.Random(f"{self.limited.seed} {self.number} free")
         return draw.choices((True, False), _odds(scores, ("unlimited", "limited")))[0]
 
-    def take(self, given: Round, found: Found | None, sliced: Found | None = None) -> bool:
-        """Keep what a round found, and what its tree was sliced to; whether there is a new best."""
-        if self.unlimited is None or not given.unlimited:
-            return self.limited.take(given, found)
-        self.unlimited.take(given, found)
+    def take(self, done: Round, tree: ScoredTree | None, sliced: ScoredTree | None = None) -> bool:
+        """Add the tree of a round, and what that was sliced to; whether there is a new best."""
+        if self.unlimited is None or not done.unlimited:
+            return self.limited.take(done, tree)
+        self.unlimited.take(done, tree)
         if sliced is None:
             return False
         before = self.best
@@ -219,8 +222,8 @@ def _odds(scores: Mapping[str, float], names: Sequence[str]) -> list[float]:
     return [2.0 ** -min(halvings, MOST_HALVINGS) for halvings in behind]
 
 
-def _time_s(found: Found | None) -> float:
-    return inf if found is None or found.time_s is None else found.time_s
+def _time_s(tree: ScoredTree | None) -> float:
+    return inf if tree is None or tree.time_s is None else tree.time_s
 
 
 def warm_heat(seed: int, number: int) -> Heat:

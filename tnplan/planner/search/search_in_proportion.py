@@ -110,7 +110,7 @@ def _at_once(
         return _cheapest((path, _of_orders(network, dtype, limit, seed)), max_elements), True
     if first_s < ANNEALING_FROM_S:
         other = replace(path, ssa_path=_random_greedy(network, seed))
-        path = min(path, other, key=lambda one: path_cost(one).log10_mnk_all_slices)
+        path = min(path, other, key=lambda path: path_cost(path).log10_mnk_all_slices)
     if first_s >= ANNEALING_FROM_S or not _fits(path, max_elements):
         compile_soon(KERNELS)  # a search that follows need not wait for the kernels of orders
     return path, False
@@ -154,7 +154,7 @@ def _of_orders(
 def _cheapest(paths: Sequence[ContractionPath], max_elements: float) -> ContractionPath:
     """The path with the fewest multiply-adds, of those within the limit where there are any."""
     fitting = [path for path in paths if _fits(path, max_elements)] or paths
-    return min(fitting, key=lambda one: path_cost(one).log10_mnk_all_slices)
+    return min(fitting, key=lambda path: path_cost(path).log10_mnk_all_slices)
 
 
 def _fits(path: ContractionPath, max_elements: float) -> bool:
@@ -190,9 +190,9 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
 
     The rule is opt_einsum's (Smith and Gray, JOSS 3, 753 (2018)). What shares none comes last, by size.
     """
-    kept = dict.fromkeys(network.output, 1)
+    count = dict.fromkeys(network.output, 1)
     for name in (name for term in network.inputs for name in set(term)):
-        kept[name] = kept.get(name, 0) + 1
+        count[name] = count.get(name, 0) + 1
     live = {number: frozenset(term) for number, term in enumerate(network.inputs)}
 
     def size(names: Iterable[str]) -> int:
@@ -201,7 +201,7 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
     def result(a: int, b: int) -> frozenset[str]:
         both = live[a] & live[b]
         return frozenset(
-            name for name in live[a] | live[b] if kept[name] > (2 if name in both else 1)
+            name for name in live[a] | live[b] if count[name] > (2 if name in both else 1)
         )  # fmt: skip
 
     def entry(a: int, b: int) -> tuple[int, int, int]:
@@ -212,12 +212,12 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
     path: list[tuple[int, ...]] = []
     number = len(network.inputs)
     while len(live) > 1:
-        a, b = heappop(queue)[1:] if queue else sorted(live, key=lambda one: size(live[one]))[:2]
+        a, b = heappop(queue)[1:] if queue else sorted(live, key=lambda tensor: size(live[tensor]))[:2]
         if a not in live or b not in live:
             continue
         made = result(a, b)
         for name in live[a] | live[b]:
-            kept[name] -= (name in live[a]) + (name in live[b]) - (name in made)
+            count[name] -= (name in live[a]) + (name in live[b]) - (name in made)
         del live[a], live[b]
         path.append((a, b))
         live[number] = made

@@ -15,8 +15,8 @@ from tnplan.planner.hardware.cost import make_grid
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path
-from tnplan.planner.passes.ladder import PERSISTENT, Rung
 from tnplan.planner.passes.lowering.emit_schedule import emit_schedule
+from tnplan.planner.passes.lowering.plan_context import PERSISTENT, Variant
 from tnplan.planner.passes.pipeline import Planner, attempt, plan
 from tnplan.planner.passes.sharding import by_tier as tiers
 from tnplan.planner.passes.sharding.persistent_sharding import persistent_shardings
@@ -94,7 +94,7 @@ def test_stays_save_time_between_nodes(root: Path, monkeypatch: pytest.MonkeyPat
 def test_a_replay_gives_the_value(seed: int | None, ranks: int) -> None:
     path = halves() if seed is None else random_path(seed)
     planner = Planner(path, eager_profile(), inf, 1)
-    context = planner.context(planner.tree.loop_nest, ranks, Rung(PERSISTENT, 1.0), inf)
+    context = planner.context(Variant(ranks, planner.tree.loop_nest, PERSISTENT), inf)
     schedule = emit_schedule(attempt(context), "ours")
     verify(schedule)
     arrays = random_arrays(path, 1)

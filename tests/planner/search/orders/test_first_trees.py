@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.hypernetworks import task_of
 from tnplan.planner.networks.network import Network
-from tnplan.planner.search.annealing import Effort, Found
+from tnplan.planner.search.annealing import Effort, ScoredTree
 from tnplan.planner.search.driver import search_joint
 from tnplan.planner.search.orders.first_trees import FAR_BITS, first_trees
 from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts, load_kernels
@@ -45,7 +45,7 @@ def test_of_a_large_network_there_are_few_trees_when_time_is_up(monkeypatch: pyt
     numbers: list[int] = []
     tree = OrderStarts.tree
 
-    def counted(starts: OrderStarts, number: int) -> Found:
+    def counted(starts: OrderStarts, number: int) -> ScoredTree:
         numbers.append(number)
         return tree(starts, number)
 

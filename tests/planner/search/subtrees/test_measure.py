@@ -112,9 +112,9 @@ def test_memory_follows_the_network(limit: int | None, monkeypatch: pytest.Monke
     assert tree.fits
     assert (tree.weights == 0.0).any() == (limit is not None)
     assert peak_bytes(lambda: measured(tree.graph, tree.weights, left, right)) < all_bytes / 4
-    before = tree.found().score
+    before = tree.scored().score
     tree.improve(Heat(8.0, 0.3, 0.02, 1.0), 300_000, math.inf, random.Random(0))
-    assert tree.found().score < before
+    assert tree.scored().score < before
 
 
 def test_a_front_of_too_many_legs_gives_way_to_a_dissection(monkeypatch: pytest.MonkeyPatch) -> None:

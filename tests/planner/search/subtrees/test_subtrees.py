@@ -12,7 +12,7 @@ import pytest
 from tests.support.hypernetworks import hypernetwork, least_cost, task_of, tree_cost
 from tests.support.search import chain_path
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
-from tnplan.planner.search.annealing import Found
+from tnplan.planner.search.annealing import ScoredTree
 from tnplan.planner.search.orders.hypergraph import make_hypergraph
 from tnplan.planner.search.orders.starts import OrderStarts
 from tnplan.planner.search.orders.trees import path_of
@@ -54,7 +54,7 @@ def test_slices_of_a_large_tree_keep_the_limit_and_its_score_is_the_cost(limit: 
     task = task_of(peps_network(5, 5, 1, extents=(2, 3)), limit)
     tree = LargeTree(task, OrderStarts(replace(task, limit=None)).tree(0))
     tree.improve(Heat(8.0, 0.3, 0.02, 1.0), 50_000, math.inf, random.Random(0))
-    found = tree.found()
+    found = tree.scored()
     assert tree.fits
     assert not set(found.sliced) & set(task.output)
     sizes = {**task.sizes, **dict.fromkeys(found.sliced, 1)}
@@ -69,10 +69,10 @@ def test_regions_make_a_bad_tree_much_better(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(regions, "REGIONS", (10, 25))
     network = peps_network(6, 6, 1, extents=(2, 2), n_open=1, n_hyper=1)
     task = task_of(network)
-    tree = LargeTree(task, Found(0.0, chain_path(network, 1), ()))
-    before = tree.found().score
+    tree = LargeTree(task, ScoredTree(0.0, chain_path(network, 1), ()))
+    before = tree.scored().score
     tree.improve(Heat(8.0, 0.3, 0.02, 1.0), 400_000, math.inf, random.Random(0))
-    found = tree.found()
+    found = tree.scored()
     assert 2**found.score == pytest.approx(tree_cost(task, found.ssa_path))
     assert found.score < before - 15
     assert found.score < min(OrderStarts(task).tree(number).score for number in range(4)) + 1

@@ -74,8 +74,8 @@ class ChunkedExchanges:
 def chunk_exchanges(sharded: ShardedTree, fusion: Fusion) -> ChunkedExchanges:
     """Choose the exchanges of one program that go in chunks, the longest first."""
     chooser = _Chooser(sharded, fusion)
-    found = [item for item in map(chooser.exchange_of, fusion.chains) if item is not None]
-    for before, after, exchange in sorted(found, key=lambda item: -sharded.space.exchange_s(item[2])):
+    exchanges = [item for item in map(chooser.exchange_of, fusion.chains) if item is not None]
+    for before, after, exchange in sorted(exchanges, key=lambda item: -sharded.space.exchange_s(item[2])):
         chooser.choose(before, after, exchange)
     return ChunkedExchanges(tuple(chooser.orders), chooser.by_node)
 

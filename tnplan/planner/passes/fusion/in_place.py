@@ -64,15 +64,15 @@ def moved_in_place(moves: Sequence[Move], resizing: bool) -> dict[int, InPlaceRe
 
     Only with `resizing` may a result be larger or smaller, or slide.
     """
-    found: dict[int, InPlaceResult] = {}
+    by_node: dict[int, InPlaceResult] = {}
     last_uses = _last_uses(moves) if resizing else {}
     first = 0
     for end in range(1, len(moves) + 1):
         if end < len(moves) and moves[end].operand == moves[end - 1].result:
             continue
-        found |= _best_orders(moves[first:end], last_uses, resizing)
+        by_node |= _best_orders(moves[first:end], last_uses, resizing)
         first = end
-    return found
+    return by_node
 
 
 def _best_orders(
@@ -85,17 +85,20 @@ def _best_orders(
     least = max(elements(move.operand_modes) for move in run) / SLIDING_SHARE if resizing else inf
     states = [_State(0, 0, run[0].operand_modes)]
     for move in run[:-1]:
-        found: dict[Modes, _State] = {}
+        by_order: dict[Modes, _State] = {}
         for state in states:
             for moved, cut, result in _choices(move, state.order, last_uses, elements(state.order) >= least):
                 if not move.fits(_without(state.order, cut), _without(result, cut)):
                     continue
                 most = max(state.most, _live_elements(state.order, result, moved))
                 separate = state.separate + (elements(result) if moved is None or not moved.parts else 0)
-                if result not in found or (most, separate) < (found[result].most, found[result].separate):
-                    found[result] = _State(most, separate, result, (moved, state))
+                if result not in by_order or (most, separate) < (
+                    by_order[result].most,
+                    by_order[result].separate,
+                ):
+                    by_order[result] = _State(most, separate, result, (moved, state))
         states = sorted(
-            found.values(), key=lambda state: (state.most, state.separate, -_front(state.order, last_uses))
+            by_order.values(), key=lambda state: (state.most, state.separate, -_front(state.order, last_uses))
         )
         unmoved = [state for state in states[WIDTH:] if state.order == move.result_modes]
         states = [*states[:WIDTH], *unmoved]
@@ -133,11 +136,11 @@ def _choices(
     move: Move, operand: Modes, last_uses: Mapping[int, int], slides: bool
 ) -> Iterator[tuple[InPlaceResult | None, frozenset[int], Modes]]:
     """Ways to write a result, with the modes that cut it and its order."""
-    whole = frozenset[int]()
+    uncut = frozenset[int]()
     for preferred in (last_uses, {}) if last_uses else ({},):
         result = _in_the_place_of(operand, move.result_modes, preferred)
         if result is not None and (last_uses or len(result) == len(operand)):
-            yield InPlaceResult(_numbers(result)), whole, result
+            yield InPlaceResult(_numbers(result)), uncut, result
     if slides:
         cut, slid = _slid(operand, move)
         if slid is not None:
@@ -145,8 +148,8 @@ def _choices(
     if last_uses:
         front = sorted(move.result_modes, key=lambda item: -last_uses.get(item[0], 0))[:FRONT]
         turned = (*front, *(item for item in move.result_modes if item not in front))
-        yield InPlaceResult(_numbers(turned), 0), whole, turned
-    yield None, whole, move.result_modes
+        yield InPlaceResult(_numbers(turned), 0), uncut, turned
+    yield None, uncut, move.result_modes
 
 
 def _last_uses(moves: Sequence[Move]) -> dict[int, int]:
@@ -157,7 +160,7 @@ def _last_uses(moves: Sequence[Move]) -> dict[int, int]:
 def _in_the_place_of(operand: Modes, result: Modes, last_uses: Mapping[int, int]) -> Modes | None:
     """The modes of a result in an order in which those of the operand keep their places; None if none is, or
     if the result has fewer. In front are those that live longest, where `last_uses` says so."""
-    kept = {mode for mode, _ in result}
+    in_result = {mode for mode, _ in result}
     of_operand = {mode for mode, _ in operand}
     brought = [item for item in result if item[0] not in of_operand]
     brought.sort(key=lambda item: -last_uses.get(item[0], 0))
@@ -166,25 +169,25 @@ def _in_the_place_of(operand: Modes, result: Modes, last_uses: Mapping[int, int]
         return None
     ordered, brought = brought[:more], brought[more:]
     for mode, extent in operand:
-        found = (mode, extent)
-        if mode not in kept:
-            found = next((item for item in brought if item[1] == extent), (-1, 0))
-            if found[0] < 0:
+        successor = (mode, extent)
+        if mode not in in_result:
+            successor = next((item for item in brought if item[1] == extent), (-1, 0))
+            if successor[0] < 0:
                 return None
-            brought.remove(found)
-        ordered.append(found)
+            brought.remove(successor)
+        ordered.append(successor)
     return tuple(ordered)
 
 
 def _slid(operand: Modes, move: Move) -> tuple[frozenset[int], Modes | None]:
     """The first modes of the operand that cut it into `SLIDING_PARTS`, and an order of the result in which
     they are in front; None if the result lacks them, or no rank holds them whole."""
-    kept = {mode for mode, _ in move.result_modes}
+    in_result = {mode for mode, _ in move.result_modes}
     first, parts = list[tuple[int, int]](), 1
     for mode, extent in operand:
         if parts >= SLIDING_PARTS:
             break
-        if extent > 1 and (mode not in kept or mode in move.spread):
+        if extent > 1 and (mode not in in_result or mode in move.spread):
             break
         first.append((mode, extent))
         parts *= extent

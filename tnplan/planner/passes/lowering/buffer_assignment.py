@@ -95,24 +95,24 @@ def _orders(sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]]) -> It
 
 def _one_by_one(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]]) -> list[Lifetime]:
     """The lifetimes without the moments at which a buffer and a smaller one that takes its place are both."""
-    found = list(lifetimes)
+    disjoint = list(lifetimes)
     for number, (before, _) in in_place.items():
         smaller = min(number, before, key=lambda buffer: lifetimes[buffer].size_bytes)
         if smaller == number:
-            found[number] = replace(found[number], first=found[number].first + 1)
+            disjoint[number] = replace(disjoint[number], first=disjoint[number].first + 1)
         else:
-            found[before] = replace(found[before], last=lifetimes[number].first - 1)
-    return found
+            disjoint[before] = replace(disjoint[before], last=lifetimes[number].first - 1)
+    return disjoint
 
 
 def buffer_groups(
     sizes: Sequence[int], in_place: Mapping[int, tuple[int, int]], behind: bool
 ) -> list[list[_Member]]:
     """All buffers in groups that lie as one, which begin at 0."""
-    found: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
-    root = {number: number for number in found}
+    members: dict[int, list[_Member]] = {number: [] for number in range(len(sizes)) if number not in in_place}
+    root = {number: number for number in members}
     followed = {before for before, _ in in_place.values()}
-    start = dict.fromkeys(found, 0)
+    start = dict.fromkeys(members, 0)
     for number in sorted(in_place):
         before, parts = in_place[number]
         root[number], start[number] = root[before], start[before]
@@ -123,10 +123,10 @@ def buffer_groups(
             if behind and not larger and number not in followed:
                 start[number] = start[before] + sizes[before] + gap - sizes[number]
     for number in range(len(sizes)):
-        found[root[number]].append(_Member(number, start[number]))
+        members[root[number]].append(_Member(number, start[number]))
     return [
-        [_Member(number, start - min(one.start for one in group)) for number, start in group]
-        for group in found.values()
+        [_Member(number, start - min(member.start for member in group)) for number, start in group]
+        for group in members.values()
     ]
 
 

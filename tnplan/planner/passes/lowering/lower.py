@@ -206,27 +206,27 @@ class _Lowering:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
         bytes); what lies inside a chain is never held, and what is exchanged in chunks comes last."""
         peak: dict[int, float] = {}
-        kept: dict[int, float] = {}
+        left_bytes: dict[int, float] = {}
         order: dict[int, list[int]] = {}
         stack: list[tuple[int, bool]] = [(root, False)]
         while stack:
             node, ready = stack.pop()
             size = self.space.shard_bytes(node, self.sharded.distribution.states[node])
             if node < self.tree.n_leaves or self.tree.loop_nest.level_of[node] < self.level:
-                peak[node], kept[node] = size, size
+                peak[node], left_bytes[node] = size, size
             elif not ready:
                 stack.append((node, True))
                 stack.extend((child, False) for child in self._operands(node))
             else:
                 order[node] = sorted(
                     self._operands(node),
-                    key=lambda child: (child in self.planned_chunks, kept[child] - peak[child]),
+                    key=lambda child: (child in self.planned_chunks, left_bytes[child] - peak[child]),
                 )
                 before = most = 0.0
                 for child in order[node]:
                     most = max(most, before + peak[child])
-                    before += kept[child]
-                peak[node], kept[node] = max(most, before + size), size
+                    before += left_bytes[child]
+                peak[node], left_bytes[node] = max(most, before + size), size
         return order
 
     def _load(self, leaf: int) -> None:

@@ -16,6 +16,10 @@ from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.passes.sharding.sharded_tree import ShardedTree
 from tnplan.planner.passes.tree.loop_levels import LoopNest
 
+BY_TIER = "ours, tier by tier"
+PERSISTENT = "ours, tier by tier, persistent"
+"""Tier by tier, with persistent shardings proposed to the search."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -30,14 +34,30 @@ class Limits:
 
 @dataclass(frozen=True)
 class Variant:
-    """How a program is made to need less memory: how far steps are fused (`EXTENTS_OF_FUSION`), whether
-    exchanges go in chunks, whether small buffers around these live longer so that more overlaps, and whether
-    idle tensors may be spilled."""
+    """One way to plan a path, as data: what was chosen where several ways may lead to a plan that fits.
 
-    fusion: str = "free"
-    chunked: bool = True
-    extended: bool = True
+    `variants` lists them. The last three are chosen anew where a program is too large.
+    """
+
+    ranks: int
+    """Ranks that work on a slice together."""
+    loop_nest: LoopNest
+    policy: str
+    """One of `POLICIES`, or ours in another order of the digits: `BY_TIER`, `PERSISTENT`."""
+    share: float = 1.0
+    """Of the memory of all ranks, what the loop nest was chosen to need."""
+    step_limited: bool = True
+    """Whether each step by itself must fit the limit."""
+    tries: int = 1
+    """How often that limit may be tried, ever lower."""
     spilled: bool = False
+    """Whether idle tensors may be stored compressed."""
+    fusion: str = "free"
+    """How far steps are fused, of `EXTENTS_OF_FUSION`."""
+    chunked: bool = True
+    """Whether exchanges may go in chunks, which overlap with the steps around them."""
+    extended: bool = True
+    """Whether small buffers around these live longer, so that more overlaps."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +66,9 @@ class PlanContext:
 
     path: ContractionPath
     model: CostModel
-    policy: str
     limits: Limits
     sharded: ShardedTree
-    variant: Variant = Variant()
+    variant: Variant
     fusion: Fusion = field(default_factory=Fusion)
     exchanges: ChunkedExchanges = field(default_factory=ChunkedExchanges)
     program: LoweredProgram = field(default_factory=LoweredProgram)
@@ -64,6 +83,11 @@ class PlanContext:
     def fits(self) -> bool:
         """Whether the arena keeps its limit."""
         return self.arena.size_bytes <= self.limits.arena_bytes
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no step is distributed: every rank does the same work."""
+        return all(step.state == "local" for step in self.program.steps)
 
     @property
     def total_s(self) -> float:

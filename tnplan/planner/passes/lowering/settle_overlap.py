@@ -55,8 +55,8 @@ def _best(
 ) -> Redistribute:
     """The exchange with as many overlapped chains as make it take the least time; whole without any."""
     planned = zip(around, (chunked.before, chunked.after), strict=True)
-    ways = product(*(range(min(len(row), len(chains)) + 1) for row, chains in planned))
-    for before, after in sorted(ways, key=lambda counts: chunked.exposed_s(*counts)):
+    counts_of_chains = product(*(range(min(len(row), len(chains)) + 1) for row, chains in planned))
+    for before, after in sorted(counts_of_chains, key=lambda counts: chunked.exposed_s(*counts)):
         if not (before or after):
             break
         spans = exchange_spans(exchange, around[0][len(around[0]) - before :], around[1][:after], buffers)

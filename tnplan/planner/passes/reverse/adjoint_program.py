@@ -199,9 +199,11 @@ class _Emitter:
     def _adjoin_operand(self, item: Contract, operand: int, other: int) -> None:
         """The cotangent of the result, contracted with the other operand."""
         value, is_new = self._value(other)
-        held, given = self._buffers[operand], self._buffers[other]
+        adjoined, factor = self._buffers[operand], self._buffers[other]
         partial = tuple(
-            place for place, mode in enumerate(given.layout) if mode is not None and mode not in held.modes
+            digit
+            for digit, mode in enumerate(factor.layout)
+            if mode is not None and mode not in adjoined.modes
         )
         number = self._annotate(item, operand, other)
 
@@ -233,11 +235,13 @@ class _Emitter:
                 made.append(None)
                 continue
             target = self._cotangent_buffer(operand)
-            held = self._buffers[target]
+            gradient_buffer = self._buffers[target]
             partial = tuple(
-                place for place, mode in enumerate(spread) if mode is not None and mode not in held.modes
+                digit
+                for digit, mode in enumerate(spread)
+                if mode is not None and mode not in gradient_buffer.modes
             )
-            made.append(self._new(replace(held, partial=partial)) if partial else target)
+            made.append(self._new(replace(gradient_buffer, partial=partial)) if partial else target)
             exchanged.append((operand, target))
         out, *gradients = made
         cotangent = self._cotangents[item.out]

@@ -51,7 +51,9 @@ class _Greedy:
             self._below[out] = [buffer for buffer in reads(item) if flow.level[buffer] == level]
             self._above.update(dict.fromkeys(self._below[out], out))
             self._often[out] = often
-            self._cost[out] = seconds(schedule, item) + sum(self._cost[one] for one in self._below[out])
+            self._cost[out] = seconds(schedule, item) + sum(
+                self._cost[operand] for operand in self._below[out]
+            )
         for out, _ in reversed(made):
             above = self._above.get(out)
             self._uses[out] = (out in self._needed) + (0 if above is None else self._uses[above])
@@ -60,16 +62,16 @@ class _Greedy:
         """Savings only fall while others are kept, so that one that is still the largest is the next."""
         heap = [(-self._saving(buffer), buffer) for buffer in self._needed]
         heapify(heap)
-        found: list[int] = []
+        most_saving_first: list[int] = []
         while heap:
             stated, buffer = heappop(heap)
             saving = -self._saving(buffer)
             if heap and saving > stated and saving > heap[0][0]:
                 heappush(heap, (saving, buffer))
                 continue
-            found.append(buffer)
+            most_saving_first.append(buffer)
             self._keep(buffer)
-        return found
+        return most_saving_first
 
     def _saving(self, buffer: int) -> float:
         return self._often[buffer] * self._uses[buffer] * self._cost[buffer] / self._sizes[buffer]
@@ -82,10 +84,10 @@ class _Greedy:
             above = None if above in self._kept else self._above.get(above)
         uses, below = self._uses[buffer], list(self._below[buffer])
         while below:
-            one = below.pop()
-            self._uses[one] -= uses
-            if one not in self._kept:
-                below += self._below[one]
+            node = below.pop()
+            self._uses[node] -= uses
+            if node not in self._kept:
+                below += self._below[node]
 
 
 def seconds(schedule: Schedule, item: Instruction) -> float:

@@ -1,8 +1,13 @@
 """An estimate of what a distribution state will cost later, to rank the states that the search keeps.
 
-The estimate follows a simple plan that can be carried out: hold the state until one of its modes is about
-to be summed, and change, at the cheapest point before that, to the longest-lived modes there; and so on up
-to the root. It only ranks states; costs in the dynamic programming never contain it.
+The distribution of modes is the paper's, section IV-B, whose dynamic programming keeps every state. Here a
+node may have many more states, of which `search` keeps the most promising. The estimate follows a simple plan
+that can be carried out: hold the state until one of its modes is about to be summed, and change, at the
+cheapest point before that, to the longest-lived modes there, its renewed state; and so on up to the root:
+
+    later_s(node, state) = min over points p of  weight(p) change_s(p, state) + later_s(p, renewed(p))
+
+It only ranks states; costs in the dynamic programming never contain it.
 """
 
 from __future__ import annotations
@@ -12,6 +17,9 @@ from math import inf
 
 from tnplan.planner.passes.sharding.states import ShardingState, StateSpace
 from tnplan.planner.passes.tree.build import Tree
+
+NONE = -1
+"""In lists of nodes: there is none."""
 
 
 class Lookahead:
@@ -23,68 +31,79 @@ class Lookahead:
     def __init__(self, tree: Tree, space: StateSpace, settled: Sequence[ShardingState]) -> None:
         self._tree, self._space = tree, space
         self._depth = tree.depths
-        self._parent = [-1 if above is None else above for above in tree.parents]
+        self._parent = [NONE if parent is None else parent for parent in tree.parents]
         self._weight = tree.later_weights
-        self._smaller = [-1] * tree.n_nodes
-        self._death_order: dict[int, list[tuple[int, int]]] = {}
+        self._summed_first: dict[int, list[tuple[int, int]]] = {}
         self._enter, self._leave = self._tour()
+        # The renewed state of a node: what is settled, and else its longest-lived modes.
         slots = tree.slots
-        self._fresh = [
+        self._renewed = [
             space.fill(state, [1 << slots[mode] for mode in modes])
             for state, modes in zip(settled, tree.lifetimes, strict=True)
         ]
-        self._fresh_later_s = [0.0] * tree.n_nodes
+        # From the root down, of every node: the nearest one above it with a smaller tensor, and the seconds
+        # to come once it is in its renewed state. Changes are weighed at these smaller and smaller tensors,
+        # of which less moves, and at the last one before a mode is summed.
+        self._smaller_above = [NONE] * tree.n_nodes
+        self._renewed_later_s = [0.0] * tree.n_nodes
         for node in range(tree.n_nodes - 1, -1, -1):
             above = self._parent[node]
             while above >= 0 and space.size_bytes[above] >= space.size_bytes[node]:
-                above = self._smaller[above]
-            self._smaller[node] = above
+                above = self._smaller_above[above]
+            self._smaller_above[node] = above
             if self._parent[node] >= 0:
-                self._fresh_later_s[node] = self._later_s(node, self._fresh[node], strictly=True)
+                self._renewed_later_s[node] = self._later_s(node, self._renewed[node], may_change_here=False)
 
     def seconds(self, node: int, state: ShardingState) -> float:
         """The estimate for a node's tensor in a state."""
-        return self._later_s(node, state, strictly=False)
+        return self._later_s(node, state, may_change_here=True)
 
-    def _later_s(self, node: int, state: ShardingState, strictly: bool) -> float:
-        end = self._first_death(node, state)
-        if end < 0:
+    def _later_s(self, node: int, state: ShardingState, may_change_here: bool) -> float:
+        """The cheapest change between a node and the step that sums one of the state's modes.
+
+        0 where none is summed, and where there is no point to change at.
+        """
+        summing = self._first_sum(node, state)
+        if summing == NONE:
             return 0.0
-        last = self._child_towards(end, node)
-        best = inf
+        last = self._child_towards(summing, node)
+        points = [last]
         point = node
-        while point >= 0 and self._depth[point] > self._depth[end]:
-            if not (strictly and point == node):
-                best = min(best, self._change_s(point, state))
-            point = self._smaller[point]
-        if not (strictly and last == node):
-            best = min(best, self._change_s(last, state))
-        return 0.0 if best == inf else best
+        while point >= 0 and self._depth[point] > self._depth[summing]:
+            points.append(point)
+            point = self._smaller_above[point]
+        seconds = [self._change_s(point, state) for point in points if may_change_here or point != node]
+        least_s = min(seconds, default=inf)
+        return 0.0 if least_s == inf else least_s
 
     def _change_s(self, node: int, state: ShardingState) -> float:
-        count = self._space.n_settled
-        changed = (*state[:count], *self._fresh[node][count:])
-        return self._weight[node] * self._space.move_s(node, state, changed) + self._fresh_later_s[node]
+        """Seconds of the change to the renewed state at a node, and of what comes after it."""
+        n_settled = self._space.n_settled
+        renewed = (*state[:n_settled], *self._renewed[node][n_settled:])
+        change_s = self._weight[node] * self._space.move_s(node, state, renewed)
+        return change_s + self._renewed_later_s[node]
 
-    def _first_death(self, node: int, state: ShardingState) -> int:
-        """The node at which the first of a state's unsettled modes is summed, or -1 where none is."""
+    def _first_sum(self, node: int, state: ShardingState) -> int:
+        """The node at which the first of a state's unsettled modes is summed, or NONE."""
         spread = 0
         for modes in state[self._space.n_settled :]:
             spread |= modes
-        for bit, death in self._deaths(node):
+        for bit, summing in self._modes_by_sum(node):
             if spread & bit:
-                return death
-        return -1
+                return summing
+        return NONE
 
-    def _deaths(self, node: int) -> list[tuple[int, int]]:
+    def _modes_by_sum(self, node: int) -> list[tuple[int, int]]:
         """The modes of a node that are summed somewhere, soonest first: their bits and those nodes."""
-        known = self._death_order.get(node)
+        known = self._summed_first.get(node)
         if known is None:
-            slots, death = self._tree.slots, self._tree.death
-            found = [
-                (1 << slots[mode], end) for mode in self._tree.legs[node] if (end := death[mode]) is not None
+            slots, summed_at = self._tree.slots, self._tree.death
+            modes = [
+                (1 << slots[mode], summing)
+                for mode in self._tree.legs[node]
+                if (summing := summed_at[mode]) is not None
             ]
-            known = self._death_order[node] = sorted(found, key=lambda item: -self._depth[item[1]])
+            known = self._summed_first[node] = sorted(modes, key=lambda mode: -self._depth[mode[1]])
         return known
 
     def _child_towards(self, ancestor: int, node: int) -> int:

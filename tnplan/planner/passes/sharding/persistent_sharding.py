@@ -75,13 +75,13 @@ class _Search:
 
     def layouts(self) -> tuple[ShardingState | None, ...]:
         tree = self._tree
-        found: list[ShardingState | None] = [None] * tree.n_nodes
+        layout_of: list[ShardingState | None] = [None] * tree.n_nodes
         waist = self._waist()
         if waist is None:
             if tree.children:
                 side = self._side(tree.root)
-                self._write_layouts(found, side, *side.runs[0])
-            return tuple(found)
+                self._write_layouts(layout_of, side, *side.runs[0])
+            return tuple(layout_of)
         left, right = tree.children[waist - tree.n_leaves]
         sides = self._side(left), self._side(right)
         best_s, best, begins = inf, self._nothing, (0, 0)
@@ -93,9 +93,9 @@ class _Search:
                     best_s, best, begins = left_s + right_s, sharding, (first, second)
         if best_s < inf:
             for side, begin in zip(sides, begins, strict=True):
-                self._write_layouts(found, side, best, begin)
-            found[waist] = self._space.settle(self._base[waist], self._state(left, waist, best))
-        return tuple(found)
+                self._write_layouts(layout_of, side, best, begin)
+            layout_of[waist] = self._space.settle(self._base[waist], self._state(left, waist, best))
+        return tuple(layout_of)
 
     def _waist(self) -> int | None:
         """The first node from the root both of whose operands lead to large tensors, if there is one."""

@@ -208,9 +208,9 @@ def _solve(
             continue
         for state, reduce_s in outcomes(space, step, layout):
             known = best.get(state)
-            whole_s = cost_s + weight * reduce_s
-            if known is None or whole_s < known.cost_s:
-                best[state] = Choice(whole_s, layout, left, right)
+            total_s = cost_s + weight * reduce_s
+            if known is None or total_s < known.cost_s:
+                best[state] = Choice(total_s, layout, left, right)
     if not best:
         raise DoesNotFit(step.node)
     return best
@@ -313,13 +313,13 @@ def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[
         return [(base, 0.0)]
     partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
     capacity = tuple(modes.bit_count() for modes in partial)
-    found = []
+    states = []
     for state in {space.fill(base, step.out_bits, capacity), base}:
         exchange = space.reduction(step.node, partial, base, state)
-        held = exchange.source_bytes + exchange.out_bytes
-        if held <= space.limit_bytes:
-            found.append((state, space.exchange_s(exchange)))
-    return found
+        held_bytes = exchange.source_bytes + exchange.out_bytes
+        if held_bytes <= space.limit_bytes:
+            states.append((state, space.exchange_s(exchange)))
+    return states
 
 
 def _prune(

@@ -43,10 +43,10 @@ class InvariantHoisting:
 
         With several groups work counts as if each had as many slices as the one that has most.
         """
-        whole, *others = self._orders
-        best, depths = whole, whole.choose(most_elements)
-        least = whole.work_of_groups(depths, groups)
-        for order in others:
+        without_waist, *with_waist = self._orders
+        best, depths = without_waist, without_waist.choose(most_elements)
+        least = without_waist.work_of_groups(depths, groups)
+        for order in with_waist:
             if order.least_work < least * (1 - LEAST_SAVING_OF_A_WAIST) and order.fits(most_elements):
                 chosen = order.choose(most_elements)
                 work = order.work_of_groups(chosen, groups)
@@ -60,12 +60,12 @@ class InvariantHoisting:
 
         No other with this order does any step less often.
         """
-        found = []
+        loop_nests = []
         for order in self._orders:
             fewest = order.loop_nest(order.choose(0.0))
             depths, inner = range(len(fewest.order) + 1), range(1, len(fewest.summed) + 1)
-            found.append(order.loop_nest(LevelDepths(tuple(depths), tuple(inner))))
-        return found
+            loop_nests.append(order.loop_nest(LevelDepths(tuple(depths), tuple(inner))))
+        return loop_nests
 
     @cached_property
     def _orders(self) -> list[LoopOrder]:
@@ -82,7 +82,7 @@ class InvariantHoisting:
         under = [0] * tree.n_leaves
         for work, (left, right) in zip(dependence.work, tree.children, strict=True):
             under.append(under[left] + under[right] + work)
-        found = []
+        candidates = []
         for node, summed in enumerate(dependence.summed_under()):
             if node < tree.n_leaves or summed in (0, everything):
                 continue
@@ -92,5 +92,5 @@ class InvariantHoisting:
             added = work_of_elements(ELEMENTS_TO_ADD * dependence.sizes[node])
             work = (under[node] + added) * dependence.count(dependence.below[node])
             work += (under[tree.root] - under[node]) * slices
-            found.append((work, node, summed))
-        return [(node, summed) for _, node, summed in sorted(found)[:WAISTS]]
+            candidates.append((work, node, summed))
+        return [(node, summed) for _, node, summed in sorted(candidates)[:WAISTS]]

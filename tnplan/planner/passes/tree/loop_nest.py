@@ -222,13 +222,13 @@ def _float(count: int) -> float:
 def _under(children: Sequence[tuple[int, int]], n_leaves: int, top: int | None) -> set[int]:
     """A node and all nodes under it."""
     todo = [] if top is None else [top]
-    found = set()
+    under = set()
     while todo:
         node = todo.pop()
-        found.add(node)
+        under.add(node)
         if node >= n_leaves:
             todo += children[node - n_leaves]
-    return found
+    return under
 
 
 def _level(mask: int, order: Sequence[int]) -> int:

@@ -35,17 +35,19 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
     # The chains that may end at a node: the operand of the first step, and the steps.
     chains: list[list[tuple[int, ...]]] = [[] for _ in stored]
     for number, (left, right) in enumerate(tree.children):
-        node, found = tree.n_leaves + number, list[tuple[int, ...]]()
-        whole = stored[left] and stored[right] and sizes[left] + sizes[right] + sizes[node] <= most_elements
+        node, ending_here = tree.n_leaves + number, list[tuple[int, ...]]()
+        is_stored = (
+            stored[left] and stored[right] and sizes[left] + sizes[right] + sizes[node] <= most_elements
+        )
         for stem, branch in ((left, right), (right, left)):
             if stored[branch] and _is_fusable(tree, model, node, sizes[branch] / ranks):
                 # What may be stored may as well begin a chain, which is then shorter.
                 begun = [(stem,)] if stored[stem] else chains[stem]
-                found += [(*chain, node) for chain in begun if _has_tile(tree, model, (*chain, node))]
-            whole = whole or (stored[branch] and _closes(tree, node) and bool(chains[stem]))
-        chains.append(found)
-        stored.append(whole or (bool(found) and sizes[node] <= most_elements))
-        if not (stored[-1] or found):
+                ending_here += [(*chain, node) for chain in begun if _has_tile(tree, model, (*chain, node))]
+            is_stored = is_stored or (stored[branch] and _closes(tree, node) and bool(chains[stem]))
+        chains.append(ending_here)
+        stored.append(is_stored or (bool(ending_here) and sizes[node] <= most_elements))
+        if not (stored[-1] or ending_here):
             return node
     return None if stored[-1] or not tree.children else tree.n_nodes - 1
 
@@ -56,7 +58,7 @@ def over_limit(
     """Why a step does not fit, with the least that it needs."""
     first = tree.n_leaves
     nodes = (*tree.children[node - first], node)
-    all_bytes = sum(tree.sizes[one] for one in nodes) * model.item_bytes
+    all_bytes = sum(tree.sizes[member] for member in nodes) * model.item_bytes
     more = ", its workspace is to be added," if all_bytes <= ranks * limit_bytes else ","
     return OverLimitError(
         f"step {node - first}",
@@ -96,13 +98,13 @@ class LeastSeconds:
     def _added_up(self, ranks: int) -> list[list[float]]:
         """Of each loop nest, the seconds of every level on its steps being done once."""
         seconds = self._of_steps(ranks)
-        found = []
+        by_nest = []
         for loop_nest in self._loops.unlimited:
             by_level = [0.0] * len(loop_nest.levels)
             for level, step_s in zip(loop_nest.level_of[self._tree.n_leaves :], seconds, strict=True):
                 by_level[level] += step_s
-            found.append(by_level)
-        return found
+            by_nest.append(by_level)
+        return by_nest
 
     def _of_steps(self, ranks: int) -> list[float]:
         """Of each step, as a matrix product or in a chain."""
@@ -146,9 +148,9 @@ def _has_tile(tree: Tree, model: CostModel, chain: Sequence[int]) -> bool:
     """Whether a chain may have a tile: at every step it holds all modes that the later ones sum, whole."""
     nodes = chain[1:]
     return len(nodes) <= MOST_STAGES and all(
-        tree.extent([mode for mode in tree.legs[operand] if tree.death[mode] in nodes[place:]])
+        tree.extent([mode for mode in tree.legs[operand] if tree.death[mode] in nodes[number:]])
         <= model.fused_elements
-        for place, operand in enumerate(chain[:-1])
+        for number, operand in enumerate(chain[:-1])
     )
 
 

@@ -67,9 +67,9 @@ def work_of_elements(count: int) -> int:
 @lru_cache(1 << 14)
 def bits_of(mask: int) -> tuple[int, ...]:
     """The positions of the set bits of a mask, the lowest first."""
-    found = []
+    positions = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        positions.append(low.bit_length() - 1)
         mask ^= low
-    return tuple(found)
+    return tuple(positions)

@@ -42,25 +42,25 @@ def adjoint_problems(schedule: Schedule, item: FusedAdjoint) -> Iterator[str]:
     buffers = schedule.buffers
     cotangent = buffers[item.cotangent]
     partial = tuple(
-        place for place, _ in enumerate(schedule.grid) if _spread_mode(schedule, item, place) is not None
+        digit for digit, _ in enumerate(schedule.grid) if _spread_mode(schedule, item, digit) is not None
     )
     yield from chain_problems(schedule, Fused(item.operand, item.branches, item.cotangent, item.steps[::2]))
     for gradient, tensor in zip((item.out, *item.gradients), (item.operand, *item.branches), strict=True):
         if gradient is None:
             continue
-        made, own = buffers[gradient], buffers[tensor]
-        if set(made.modes) != set(own.modes) or made.layout != own.layout:
+        made, differentiated = buffers[gradient], buffers[tensor]
+        if set(made.modes) != set(differentiated.modes) or made.layout != differentiated.layout:
             yield "a gradient has not the modes or the layout of its tensor"
-        if made.partial != tuple(place for place in partial if own.layout[place] is None):
+        if made.partial != tuple(digit for digit in partial if differentiated.layout[digit] is None):
             yield "a gradient is partial where it should not be"
     if cotangent.partial:
         yield "the cotangent is partial"
 
 
-def _spread_mode(schedule: Schedule, item: FusedAdjoint, place: int) -> int | None:
+def _spread_mode(schedule: Schedule, item: FusedAdjoint, digit: int) -> int | None:
     """The mode that a digit spreads in a chain."""
     layouts = (schedule.buffers[buffer].layout for buffer in (item.operand, *item.branches, item.cotangent))
-    return next((layout[place] for layout in layouts if layout[place] is not None), None)
+    return next((layout[digit] for layout in layouts if layout[digit] is not None), None)
 
 
 def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:

@@ -26,9 +26,9 @@ OPERANDS = {
 
 def operands(instruction: Instruction) -> list[int]:
     """The numbers of the buffers whose values an instruction needs."""
-    found: list[int] = []
+    numbers: list[int] = []
     for name in OPERANDS[instruction.op]:
         value = getattr(instruction, name)
         if value is not None:
-            found += value if isinstance(value, tuple) else (value,)
-    return found
+            numbers += value if isinstance(value, tuple) else (value,)
+    return numbers

@@ -7,18 +7,18 @@ instruction and the bytes of the arena are checked from the schedule alone.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
 
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.planner.hardware.chunked_overlap import cut_modes, hazards
 from tnplan.planner.hardware.fusion_tile import fused_tile
 from tnplan.planner.hardware.process_grid import Layout, grid_size, largest_part, largest_shard
-from tnplan.planner.hardware.profile import profile_from_document
+from tnplan.planner.hardware.profile import Profile, profile_from_document
+from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
-from tnplan.planner.passes.verify.compressed import exchange_problems, memory_problems, stored_problems
-from tnplan.planner.passes.verify.indices import index_problems
-from tnplan.planner.passes.verify.loops import loop_problems
 from tnplan.planner.passes.verify.operands import operands
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.overlap_rows import end_of, exchange_spans, others, overlapped_rows
@@ -104,19 +104,19 @@ class Verifier:
         unit = outside = {schedule.result}
         for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
             self.where = name
-            kept = set(self.live)
+            at_start = set(self.live)
             if part.inner and not before.inner:
-                outside = kept
+                outside = at_start
             if before.inner and not part.inner:
-                self._forget(kept - outside)
-                kept = unit
+                self._forget(at_start - outside)
+                at_start = unit
             elif not part.inner:
-                unit = kept
+                unit = at_start
             self._check_loops(part, after)
             self._check_part(name, part.instructions)
             self.where = name
-            self._require(kept <= self.live, "it frees what it needs when it is replayed")
-        self._require(kept == self.live, "a slice leaves buffers behind")
+            self._require(at_start <= self.live, "it frees what it needs when it is replayed")
+        self._require(at_start == self.live, "a slice leaves buffers behind")
 
     def _check_loops(self, part: LoopLevel, after: LoopLevel | None = None) -> None:
         """What the part is inside of, and where it may add."""
@@ -304,14 +304,14 @@ class Verifier:
         self._require(sliced == sorted(sliced, reverse=True), "sliced modes do not lead")
 
     def _check_part_of(self, item: FixSlice | AddSlice | SumModes, whole: Buffer, part: Buffer) -> None:
-        kept = tuple(mode for mode in whole.modes if mode in part.modes)
-        fits = kept == part.modes and whole.layout == part.layout
+        common = tuple(mode for mode in whole.modes if mode in part.modes)
+        fits = common == part.modes and whole.layout == part.layout
         self._require(fits, "of source and out one is no part of the other")
         if not isinstance(item, SumModes):
-            fixed = whole.modes[: len(whole.modes) - len(kept)]
+            fixed = whole.modes[: len(whole.modes) - len(common)]
             sliced = all(self.schedule.modes[mode].index in self.loops for mode in fixed)
             self._require(
-                sliced and whole.modes[len(fixed) :] == kept,
+                sliced and whole.modes[len(fixed) :] == common,
                 "the fixed modes are not leading sliced ones of its loops",
             )
 
@@ -445,3 +445,101 @@ class Verifier:
             self._require(
                 position in partial or old == new, f"digit {position} changes though it is not summed over"
             )
+
+
+def index_problems(schedule: Schedule) -> Iterator[str]:
+    """Whether all indices have sizes and modes, and those of the loops are summed ones of the network.
+
+    Raises InputError where the network itself is none.
+    """
+    network = Network(schedule.leaves, schedule.output, schedule.size_dict)
+    present = {index for leaf in network.inputs for index in leaf}
+    for index in sorted(present - schedule.indices.keys()):
+        yield f"index {index!r} has no modes"
+    loops = (*schedule.sliced, *schedule.summed)
+    if len(set(loops)) != len(loops):
+        yield "an index is sliced twice"
+    for index in loops:
+        if index not in present or index in network.output:
+            yield f"sliced index {index!r} is no summed index of the network"
+    for number, extent in schedule.extents.items():
+        if extent <= 0:
+            yield f"mode {number} has extent {extent}"
+    for index, modes in schedule.indices.items():
+        if index not in schedule.size_dict:
+            yield f"index {index!r} has no size"
+        for mode in modes:
+            if mode not in schedule.extents:
+                yield f"mode {mode} does not exist"
+        if prod(schedule.extents[mode] for mode in modes) != schedule.size_dict[index]:
+            yield f"the modes of index {index!r} do not make up its size"
+    for number, described in enumerate(schedule.modes):
+        if number not in schedule.indices.get(described.index, ()):
+            yield f"mode {number} is none of index {described.index!r}"
+
+
+def loop_problems(schedule: Schedule) -> Iterator[tuple[int, str]]:
+    """The number of a part among all, and what is wrong with its loops."""
+    parts, n_sliced, n_summed = schedule.parts, len(schedule.sliced), len(schedule.summed)
+    rows = 0
+    for number, (before, part) in enumerate(pairwise(parts), 1):
+        begins_sum = number + 1 < len(parts) and parts[number + 1].inner > 0
+        deepest = n_sliced if begins_sum or number + 1 == len(parts) else n_sliced - 1
+        if part.inner:
+            rows += not before.inner
+            if part.depth != before.depth:
+                yield number, f"depth {part.depth} is not that of the part before, {before.depth}"
+            if not before.inner < part.inner <= n_summed:
+                yield number, f"{part.inner} inner loops do not follow {before.inner} of {n_summed}"
+        elif before.inner:
+            if part.depth != before.depth:
+                yield number, f"depth {part.depth} is not that of the sum before, {before.depth}"
+            if before.inner != n_summed:
+                yield number, f"the sum before is inside {before.inner} of {n_summed} inner loops"
+        elif not before.depth < part.depth <= deepest:
+            yield number, f"depth {part.depth} is not between those of its neighbours"
+    if rows != bool(n_summed):
+        yield len(parts) - 1, f"{rows} rows of parts are inside the loops of {n_summed} summed indices"
+
+
+def memory_problems(schedule: Schedule, profile: Profile) -> Iterator[str]:
+    """Whether the codec fits besides the arena. Raises InputError where the profile has no such codec."""
+    if schedule.compression is None or not any(schedule.compressed_counts):
+        return
+    peak_bytes, limit_bytes = schedule.predicted.peak_bytes, schedule.memory_bytes
+    workspace_bytes = profile.codec(schedule.compression.setting).workspace_bytes
+    if limit_bytes is not None and peak_bytes + workspace_bytes > limit_bytes:
+        yield (
+            f"its peak of {peak_bytes} bytes and {workspace_bytes} for the codec are over its limit of "
+            f"{limit_bytes}"
+        )
+
+
+def exchange_problems(schedule: Schedule, item: Redistribute) -> Iterator[str]:
+    """Whether an exchange can be compressed on its tiers."""
+    if not item.compressed:
+        return
+    if schedule.compression is None or schedule.compression.exchange is None:
+        yield "the schedule has no bound for tensors that are exchanged"
+    if not all(0 <= tier < len(schedule.profile["tiers"]) for tier in item.compressed):
+        yield "a compressed tier does not exist"
+    if item.workspace is None:
+        yield "it is compressed without a workspace"
+
+
+def stored_problems(schedule: Schedule, item: Encode | Decode, stored: Mapping[int, int]) -> Iterator[str]:
+    """Whether a tensor can be compressed, or is restored as it was; `stored`: compressed buffers now, and the
+    tensors that they hold."""
+    source, out = schedule.buffers[item.source], schedule.buffers[item.out]
+    if schedule.compression is None or schedule.compression.store is None:
+        yield "the schedule has no bound for tensors that are stored"
+    if isinstance(item, Encode):
+        if source.workspace or not out.workspace:
+            yield "it does not compress a tensor into bytes"
+    elif item.source not in stored:
+        yield f"buffer {item.source} holds no compressed tensor"
+    else:
+        tensor = schedule.buffers[stored[item.source]]
+        same = (tensor.modes, tensor.layout, tensor.partial) == (out.modes, out.layout, out.partial)
+        if not same or out.workspace:
+            yield "out is not the tensor that was compressed"

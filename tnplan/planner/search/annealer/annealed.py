@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +28,7 @@ from tnplan.planner.search.annealer.anneal_state import (
     tree_of,
     with_row_counts,
 )
-from tnplan.planner.search.annealing import Found, Task
+from tnplan.planner.search.annealing import OnBetter, ScoredTree, Task
 
 CALL_MOVES, CALL_WORDS = 800_000, 16
 """Moves of one call of the kernel while legs have so many words, in which the clock is not looked at: about a
@@ -39,7 +38,6 @@ STAGE_BITS, MOST_STAGES = 2.0, 8
 """Bits by which the limit falls at once; more where these would be too many stages."""
 COLD = Heat(0.0, 0.0, 0.0, 0.0)
 NO_BLOCKS = 0, 0, 1
-Tell = Callable[[Found], None]
 
 
 def act(
@@ -47,14 +45,14 @@ def act(
     span: tuple[int, int, int] = NO_BLOCKS,
 ) -> None:  # fmt: skip
     """What the kernel does with a state: see `work`."""
-    room = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
-    kernel.work(what, problem, state, best, heat, span, room)
+    scratch = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
+    kernel.work(what, problem, state, best, heat, span, scratch)
 
 
 class Annealed:
     """The compiled state of a round, begun at a tree."""
 
-    def __init__(self, task: Task, source: Found, number: int) -> None:
+    def __init__(self, task: Task, source: ScoredTree, number: int) -> None:
         limit = math.inf if task.limit is None else float(task.limit)
         self.problem = make_problem(
             task.inputs, task.output, task.sizes, limit, task.element_weight, task.waist_limit
@@ -64,8 +62,8 @@ class Annealed:
         self.bits = bits_of(task.sizes)
         n = len(task.inputs)
         self.state = new_state(self.problem, n, (task.seed, number))
-        kept = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
-        self.best = Best(*tree_of(source.ssa_path, n), kept, np.full(1, math.inf))
+        unsliced = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
+        self.best = Best(*tree_of(source.ssa_path, n), unsliced, np.full(1, math.inf))
         self._restore()
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
@@ -80,15 +78,15 @@ class Annealed:
         """Make the state that of the best tree."""
         act(kernel.RESTORE, self.problem, self.state, self.best)
 
-    def sliced(self) -> Found:
+    def sliced(self) -> ScoredTree:
         """The tree that it began at, sliced on until it is within the limit, with its score."""
         act(kernel.SLICE, self.problem, self.state, self.best)
-        found = self.best_found()
-        assert found is not None
-        return found
+        tree = self.best_tree()
+        assert tree is not None  # which slicing always comes to
+        return tree
 
-    def run(self, heat: Heat, moves: float, ends: float, tell: Tell | None) -> int:
-        """Make the moves, and tell of each better tree; how many were made."""
+    def run(self, heat: Heat, moves: float, ends: float, on_better: OnBetter | None) -> int:
+        """Make the moves; how many were made."""
         block = kernel.BLOCK
         blocks = max(1, round(moves / block))
         at_once = max(1, CALL_MOVES // (block * max(1, self.state.kept.size // CALL_WORDS)))
@@ -98,16 +96,16 @@ class Annealed:
             last = min(blocks, done + at_once)
             act(kernel.ANNEAL, self.problem, self.state, self.best, heat, (done, last, blocks))
             done = last
-            if tell is not None and self.best.score[0] < score:
-                found = self.best_found()
-                assert found is not None
-                tell(found)
+            if on_better is not None and self.best.score[0] < score:
+                tree = self.best_tree()
+                assert tree is not None
+                on_better(tree)
         return done * block
 
     def tighten(self, limit: float) -> None:
         """Go on from the best tree with a limit, sliced until it is within that."""
-        kept = self.best.score[0] < math.inf
-        tree = self.best[:4] if kept else (
+        has_best = self.best.score[0] < math.inf
+        tree = self.best[:4] if has_best else (
             self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
         )  # fmt: skip
         self.problem = self.problem._replace(limit=float(limit))
@@ -130,10 +128,10 @@ class Annealed:
             done += self.run(heats[1], (1.0 - FREE_SHARE) * moves / stages, ends, None)
         return done
 
-    def best_found(self) -> Found | None:
+    def best_tree(self) -> ScoredTree | None:
         """The best tree within the limit, if any was."""
         score = float(self.best.score[0])
         if not math.isfinite(score):
             return None
         names: dict[int, Any] = {bit: symbol for symbol, bit in self.bits.items()}
-        return Found(score, pairs_of(self.best), tuple(names[bit] for bit in sliced_bits(self.best)))
+        return ScoredTree(score, pairs_of(self.best), tuple(names[bit] for bit in sliced_bits(self.best)))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from tnplan.planner.search.annealing import HYPER_SHARE, Effort, Found, Task, first_tree, greedy_s, seeded
+from tnplan.planner.search.annealing import (
+    HYPER_SHARE,
+    Effort,
+    OnBetter,
+    ScoredTree,
+    Task,
+    first_tree,
+    greedy_s,
+    seeded,
+)
 from tnplan.planner.search.orders.starts import QUICK_KINDS, QUICK_TENSORS, OrderStarts, load_kernels
 
 ORDER_SHARE, TRIAL_SHARE = 0.1, 0.15
@@ -23,21 +31,21 @@ QUICK = 300
 """Tensors up to which one trial is made whatever the time."""
 
 
-def first_trees(task: Task, tell: Callable[[Found], None], search_ends: float = inf) -> list[Found]:
+def first_trees(task: Task, on_better: OnBetter, search_ends: float = inf) -> list[ScoredTree]:
     """The best of some orders, cheapest first, and the best of cotengra's trials.
 
     Of a large network there are no more than the quick ones after `search_ends`, by `time.monotonic`.
-    Without a limit it tells of the best orders so far, once it has made those that `core_for` told of.
+    Without a limit `on_better` gets the best orders so far, once those are made that `core_for` gave it.
     """
     if len(task.inputs) <= 2:
-        return [Found(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
+        return [ScoredTree(0.0, ((0, 1),) if len(task.inputs) == 2 else (), ())]
     time_s, n = task.effort.time_s, len(task.inputs)
     starts = OrderStarts(task)
     load_kernels()
     began = time.monotonic()
     ends = began + min(ORDER_SHARE * time_s, ORDER_LIMIT_S)
     first_ends = began + max(FIRST_SHARE * time_s, FIRST_ORDERS_S)
-    found: dict[float, Found] = {}
+    by_score: dict[float, ScoredTree] = {}
     for number in range(ORDERS_PER_TRIAL * task.effort.max_trials):
         now = time.monotonic()
         if number and now > ends and (number >= FIRST_ORDERS or now > first_ends):
@@ -45,12 +53,12 @@ def first_trees(task: Task, tell: Callable[[Found], None], search_ends: float = 
         if n > QUICK_TENSORS and number > max(QUICK_KINDS) and now > search_ends:
             break
         tree = starts.tree(number)
-        found.setdefault(round(tree.score, 6), tree)
+        by_score.setdefault(round(tree.score, 6), tree)
         if task.limit is None and number >= max(QUICK_KINDS):
-            best = found[min(found)]
+            best = by_score[min(by_score)]
             if number == max(QUICK_KINDS) or best is tree:
-                tell(best)
-    trees = [found[score] for score in sorted(found)[:MOST_TREES]]
+                on_better(best)
+    trees = [by_score[score] for score in sorted(by_score)[:MOST_TREES]]
     trial_s = min(TRIAL_SHARE * time_s, TRIAL_LIMIT_S)
     trials = min(TRIALS, task.effort.max_trials, int(trial_s / greedy_s(n, trees[0].score)))
     if trials or n <= QUICK:
@@ -59,7 +67,7 @@ def first_trees(task: Task, tell: Callable[[Found], None], search_ends: float = 
     return [tree for tree in trees if tree.score <= least + FAR_BITS]
 
 
-def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> Found:
+def _trial(task: Task, starts: OrderStarts, trials: int, trial_s: float) -> ScoredTree:
     with seeded(task.seed):
         effort = Effort(trial_s / HYPER_SHARE, trials, 0)
         tree = first_tree(replace(task, limit=None, minimize="flops", effort=effort))

@@ -6,14 +6,14 @@ Every one takes near-linear time and memory, and small parts of it are put in th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import inf, log2
 
 import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import tree_of
-from tnplan.planner.search.annealing import Effort, Found, Task, between
+from tnplan.planner.search.annealing import Effort, OnBetter, ScoredTree, Task, between
 from tnplan.planner.search.orders.core import Core, core_of
 from tnplan.planner.search.orders.front_kernel import OBLIQUE, SIDEWAYS, TO_RESULT
 from tnplan.planner.search.orders.hypergraph import Floats, Hypergraph, Ints, index_names, make_hypergraph
@@ -71,11 +71,11 @@ class OrderStarts:
         self.limit_bits = inf if task.limit is None else log2(task.limit)
         self.names, self.closed = index_names(task.inputs, task.output, task.sizes), closed_indices(task)
 
-    def tree(self, number: int) -> Found:
+    def tree(self, number: int) -> ScoredTree:
         """A tree without slices."""
         return self.improved(self._drawn(number))
 
-    def plain(self, number: int) -> tuple[float, Found | None]:
+    def plain(self, number: int) -> tuple[float, ScoredTree | None]:
         """log2 of the cost of the same tree before its parts are put in order, and that tree, sliced where
         there is a limit; None where it is not within that."""
         left, right, _ = tree_of(self._drawn(number), self.n)
@@ -83,8 +83,8 @@ class OrderStarts:
         score, largest, weights = self._sliced(left, right, bits, largest)
         if largest > self.limit_bits + SLACK:
             return bits, None
-        sliced = tuple(self.names[place] for place in np.flatnonzero(weights != self.graph.weights))
-        return bits, Found(score, path_of(left, right), sliced)
+        sliced = tuple(self.names[number] for number in np.flatnonzero(weights != self.graph.weights))
+        return bits, ScoredTree(score, path_of(left, right), sliced)
 
     def _sliced(
         self, left: Ints, right: Ints, bits: float, largest: float
@@ -124,7 +124,7 @@ class OrderStarts:
             directions: tuple[int, ...] = (direction,)
             if direction == SIDEWAYS and self.n > QUICK_TENSORS:
                 directions = (SIDEWAYS, OBLIQUE)
-            fronts = [grow(self.graph, pull, one, noise, seed) for one in directions]
+            fronts = [grow(self.graph, pull, way, noise, seed) for way in directions]
             pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
             if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
                 return pairs
@@ -148,12 +148,12 @@ class OrderStarts:
         chosen = SIDEWAYS if draw.random() < SIDEWAYS_ODDS else OBLIQUE
         return TO_RESULT if self.open and draw.random() < RESULT_ODDS else chosen
 
-    def improved(self, pairs: Sequence[tuple[int, ...]]) -> Found:
+    def improved(self, pairs: Sequence[tuple[int, ...]]) -> ScoredTree:
         """The tree of a path with small parts in their best order."""
         from tnplan.planner.search.subtrees.optimal_kernel import sweep
 
         if self.n < 2:
-            return Found(0.0, (), ())
+            return ScoredTree(0.0, (), ())
         left, right, _ = tree_of(pairs, self.n)
         graph, root = self.graph, 2 * self.n - 2
         bits, largest, n_legs = tree_cost(graph, graph.weights, left, right, self.weight)
@@ -161,7 +161,7 @@ class OrderStarts:
             for size in PART_SIZES:
                 sweep(graph, graph.weights, left, right, root, size, self.limit_bits, self.weight)
             bits, largest, _ = tree_cost(graph, graph.weights, left, right, self.weight)
-        return Found(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
+        return ScoredTree(self._sliced(left, right, bits, largest)[0], path_of(left, right), ())
 
 
 @cache
@@ -177,10 +177,10 @@ def load_kernels() -> None:
         starts.tree(number)
 
 
-def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
+def core_for(task: Task, on_better: OnBetter) -> Core:
     """The core of a task: what is done before it takes a small share of what quick trees cost.
 
-    Of a large network it tells of these, sliced where there is a limit.
+    Of a large network `on_better` gets these, sliced where there is a limit.
     """
     n = len(task.inputs)
     if n <= 2:
@@ -195,14 +195,14 @@ def core_for(task: Task, tell: Callable[[Found], None]) -> Core:
             bits = min(bits, cost)
             if tree is not None and tree.score < best:
                 best = tree.score
-                tell(tree)
+                on_better(tree)
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
     return core_of(task.inputs, task.output, task.sizes, most)
 
 
-def tree_bits(task: Task, tree: Found) -> float:
+def tree_bits(task: Task, tree: ScoredTree) -> float:
     """log2 of the cost of a tree without slices."""
     left, right, _ = tree_of(tree.ssa_path, len(task.inputs))
     graph = make_hypergraph(task.inputs, task.output, task.sizes)
@@ -215,9 +215,9 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
         return 0
     places = np.empty(graph.n_tensors, np.int64)
     places[pairs[pairs < graph.n_tensors]] = np.arange(graph.n_tensors)
-    held = places[graph.tensors]
+    taken_at = places[graph.tensors]
     starts = graph.index_starts[:-1]
-    return int((np.maximum.reduceat(held, starts) - np.minimum.reduceat(held, starts)).sum())
+    return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 
 def closed_indices(task: Task) -> np.ndarray:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from tnplan.common.kernels.ahead import compile_soon, is_compiled, still_compiling
 from tnplan.planner.search.annealer.kernel_samples import MOVES
-from tnplan.planner.search.annealing import Effort, Found, Task, search_tree
+from tnplan.planner.search.annealing import Effort, OnBetter, ScoredTree, Task, search_tree
 from tnplan.planner.search.orders.kernel_samples import DIVISIONS, PLAIN_ORDERS
 
 KERNELS = MOVES, DIVISIONS, PLAIN_ORDERS
@@ -20,11 +19,11 @@ MOST_TENSORS = 1000
 
 def are_compiled() -> bool:
     """Whether all kernels of a search are in the cache."""
-    return all(is_compiled(*sample) for one in KERNELS for sample in one.all())
+    return all(is_compiled(*sample) for samples in KERNELS for sample in samples.all())
 
 
-def search_uncompiled(task: Task, ends: float, tell: Callable[[Found], None]) -> Found | None:
-    """The best tree of the time in which processes compile the kernels, told when it is found.
+def search_uncompiled(task: Task, ends: float, on_better: OnBetter) -> ScoredTree | None:
+    """The best tree of the time in which processes compile the kernels; `on_better` gets it as well.
 
     None where the kernels are in the cache already, and for large networks.
     """
@@ -35,5 +34,5 @@ def search_uncompiled(task: Task, ends: float, tell: Callable[[Found], None]) ->
         return None
     effort = Effort(max(ends - time.monotonic(), LEAST_S), task.effort.max_trials)
     return search_tree(
-        replace(task, minimize="flops", effort=effort), tell, lambda: still_compiling(KERNELS)
+        replace(task, minimize="flops", effort=effort), on_better, lambda: still_compiling(KERNELS)
     )  # fmt: skip

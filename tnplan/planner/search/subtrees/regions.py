@@ -17,7 +17,7 @@ import numpy as np
 
 from tnplan.planner.search.annealer.anneal_state import Heat, tree_of
 from tnplan.planner.search.annealer.annealed import Annealed
-from tnplan.planner.search.annealing import Found, Task, between
+from tnplan.planner.search.annealing import ScoredTree, Task, between
 from tnplan.planner.search.orders.hypergraph import Ints, index_names, make_hypergraph
 from tnplan.planner.search.orders.starts import MOST_LEGS, closed_indices
 from tnplan.planner.search.orders.trees import path_of
@@ -56,7 +56,7 @@ class Region(NamedTuple):
 class LargeTree:
     """A tree, and the regions that are made better in it."""
 
-    def __init__(self, task: Task, source: Found) -> None:
+    def __init__(self, task: Task, source: ScoredTree) -> None:
         self.task = task
         self.graph = make_hypergraph(task.inputs, task.output, task.sizes)
         self.names = index_names(task.inputs, task.output, task.sizes)
@@ -76,11 +76,11 @@ class LargeTree:
         may = closed_indices(self.task)
         return slice_to_bits(self.graph, self.weights, may, self.left, self.right, self.limit_bits)
 
-    def found(self) -> Found:
+    def scored(self) -> ScoredTree:
         """The tree as it is, its score log2 of the cost of all slices."""
         bits, *_ = tree_cost(self.graph, self.weights, self.left, self.right, self.task.element_weight)
         sliced = np.flatnonzero((self.weights == 0.0) & (self.graph.weights > 0.0))
-        return Found(
+        return ScoredTree(
             float(bits + self.graph.weights[sliced].sum()), path_of(self.left, self.right),
             tuple(self.names[number] for number in sliced),
         )  # fmt: skip
@@ -93,11 +93,11 @@ class LargeTree:
         done = 0
         while done < moves and time.monotonic() < ends:
             regions = self._regions(nodes, draw)
-            tops = np.unique(np.concatenate([np.append(one.tops, one.inner[0]) for one in regions]))
-            kept = kept_legs(self.graph, self.weights, self.left, self.right, nodes, tops)
+            tops = np.unique(np.concatenate([np.append(region.tops, region.inner[0]) for region in regions]))
+            legs = kept_legs(self.graph, self.weights, self.left, self.right, nodes, tops)
             for region in regions:
                 if done < moves and time.monotonic() < ends:
-                    done += self._improve_region(region, nodes, kept, heat, ends, draw)
+                    done += self._improve_region(region, nodes, legs, heat, ends, draw)
             nodes = measured(self.graph, self.weights, self.left, self.right)
         return done
 
@@ -138,7 +138,7 @@ class LargeTree:
         return v
 
     def _improve_region(
-        self, region: Region, nodes: NodeSizes, kept: KeptLegs, heat: Heat, ends: float, draw: random.Random
+        self, region: Region, nodes: NodeSizes, legs: KeptLegs, heat: Heat, ends: float, draw: random.Random
     ) -> int:
         k = len(region.tops)
         if k < 3:
@@ -148,26 +148,26 @@ class LargeTree:
         inner = region.inner[::-1]
         places[inner] = np.arange(k, k + len(inner))
         pairs = tuple(zip(places[self.left[inner]].tolist(), places[self.right[inner]].tolist(), strict=True))
-        task = self._part(region, nodes, kept)
-        part = Annealed(task, Found(0.0, pairs, ()), draw.getrandbits(30))
-        moves = part.run(heat, MOVES_PER_TENSOR * k, ends, None)
-        best = part.best_found()
-        if best is not None and (part.given is None or best.score < part.given.score - BETTER):
+        task = self._part(region, nodes, legs)
+        annealed = Annealed(task, ScoredTree(0.0, pairs, ()), draw.getrandbits(30))
+        moves = annealed.run(heat, MOVES_PER_TENSOR * k, ends, None)
+        best = annealed.best_tree()
+        if best is not None and (annealed.given is None or best.score < annealed.given.score - BETTER):
             self._graft(best, region)
         return moves
 
-    def _part(self, region: Region, nodes: NodeSizes, kept: KeptLegs) -> Task:
+    def _part(self, region: Region, nodes: NodeSizes, legs: KeptLegs) -> Task:
         """The region as a network: its tensors are nodes of the tree."""
 
         def term(node: int) -> tuple[str, ...]:
-            row = kept.indices[kept.first[node] : kept.first[node] + nodes.length[node]]
+            row = legs.indices[legs.first[node] : legs.first[node] + nodes.length[node]]
             return tuple(self.names[number] for number in row[self.weights[row] > 0.0])
 
         inputs = tuple(term(int(node)) for node in region.tops)
-        sizes = {name: self.task.sizes[name] for one in inputs for name in one}
+        sizes = {name: self.task.sizes[name] for term_names in inputs for name in term_names}
         return replace(self.task, inputs=inputs, output=term(int(region.inner[0])), sizes=sizes, starts=())
 
-    def _graft(self, best: Found, region: Region) -> None:
+    def _graft(self, best: ScoredTree, region: Region) -> None:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
         nodes = np.concatenate((region.tops, region.inner[::-1]))
         children = nodes[np.array(best.ssa_path)]
