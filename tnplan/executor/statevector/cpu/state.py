@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
-from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of

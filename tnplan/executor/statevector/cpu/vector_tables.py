@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
+from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import (
     Multiplication,
     RoundStep,
@@ -137,17 +137,22 @@ def pass_of_steps(
     made: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
+    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
+    # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
+    # alone.
     steps, outside, held = made.steps, made.outside, actions.held
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
     tables = pass_tables(Pass(tuple(held), tuple(others)), n_bits, low)
+    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by
+    # themselves.
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
         if isinstance(step, VectorRound):
             first = len(actions.rows)
-            for one in step.steps:
-                actions.add(one, step.bits)
+            for action in step.steps:
+                actions.add(action, step.bits)
             rows.append([ROUND, rounds.index(step), first, len(actions.rows), 0, 0, 0])
         else:
             rows.append(next(other))
@@ -162,8 +167,11 @@ def pass_of_steps(
     )  # fmt: skip
     parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
     numbers = [np.ascontiguousarray(part, real) for part in parts]
+    # Bits of the rank are constant here: they go into the factors of tiles.
     rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
     factors = _factors(outside, tables.far.tolist(), rank_bits)
+    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that
+    # has none.
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
@@ -212,6 +220,9 @@ class Actions:
         assert isinstance(step, Multiplication)
         places = [bits.index(bit) for bit in reversed(step.bits)]
         exchanged = []
+        # A matrix on a bit of the lane number would mix lanes: the bit changes places with one
+        # outside the lane first, and back afterwards. Invariant: `size` leaves room for two such
+        # places.
         for number, place in enumerate(places):
             if place < self.lane_bits:
                 free = next(p for p in range(self.lane_bits, self.size) if p not in places)
@@ -220,6 +231,8 @@ class Actions:
         matrix = step.matrix
         if len(places) == 1:
             places.append(next(p for p in range(self.lane_bits, self.size) if p not in places))
+            # A matrix on one bit becomes one on two, the second being any other: one kind of step
+            # less.
             matrix = np.kron(np.eye(2), matrix)
         self.rows += [*exchanged, (MULTIPLY, *places, 0, len(self.numbers)), *reversed(exchanged)]
         for value in matrix.ravel().tolist():
@@ -249,6 +262,9 @@ class Actions:
         if not self.turned:
             sizes = 1 << self.lane_bits, 1, 1, len(beyond)
             return tuple(np.ones((1, size), np.complex128) for size in sizes)
+        # exp(i (constant + sum_j weights[j] b_j)) is a product over bits. It is divided by where a
+        # bit is, and each part is tabulated for all values of its bits; `outside` stays a factor
+        # for each bit, as there may be many.
         weights = np.zeros((len(self.turned), len(self.held) + len(beyond)))
         at = [(row, bit) for row, (step, _) in enumerate(self.turned) for bit in step.weights]
         rows, columns = np.array(at, np.int64).reshape(-1, 2).T

@@ -152,10 +152,10 @@ def _terms(waiting: list[_Waiting], applied: float) -> tuple[Terms, Terms]:
     A phase t between turns X into cos(t) X + sin(t) Y, and Y into cos(t) Y - sin(t) X.
     """
     x_terms, y_terms = [], []
-    for one in waiting:
-        phase = applied - one.phase
-        own, other = one.factor * float(np.cos(phase)), one.factor * float(np.sin(phase))
-        x, y = (-other, own) if one.is_y else (own, other)
-        x_terms += [(one.number, x)] if abs(x) > EXACT else []
-        y_terms += [(one.number, y)] if abs(y) > EXACT else []
+    for pending in waiting:
+        phase = applied - pending.phase
+        own, other = pending.factor * float(np.cos(phase)), pending.factor * float(np.sin(phase))
+        x, y = (-other, own) if pending.is_y else (own, other)
+        x_terms += [(pending.number, x)] if abs(x) > EXACT else []
+        y_terms += [(pending.number, y)] if abs(y) > EXACT else []
     return tuple(x_terms), tuple(y_terms)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu.joint.sum_rounds import (
     CrossSum,
     DiagonalSums,
@@ -25,7 +26,6 @@ from tnplan.executor.statevector.cpu.joint.sum_rounds import (
     SumTurn,
     Terms,
 )
-from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import RoundStep
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
