@@ -110,6 +110,8 @@ class TapedTerms(ShardedTerms):
         before = self._begin_step()
 
         def split(shard: HashTerms, numbers: Array) -> tuple[Split, Array, Array, Branches, int, Loss]:
+            # The tape has what the reverse needs: which terms split, their coefficients before,
+            # where each branch went, and its sign. Words are not kept.
             hits = shard.arrays.hits[: shard.count(generator)].copy()
             terms = Split(numbers[hits], cosine, shard.arrays.coefficients[hits])
             branches, branched, loss = shard.split(generator, cosine, sine, cut)
@@ -220,6 +222,10 @@ class TapedTerms(ShardedTerms):
 
         All slopes are read before any is written: a term may send to one that is scaled too.
         """
+        # Forward: c_P' = cos t c_P and c_Q += s sin t c_P, s as in `branch_signs`. With slopes v =
+        # d value / d c, the
+        # transpose of this is v_P = cos t v_P' + s sin t v_Q', and d value / dt = sum of c_P (s cos
+        # t v_Q' - sin t v_P').
         slopes = self.slopes
         after = [slopes[one.terms] for one in step.splits]
         arrived = [self.returned(sent, slopes) for sent in step.sent]
