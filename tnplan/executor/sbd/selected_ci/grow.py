@@ -156,6 +156,9 @@ class GrowingList:
             self._solve(begun, begun.basis)
             return begun
         starts = self._decided(agree(self._ranks, self._starts))
+        # Selection adds what couples to the list, so that it may stay in another symmetry than the
+        # ground state has. So several starts grow a little, and the lowest energy with its second
+        # order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
         begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=[one.report for one in trials])
@@ -235,6 +238,8 @@ class GrowingList:
         """Select and solve once, or end a threshold."""
         epsilon = self._series[state.place]
         found = self._select(state, epsilon, bool(state.iterations))
+        # At each threshold: select, solve, repeat while the list grows by more than `stable`; then
+        # the second order.
         if found is None:
             state.ended = MEMORY
         elif len(found) > self._problem.growth.stable * len(state.basis):
@@ -271,6 +276,8 @@ class GrowingList:
     ) -> str:
         """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
         most, limit = self._most(state)
+        # Families stay together (see `spin_families`): the list is closed under spin flips, or
+        # placements.
         room = most - len(state.basis)
         chosen, is_all = self._families.largest(found.keys, found.sizes, room)
         if not chosen.any():

@@ -69,6 +69,8 @@ def start_states(
     that is wanted, from 1; `target` the total spin. Little memory makes fewer determinants, and leaves out
     those that mean fields lead to.
     """
+    # A determinant with k open shells has no part of a spin above k / 2: lower ones need not be
+    # looked at.
     least_open = 0 if target is None else target.least_open
     search = DeterminantSearch(integrals, energies, irrep, least_open, memory_bytes)
     broken, lowest = search.broken(), search.lowest()
@@ -92,6 +94,8 @@ def start_states(
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
         away = squares - target.wanted * np.eye(len(matrix))
         matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
+    # In the frame of even and odd combinations H falls into blocks, by parity and by whatever else
+    # it conserves: connected components of its elements show these symmetries without knowing them.
     frame, parities = _frame(keys, integrals)
     frame = frame.astype(matrix.dtype)
     matrix = frame.T @ matrix @ frame
@@ -104,6 +108,8 @@ def start_states(
 
     for block in _blocks(np.abs(matrix) > LINKED):
         add_lowest(block, max(STATES, n_roots))
+    # Families of the lowest determinants and of broken symmetry give starts of their own, as the
+    # lowest state of a block hides what lies close above.
     if n_roots == 1:
         of_column = families.names(keys[np.abs(frame).argmax(0)])
         names = np.unique(families.names(in_order[: len(broken) + SINGLE]), axis=0)
@@ -118,7 +124,8 @@ def start_states(
         return [_start(keys, [entry[2] for entry in found[:n_roots]], 0, found[0][0], families)]
     starts: list[Start] = []
     for energy, parity, state, broken_spin in found:
-        if not any(one.parity == parity and abs(one.energy - energy) < EQUAL for one in starts):
+        # States of equal energy and parity are partners of known multiplet: known of them will do.
+        if not any(known.parity == parity and abs(known.energy - energy) < EQUAL for known in starts):
             start = _start(keys, [state], parity, energy, families)
             starts.append(replace(start, is_broken=broken_spin))
     return starts
