@@ -300,6 +300,8 @@ def normalize(counts: Any, frequencies: Any) -> None:
 @jit
 def fill_slots(frequencies: Any, slots: Any) -> None:
     """Entries of `slots` for frequencies (tables, tokens), table after table."""
+    # A look-up for each of the 2^12 slots: token, frequency and offset in one 32-bit word, so that
+    # decoding a symbol takes one access.
     for table in range(frequencies.shape[0]):
         at = table * TOTAL
         for token in range(frequencies.shape[1]):

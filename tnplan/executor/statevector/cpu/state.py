@@ -90,6 +90,8 @@ class HostState:
 
     def apply(self, tables: VectorPass) -> None:
         """Do a pass. Tiles of zeros stay as they are."""
+        # Tiles whose far bits are 1 where no amplitude has them are all zeros: they stay so under
+        # any gate, and are skipped. At the beginning of a circuit these are nearly all.
         varying = self._varying
         self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
         self._varying = varying | mask_of(tables.flat.held.tolist())
@@ -141,6 +143,8 @@ class HostState:
         """The probability, float64 [2^m], of each value of some bits, the first least significant."""
         from tnplan.executor.statevector.cpu.measure_kernel import marginal
 
+        # Invariant: the number of parts depends on the state and the question alone, not on
+        # threads.
         n_parts = min(len(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
         parts = np.zeros((n_parts, 1 << len(bits)))
         places = np.array(bits, np.int64)
@@ -255,6 +259,7 @@ class HostState:
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize
         masks = np.array(words, np.int64).reshape(-1, 2)
+        # Words with the same low bits of x follow each other, so that `turn` is made once for them.
         order = np.argsort(masks[:, 0] & (lanes // 2 - 1), kind="stable")
         masks = masks[order]
         size = min(WORD_PART, len(self._amplitudes))

@@ -68,6 +68,7 @@ class SumPass:
 
 def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     """The tables of a pass over two states, 2^n_bits amplitudes together, of parts of this type."""
+    # `most - 1` bits of a round belong to one state, as its highest bit tells psi from lambda.
     lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held))
     made = SumRoundBuilder(item.held, n_bits, lane_bits, most).all(item.steps)
     actions = _SumActions(item.held, lane_bits, most)
@@ -120,6 +121,9 @@ class _SumActions(Actions):
         self.terms.append(terms)
 
     def _cross(self, step: CrossSum, bits: Sequence[int]) -> None:
+        # A bit of x in the lane number would pair lanes of one vector: it is exchanged for another
+        # bit, before and back afterwards. The signs of z move along: where z has one of the two
+        # bits alone, both change.
         places = [k for k, bit in enumerate(bits) if step.x >> bit & 1]
         z = sum((step.z >> bit & 1) << k for k, bit in enumerate(bits))
         exchanged = []
@@ -137,6 +141,8 @@ class _SumActions(Actions):
 
     def _diagonal(self, step: DiagonalSums, bits: Sequence[int]) -> None:
         first_column, first_row = len(self.columns), len(self.signs)
+        # Sorted by the bits of z outside the lanes: words that share these share a row of signs of
+        # whole vectors.
         sums = []
         for z, terms in step.sums:
             near = sum((z >> bit & 1) << k for k, bit in enumerate(bits))

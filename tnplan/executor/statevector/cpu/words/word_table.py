@@ -41,6 +41,8 @@ class WordRoom(NamedTuple):
 
 def word_table(words: Sequence[tuple[int, int, complex]], n_amplitudes: int) -> WordTable:
     """The tables of words, masks x and z and factors, of a state of so many amplitudes."""
+    # Sorted by x, then by the bits of z within a block, then by z: groups and runs are neighbours
+    # in the table.
     block = min(BLOCK, n_amplitudes)
     ordered = sorted(words, key=lambda word: (word[0], word[1] & (block - 1), word[1]))
     x, z = (np.array([word[part] for word in ordered], np.int64) for part in (0, 1))
