@@ -176,7 +176,8 @@ def _entries(kind: Any, value: Any, builder: Any) -> Iterator[tuple[Any, Any]]:
     from numba import types
 
     if isinstance(kind, types.BaseTuple):
-        for position, inner in enumerate(tuple(kind)):
+        inner_kinds: Any = kind
+        for position, inner in enumerate(inner_kinds.types):
             yield from _entries(inner, builder.extract_value(value, position), builder)
     else:
         yield kind, value

@@ -148,7 +148,7 @@ def on_cpu_alone(
         return "gradients through channels, and through gates that are no rotations and no Cliffords,"
     if n_ranks > 1:
         return "gradients of Pauli sums on several ranks"
-    if any(np.iscomplexobj(one.coefficients) for one in sums):
+    if any(np.iscomplexobj(terms.coefficients) for terms in sums):
         return "gradients of sums with complex coefficients"
     return ""
 
@@ -173,7 +173,7 @@ def _taped(
         return terms_alone.room(use.converted(observable))
 
     # All ranks, before the tape takes memory.
-    room = check() if use.ranks is None else agree(use.ranks, check)
+    most_terms = check() if use.ranks is None else agree(use.ranks, check)
     # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative
     # is wanted.
     simple = simple_steps(steps)
@@ -190,7 +190,7 @@ def _taped(
     turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
     terms = _open(use.converted(start), use)
     try:
-        Propagator(terms, limits, room=room, when_full=use.when_full).run(todo)
+        Propagator(terms, limits, room=most_terms, when_full=use.when_full).run(todo)
         value = terms.all_ranks(terms.weigh(state))
         yield _Taped(
             terms, value, start.n_terms, [origins[k] for k in turns], [signs[k] for k in turns], places,

@@ -125,7 +125,7 @@ def propagate(
         return use.room(use.converted(observable))
 
     # Every rank checks; if one refuses, all do.
-    room = check() if use.ranks is None else agree(use.ranks, check)
+    most_terms = check() if use.ranks is None else agree(use.ranks, check)
     begin = perf_counter()
     # Cliffords moved through rotations change only their generators and the observable: no pass
     # over terms.
@@ -133,7 +133,7 @@ def propagate(
     start = use.converted(start)
     terms = open_terms(start, use)
     try:
-        work = Propagator(terms, limits, stop_above, room, use.when_full)
+        work = Propagator(terms, limits, stop_above, most_terms, use.when_full)
         try:
             work.run(todo, progress)
         finally:

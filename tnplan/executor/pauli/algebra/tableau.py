@@ -191,7 +191,7 @@ def absorb(
         [(x, z, sign * c) for (x, z, sign), (_, _, c) in zip(images, observable.masks(), strict=True)],
         observable.n_qubits,
     )
-    place = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
-    places = np.array([place[x, z] for x, z, _ in images], np.int64)
+    number_of = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
+    places = np.array([number_of[x, z] for x, z, _ in images], np.int64)
     term_signs = np.array([sign for _, _, sign in images], np.int64)
     return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs), places, term_signs)

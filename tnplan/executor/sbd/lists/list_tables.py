@@ -137,10 +137,10 @@ def _groups(number: Array, other: Array, own: Array, others: Array) -> StringGro
     """The groups of numbers; `own` and `others` are the words of strings by their numbers."""
     # Invariant: members of a group rise by their other string, which bisection (`exchange_row`) and
     # the walk beside links (`same_spin_row`) rely on.
-    place = np.lexsort((other, number)).astype(np.int32)
+    members = np.lexsort((other, number)).astype(np.int32)
     begin = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(own)))]).astype(np.int64)
-    words = np.ascontiguousarray(others[other[place]])
-    return StringGroups(begin, place, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
+    words = np.ascontiguousarray(others[other[members]])
+    return StringGroups(begin, members, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
 
 
 def _links(strings: StringSet, rank: Array, n_pairs: int) -> GroupLinks:

@@ -99,12 +99,12 @@ def start_states(
     frame, parities = _frame(keys, integrals)
     frame = frame.astype(matrix.dtype)
     matrix = frame.T @ matrix @ frame
-    found: list[tuple[float, int, Array, bool]] = []
+    lowest_states: list[tuple[float, int, Array, bool]] = []
 
     def add_lowest(block: Array, count: int, is_broken: bool = False) -> None:
         values, vectors = np.linalg.eigh(matrix[np.ix_(block, block)])
         for value, vector in zip(values[:count], vectors.T, strict=False):
-            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, is_broken))
+            lowest_states.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, is_broken))
 
     for block in _blocks(np.abs(matrix) > LINKED):
         add_lowest(block, max(STATES, n_roots))
@@ -119,11 +119,13 @@ def start_states(
             for parity in np.unique(parities[columns]):
                 is_broken = bool((of_broken == name).all(1).any())
                 add_lowest(columns[parities[columns] == parity], 1, is_broken)
-    found.sort(key=lambda entry: entry[0])
+    lowest_states.sort(key=lambda entry: entry[0])
     if n_roots > 1:
-        return [_start(keys, [entry[2] for entry in found[:n_roots]], 0, found[0][0], families)]
+        return [
+            _start(keys, [entry[2] for entry in lowest_states[:n_roots]], 0, lowest_states[0][0], families)
+        ]
     starts: list[Start] = []
-    for energy, parity, state, broken_spin in found:
+    for energy, parity, state, broken_spin in lowest_states:
         # States of equal energy and parity are partners of known multiplet: known of them will do.
         if not any(known.parity == parity and abs(known.energy - energy) < EQUAL for known in starts):
             start = _start(keys, [state], parity, energy, families)
@@ -177,7 +179,7 @@ def _blocks(linked: Array) -> list[Array]:
         if (lower == label).all():
             break
         label = lower
-    return [np.flatnonzero(label == one) for one in np.unique(label)]
+    return [np.flatnonzero(label == name) for name in np.unique(label)]
 
 
 def _start(keys: Array, states: list[Array], parity: int, energy: float, families: SpinFamilies) -> Start:

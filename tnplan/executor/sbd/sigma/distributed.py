@@ -222,12 +222,12 @@ class DistributedHamiltonian:
         if self._ranks.size > 1:
             self._ranks.exchange(sends, receives)
         for peer in range(self._ranks.size):
-            part = self._part(self._received, peer, (n_rows, shares.count(peer)))
+            columns_of_peer = self._part(self._received, peer, (n_rows, shares.count(peer)))
             target = y[:, slice(*shares.rows(peer))]
             if parity > 0:
-                target += part
+                target += columns_of_peer
             else:
-                target -= part
+                target -= columns_of_peer
 
     def _part(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
         """The part of a flat buffer for the columns that a peer holds as rows."""

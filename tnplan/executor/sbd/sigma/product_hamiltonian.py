@@ -128,15 +128,16 @@ class ProductHamiltonian(OneRank):
 
         # Dense matrices where products of matrices are faster than sparse ones and the memory holds
         # them.
-        def spin(number: int, strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
+        def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
             chosen = dense
             if chosen is None:
-                chosen = cost.dense_is_faster(len(strings), int(found.linked.sum()), rates)
+                chosen = cost.dense_is_faster(len(strings), int(excitations.linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
             of_spin = integrals.of_spin(number)
-            matrix = same_spin(strings, of_spin, found.linked, chosen, self.threads, rows)
+            matrix = same_spin(strings, of_spin, excitations.linked, chosen, self.threads, rows)
             filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
-            return Spin(strings, filled, found, match_pairs(found), active_pairs(found), energies, matrix)
+            matching, pairs = match_pairs(excitations), active_pairs(excitations)
+            return Spin(strings, filled, excitations, matching, pairs, energies, matrix)
 
         self.alpha = spin(0, alpha, singles, self.rows)
         self.beta = self.alpha if self.symmetric else spin(1, other, others, (0, len(other)))
@@ -268,8 +269,8 @@ class ProductHamiltonian(OneRank):
     def project(self, x: Array, parity: int) -> Array:
         """The part of x that has a parity, and lies in the sector."""
         # (x +- x^T) / 2.
-        part = x if parity == NEITHER else (x + parity * x.T) / 2
-        return part if self.sector is None else part * self.sector
+        of_parity = x if parity == NEITHER else (x + parity * x.T) / 2
+        return of_parity if self.sector is None else of_parity * self.sector
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`. `parity` is that of x (None: looked up)."""

@@ -256,9 +256,9 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
             other = order[column * n_columns + row]
             columns.append(((at, np.sqrt(0.5)), (other, np.sqrt(0.5) * (-1 if parity == ODD else 1))))
     frame = np.zeros((count, len(columns)))
-    for place, entries in enumerate(columns):
+    for position, entries in enumerate(columns):
         for at, factor in entries:
-            frame[at, place] = factor
+            frame[at, position] = factor
     return frame
 
 
@@ -270,15 +270,15 @@ def given_states(
     Raises InputError where they are none, or complex where the integrals are not.
     """
     if isinstance(start, str | Path):
-        place, states = str(start), _read_states(start, shape)
+        source, states = str(start), _read_states(start, shape)
     else:
-        place = "start"
+        source = "start"
         try:
             states = [np.asarray(state) for state in start]
         except (TypeError, ValueError) as error:
-            raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
+            raise InputError(source, f"holds no states ({error})", "give a list of arrays") from None
     if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
-        raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
+        raise InputError(source, "holds values that are no real numbers", "give states of real numbers")
     return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 

@@ -57,11 +57,11 @@ class DeflatedOperator:
 
     def project(self, x: Array, parity: int) -> Array:
         """The part of a vector that has the parity and is orthogonal to the states."""
-        part = self._operator.project(x, parity)
+        projected = self._operator.project(x, parity)
         for state, kind in self._states:
             if kind == parity:
-                part = part - self._product(state, part) * state
-        return part
+                projected = projected - self._product(state, projected) * state
+        return projected
 
     def norm(self, x: Array) -> float:
         """The Euclidean norm of a vector."""

@@ -222,9 +222,8 @@ def _early(
     begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
     solution = davidson(operator, n_roots, begin, loose, on_step)
     pairs = zip(solution.states, solution.parities, strict=True)
-    return [
-        (backend.local(backend.collect(state)), parity) for state, parity in pairs
-    ], solution.multiplications
+    better = [(backend.local(backend.collect(state)), parity) for state, parity in pairs]
+    return better, solution.multiplications
 
 
 def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
@@ -292,10 +291,10 @@ def _begin(
 
     def given() -> list[tuple[Array, int]]:
         dtype = "complex128" if hamiltonian.is_complex else DOUBLE
-        kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
-        if store is not None and not all(_is_state(hamiltonian, parities_kept, *one) for one in kept):
+        stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
+        if store is not None and not all(_is_state(hamiltonian, parities_kept, *entry) for entry in stored):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
-        return kept or _parts(hamiltonian, start, parities_kept)
+        return stored or _parts(hamiltonian, start, parities_kept)
 
     # Only rank 0's whole states are large; the others hear how many there are, and their parities.
     given_states: list[tuple[Array, int]] = []

@@ -151,8 +151,8 @@ class HostState:
         size = len(self._amplitudes) // n_parts
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                marginal(self._amplitudes, places, part * size, (part + 1) * size, parts[part])
+            for piece in range(first, last):
+                marginal(self._amplitudes, places, piece * size, (piece + 1) * size, parts[piece])
 
         over_chunks(n_parts, self.threads, work)
         return np.asarray(parts.sum(axis=0))
@@ -171,8 +171,8 @@ class HostState:
         size = len(local) // n_parts
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                parts[part] = complex(*pauli(others, local, x, z, part * size, (part + 1) * size))
+            for piece in range(first, last):
+                parts[piece] = complex(*pauli(others, local, x, z, piece * size, (piece + 1) * size))
 
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
@@ -211,9 +211,9 @@ class HostState:
 
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
-        found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
-        found.amplitudes.fill(0)
-        return found
+        other = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
+        other.amplitudes.fill(0)
+        return other
 
     def assign(self, source: HostState) -> None:
         """Take the amplitudes of another state."""
@@ -248,8 +248,8 @@ class HostState:
 
         Part by part, so that a part is in the cache for all words.
         """
-        found = self._between(other, words)
-        return lambda: found
+        values = self._between(other, words)
+        return lambda: values
 
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
@@ -267,15 +267,15 @@ class HostState:
         others, own = other._amplitudes.view(real), self._amplitudes.view(real)
 
         def work(first: int, last: int) -> None:
-            room, totals, signs = (
+            chunk, totals, signs = (
                 np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS)
             )
-            add_words(others, own, masks, first, last, room, totals, signs, sums)
+            add_words(others, own, masks, first, last, chunk, totals, signs, sums)
 
         over_chunks(len(sums), self.threads, work)
-        found = np.empty(len(words), np.complex128)
-        found[order] = sums.sum(axis=0) @ [1, 1j]
-        return found
+        values = np.empty(len(words), np.complex128)
+        values[order] = sums.sum(axis=0) @ [1, 1j]
+        return values
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
@@ -294,7 +294,7 @@ class HostState:
 
 def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[VectorPass]:
     """What `apply_to_rows` needs of passes over states of so many bits."""
-    return [vector_pass(one, n_bits, np.empty(0, dtype).real.dtype, LOW) for one in passes]
+    return [vector_pass(item, n_bits, np.empty(0, dtype).real.dtype, LOW) for item in passes]
 
 
 def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:

@@ -223,10 +223,10 @@ class Actions:
         # A matrix on a bit of the lane number would mix lanes: the bit changes places with one
         # outside the lane first, and back afterwards. Invariant: `size` leaves room for two such
         # places.
-        for number, place in enumerate(places):
-            if place < self.lane_bits:
+        for number, position in enumerate(places):
+            if position < self.lane_bits:
                 free = next(p for p in range(self.lane_bits, self.size) if p not in places)
-                exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
+                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
                 places[number] = free
         matrix = step.matrix
         if len(places) == 1:
@@ -239,11 +239,11 @@ class Actions:
             self.numbers += [value.real, value.imag, -value.imag]
 
     def _turn(self, step: Turn, bits: tuple[int, ...]) -> None:
-        place = 0 if step.bit is None else bits.index(step.bit)
+        position = 0 if step.bit is None else bits.index(step.bit)
         kind = ROTATE
         if step.bit is None:
             kind = TURN_ALL
-        elif place < self.lane_bits:
+        elif position < self.lane_bits:
             kind = LANE_ROTATE
         elif any(map(step.weights.get, bits[: self.low_bits])):
             kind = TURNS_ROTATE
@@ -254,7 +254,7 @@ class Actions:
             number = 0
         else:
             self.turned.append((step, bits))
-        self.rows.append((kind, place, 0, number, len(self.numbers)))
+        self.rows.append((kind, position, 0, number, len(self.numbers)))
         self.numbers += step.matrix
 
     def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
@@ -286,14 +286,14 @@ class Actions:
     def starts(self, rounds: Sequence[VectorRound]) -> Array:
         """Where the vectors of each round lie, int64 [round, vector]."""
         lane_bits = min(self.lane_bits, self.size)
-        place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [_vector_starts(tuple([place[bit] for bit in one.bits]), lane_bits) for one in rounds]
+        position_of = {bit: number for number, bit in enumerate(self.held)}
+        rows = [_vector_starts(tuple([position_of[bit] for bit in item.bits]), lane_bits) for item in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), 1 << self.size - lane_bits)
 
     def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
-        place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [[place[bit] for bit in self.others_of(one.bits)] for one in rounds]
+        position_of = {bit: number for number, bit in enumerate(self.held)}
+        rows = [[position_of[bit] for bit in self.others_of(item.bits)] for item in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
 
 
@@ -301,13 +301,13 @@ class Actions:
 def _vector_starts(places: tuple[int, ...], lane_bits: int) -> Array:
     """Where the vectors of a round on bits at these places of a tile lie."""
     numbers = np.arange(1 << len(places) - lane_bits, dtype=np.int64) << lane_bits
-    found: Array = index_of(numbers, places)
-    return found
+    starts: Array = index_of(numbers, places)
+    return starts
 
 
 def _products(factors: Array, bits: Array) -> Array:
     """For each row the products of the factors of its bits that are 1, of all values of these bits."""
-    found = np.ones((len(factors), 1), np.complex128)
+    products = np.ones((len(factors), 1), np.complex128)
     for factor in np.take_along_axis(factors, bits, axis=1).T:
-        found = np.concatenate([found, found * factor[:, None]], axis=1)
-    return found
+        products = np.concatenate([products, products * factor[:, None]], axis=1)
+    return products

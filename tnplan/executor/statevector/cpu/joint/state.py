@@ -120,8 +120,8 @@ class HostJointState:
         flat = self._both.amplitudes.view(self._real)
 
         def work(first: int, last: int) -> None:
-            room, own = tile_room(tables, self._real), sum_room(self._real)
-            run_sums(flat, passed, tables.numbers, item.sums, room, own, first, last, out)
+            scratch, sum_scratch = tile_room(tables, self._real), sum_room(self._real)
+            run_sums(flat, passed, tables.numbers, item.sums, scratch, sum_scratch, first, last, out)
 
         over_chunks(len(out), self._both.threads, work)
         return np.asarray(out.sum(axis=0))

@@ -107,17 +107,17 @@ class _SumActions(Actions):
         else:
             super().add(step, bits)
         if isinstance(step, SumTurn):
-            kind, place, _, turn, at = self.rows[-1]
+            kind, position, _, turn, at = self.rows[-1]
             column = len(self.columns) + 1
-            self.rows[-1] = kind, place, -column if step.z_terms else column, turn, at
+            self.rows[-1] = kind, position, -column if step.z_terms else column, turn, at
             for terms in (step.terms, step.z_terms)[: 1 + bool(step.z_terms)]:
-                self._column(terms, 0, 1 << place if kind == LANE_ROTATE else 0, 0, bits)
+                self._column(terms, 0, 1 << position if kind == LANE_ROTATE else 0, 0, bits)
 
     def _column(self, terms: Terms, row: int, lanes: int, z: int, bits: Sequence[int]) -> None:
         """A column; the sign by bits outside of a round is that of z."""
-        part = sum((z >> bit & 1) << k for k, bit in enumerate(self.others_of(bits)))
+        outside_round = sum((z >> bit & 1) << k for k, bit in enumerate(self.others_of(bits)))
         outside = z & ~sum(1 << bit for bit in self.held)
-        self.columns.append((row, lanes, part, outside))
+        self.columns.append((row, lanes, outside_round, outside))
         self.terms.append(terms)
 
     def _cross(self, step: CrossSum, bits: Sequence[int]) -> None:
@@ -127,14 +127,14 @@ class _SumActions(Actions):
         places = [k for k, bit in enumerate(bits) if step.x >> bit & 1]
         z = sum((step.z >> bit & 1) << k for k, bit in enumerate(bits))
         exchanged = []
-        for number, place in enumerate(places):
-            if place < self.lane_bits:
+        for number, position in enumerate(places):
+            if position < self.lane_bits:
                 free = next(p for p in range(self.lane_bits, self.size - 1) if p not in places)
-                exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
-                if (z >> place ^ z >> free) & 1:
-                    z ^= 1 << place | 1 << free
+                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
+                if (z >> position ^ z >> free) & 1:
+                    z ^= 1 << position | 1 << free
                 places[number] = free
-        lanes, x = z & (1 << self.lane_bits) - 1, sum(1 << place for place in places)
+        lanes, x = z & (1 << self.lane_bits) - 1, sum(1 << position for position in places)
         row = (CROSS_SUM, x, len(self.columns), int(step.imaginary), z - lanes)
         self.rows += [*exchanged, row, *reversed(exchanged)]
         self._column(step.terms, 0, lanes, step.z, bits)
