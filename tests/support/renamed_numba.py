@@ -19,9 +19,7 @@ from typing import Any
 from tests.support.root import ROOT
 from tnplan.common.kernels.kernel import kernel
 
-INNER = tuple(
-    f"tnplan/common/kernels/{name}.py" for name in ("object_code_kernel", "numba_cache")
-)
+INNER = tuple(f"tnplan/common/kernels/{name}.py" for name in ("object_code_kernel", "numba_cache"))
 """The modules that may use numba's inner names."""
 DEFINED = re.compile(r"^ *(?:class|def) (\w+)|^ *self\.(\w+) =|^(?:    )?(\w+) =", re.MULTILINE)
 """The names of classes and functions, and of fields of objects, classes and modules."""

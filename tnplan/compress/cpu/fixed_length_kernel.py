@@ -39,6 +39,8 @@ MASK_BYTES = 4 + 8 + TILE // 64 + TILE // 8 + 3
 def encode(q: Any, out: Any, sizes: Any) -> Any:
     """Encode q (components, tiles * 4096) int32 into bytes; sizes gets the bytes of each tile. Returns their
     sum, or -1 where `out` is too small."""
+    # One tile after another. Invariant: before a tile is written there is room for the longest one,
+    # so that nothing below needs a test.
     components = q.shape[0]
     mask = np.zeros(TILE // 8, np.uint8)
     stored = np.empty(TILE, np.int64)
@@ -83,10 +85,10 @@ def _significant(q: Any, first: Any, mask: Any, stored: Any) -> Any:
     for i in range(TILE // 8):
         byte = 0
         for k in range(8):
-            place = first + 8 * i + k
-            if q[0, place] != 0 or (q.shape[0] == 2 and q[1, place] != 0):
+            element = first + 8 * i + k
+            if q[0, element] != 0 or (q.shape[0] == 2 and q[1, element] != 0):
                 byte |= 1 << k
-                stored[count] = place
+                stored[count] = element
                 count += 1
         mask[i] = byte
     return count
@@ -95,6 +97,8 @@ def _significant(q: Any, first: Any, mask: Any, stored: Any) -> Any:
 @jit
 def _put_block(q: Any, places: Any, out: Any, end: Any) -> Any:
     """Write the planes of up to 32 numbers from out[end] on; returns how many."""
+    # Zigzag numbers are small where |q| is small, whatever the sign: so the planes above the
+    # largest one are all 0 and are left out.
     zigzag = np.zeros(BLOCK, np.uint32)
     union = np.uint32(0)
     for i in range(places.size):
@@ -120,6 +124,9 @@ def _put_word(word: Any, out: Any, at: Any) -> None:
 
 @jit
 def _put_mask(mask: Any, out: Any, end: Any) -> Any:
+    # A mask in three levels: 64 bits for the words of 64 elements, a byte for the bytes of each
+    # word that is not 0, these bytes. Sparse tiles cost little more than their significant
+    # elements.
     top = end
     end += 8
     for k in range(8):
@@ -148,6 +155,8 @@ def _put_mask(mask: Any, out: Any, end: Any) -> Any:
 @jit
 def decode(data: Any, sizes: Any, q: Any) -> Any:
     """Fill q (components, tiles * 4096) from the bytes of all tiles; False where they make no sense."""
+    # Invariant: `data` is not trusted: every length is compared with the end before it is used, and
+    # all bytes have to be used up.
     stored = np.empty(TILE, np.int64)
     start = 0
     for t in range(sizes.size):
@@ -216,7 +225,7 @@ def _take_mask(data: Any, first: Any, count: Any, stored: Any) -> Any:
         n_groups += (data[4 + w // 8] >> (w % 8)) & 1
     group = 12
     at = group + n_groups
-    found = 0
+    n_stored = 0
     for w in range(TILE // 64):
         if not (data[4 + w // 8] >> (w % 8)) & 1:
             continue
@@ -229,8 +238,8 @@ def _take_mask(data: Any, first: Any, count: Any, stored: Any) -> Any:
                 return -1
             for bit in range(8):
                 if (data[at] >> bit) & 1:
-                    stored[found] = first + 64 * w + 8 * k + bit
-                    found += 1
+                    stored[n_stored] = first + 64 * w + 8 * k + bit
+                    n_stored += 1
             at += 1
         group += 1
-    return at if found == count else -1
+    return at if n_stored == count else -1

@@ -19,9 +19,13 @@ inline = cached_njit(nogil=True, error_model="numpy", inline="always")
 int64: Any = np.int64
 
 
+# Every kernel decodes each number in the same arithmetic as a decoder would and compares with the
+# bound: rounding of the steps is part of the test. What misses it is stored as it is, and its
+# number is 0.
 @inline
 def absolute_number(x: Any, step: Any, inverse: Any, limit: Any, largest: Any) -> Any:
     """rint(x / step) in the values' precision, and whether it keeps the bound; 0 where it is too large."""
+    # np.abs(nan) <= largest is false: what is no number is stored as it is.
     scaled = np.rint(x * inverse)
     if np.abs(scaled) <= largest:
         return int64(scaled), np.abs(x - scaled * step) < limit
@@ -31,6 +35,8 @@ def absolute_number(x: Any, step: Any, inverse: Any, limit: Any, largest: Any) -
 @inline
 def pointwise_number(word: Any, sign_bit: Any, least: Any, infinite: Any, bits_step: Any, base: Any) -> Any:
     """The number of a value with these bits, and whether it keeps the bound."""
+    # The bits of an IEEE number without its sign rise with its magnitude, nearly as its logarithm:
+    # equal steps of the bits are steps relative to the value, exact in whole numbers.
     magnitude = int64(word & ~sign_bit)
     if least <= magnitude < infinite:
         steps = (magnitude - base + bits_step // 2) // bits_step
@@ -43,69 +49,72 @@ def pointwise_number(word: Any, sign_bit: Any, least: Any, infinite: Any, bits_s
 @jit
 def quantize_absolute(
     values: Any, components: Any, c: Any, local: Any, tiles: Any, step: Any, inverse: Any, limit: Any,
-    largest: Any, q: Any, places: Any, found: Any,
+    largest: Any, q: Any, places: Any, n_missed: Any,
 ) -> Any:  # fmt: skip
     """q = rint(x / step) in the values' precision; `limit` is the bound rounded down to it."""
+    # tiles[t] + local[j] is the element at place j of tile t (`format.bit_tiling`). Invariant: with
+    # `n_missed` past the end of `places` counting goes on, so that the caller knows how much room is
+    # needed.
     n = values.size // components
     for t in range(tiles.size):
         for j in range(local.size):
-            place = t * local.size + j
+            position = t * local.size + j
             element = tiles[t] + local[j]
             if element >= n:
-                q[place] = 0
+                q[position] = 0
                 continue
             number, good = absolute_number(values[components * element + c], step, inverse, limit, largest)
-            q[place] = number if good else 0
+            q[position] = number if good else 0
             if not good:
-                if found < places.size:
-                    places[found] = place
-                found += 1
-    return found
+                if n_missed < places.size:
+                    places[n_missed] = position
+                n_missed += 1
+    return n_missed
 
 
 @jit
 def quantize_constant(
     bits: Any, components: Any, c: Any, local: Any, tiles: Any, zero_bits: Any, checked: Any, q: Any,
-    places: Any, found: Any,
+    places: Any, n_missed: Any,
 ) -> Any:  # fmt: skip
     """q = 0 everywhere; elements that differ from the constant in the `checked` bits are appended."""
     n = bits.size // components
     for t in range(tiles.size):
         for j in range(local.size):
-            place = t * local.size + j
+            position = t * local.size + j
             element = tiles[t] + local[j]
-            q[place] = 0
+            q[position] = 0
             if element < n and (bits[components * element + c] ^ zero_bits) & checked:
-                if found < places.size:
-                    places[found] = place
-                found += 1
-    return found
+                if n_missed < places.size:
+                    places[n_missed] = position
+                n_missed += 1
+    return n_missed
 
 
 @jit
 def quantize_pointwise(
     bits: Any, components: Any, c: Any, local: Any, tiles: Any, sign_bit: Any, least: Any, infinite: Any,
-    bits_step: Any, base: Any, q: Any, places: Any, found: Any,
+    bits_step: Any, base: Any, q: Any, places: Any, n_missed: Any,
 ) -> Any:  # fmt: skip
     """Steps in the bits of the magnitude; `least` and `infinite` are the bits of the least normal number and
     of infinity."""
     n = bits.size // components
     for t in range(tiles.size):
         for j in range(local.size):
-            place = t * local.size + j
+            position = t * local.size + j
             element = tiles[t] + local[j]
-            q[place] = 0
+            q[position] = 0
             if element >= n:
                 continue
             word = bits[components * element + c]
             number, good = pointwise_number(word, sign_bit, least, infinite, bits_step, base)
             if good:
-                q[place] = number
+                q[position] = number
                 continue
-            if found < places.size:
-                places[found] = place
-            found += 1
-    return found
+            if n_missed < places.size:
+                places[n_missed] = position
+            n_missed += 1
+    return n_missed
 
 
 @jit

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.kernels.numba_cache import cached_njit
+from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.cpu.rans_kernel import (
     BUCKETS,
     CLASSES,
@@ -32,7 +33,6 @@ from tnplan.compress.cpu.rans_kernel import (
     TOTAL,
     TOTAL_LOG2,
 )
-from tnplan.compress.cpu.unowned_views import unowned_views
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
@@ -54,6 +54,8 @@ STATE, FULL, SYMBOL, WIDTH, VALUE = (np.uint64(row * LANES) for row in range(5))
 WORK_ROWS = 5
 
 
+# Both kernels make the contexts of `rans_kernel`, here for a whole tile at once: the encoder knows
+# all numbers, and needs no order of rounds.
 @jit
 def fill_buckets(magnitudes: Any, floats: Any, buckets: Any) -> None:
     """The context buckets of a tile from magnitudes and a row of zeros (129 * 32); floats (float32) are for
@@ -80,16 +82,20 @@ def fill_symbols(
 ) -> Any:
     """Symbols of a tile's numbers, which are their tokens above `bases`, and raw bits, whose sum is returned.
     zigzags (int32), singles (float32) and doubles (float64) are for work."""
+    # A symbol is table * TOKENS + token; `bases` has the first part.
     largest = int32(0)
     for i in range(TILE):
         zigzags[i] = (int32(2) * q[i] - int32(1)) ^ ((q[i] - int32(1)) >> int32(31))
         # As a number without sign, the greatest one has 32 bits.
         largest |= zigzags[i]
+    # Most tiles: the token is the number itself.
     if 0 <= largest < DIRECT:
         for i in range(TILE):
             symbols[i] = bases[i] + zigzags[i]
             raw_bits[i] = 0
         return 0
+    # Up to 24 bits a float32 is exact: its exponent is the bit length less 1, its highest bit of
+    # the fraction the second highest bit of the number. Above, a float64 does the same.
     if 0 <= largest < 1 << 24:
         for i in range(TILE):
             singles[i] = np.float32(zigzags[i])
@@ -117,6 +123,7 @@ def fill_symbols(
 @jit
 def add_to(histograms: Any, symbols: Any) -> None:
     """Count a tile's symbols."""
+    # Several histograms, as an addition to the same counter would wait for the one before.
     for i in range(0, TILE, HISTOGRAMS):
         for k in range(HISTOGRAMS):
             histograms[k, symbols[i + k]] += 1
@@ -127,9 +134,9 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
     """The symbols and raw bits (components, 4096) of a tile of zeros, and their counts."""
     raw_bits[:] = 0
     for c in range(symbols.shape[0]):
-        for place in range(TILE):
-            bucket = FIRST if place < LANES else 0
-            symbols[c, place] = (bucket if c == 0 else BUCKETS + CLASSES * bucket) * TOKENS
+        for position in range(TILE):
+            bucket = FIRST if position < LANES else 0
+            symbols[c, position] = (bucket if c == 0 else BUCKETS + CLASSES * bucket) * TOKENS
         histogram[symbols[c, 0]] += LANES
         histogram[symbols[c, LANES]] += TILE - LANES
 
@@ -138,6 +145,8 @@ def count_zeros(symbols: Any, raw_bits: Any, histogram: Any) -> None:
 def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
     """Add to counts (tables, TOKENS) how often tokens occur in q (components, tiles * 4096); the number
     of raw bits is returned, and symbols (uint16) and raw_bits (uint8), shaped like q, are filled."""
+    # Invariant: q has whole tiles; magnitudes ends in LANES zeros, the row for neighbours that come
+    # later.
     magnitudes, buckets = np.zeros(TILE + LANES, np.int32), np.zeros(TILE, np.int32)
     bases, zigzags = np.zeros(TILE, np.int32), np.zeros(TILE, np.int32)
     singles, doubles = np.zeros(TILE, np.float32), np.zeros(TILE, np.float64)
@@ -155,6 +164,7 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
             for i in range(TILE):
                 some |= imaginaries[i]
                 magnitudes[i] = min(magnitudes[i] + int32(min(abs(imaginaries[i]), most)), most)
+        # A tile of zeros needs no contexts: all are the lowest, but in round 0.
         if some == 0:
             count_zeros(symbols[:, first : first + TILE], raw_bits[:, first : first + TILE], histograms[0])
             continue
@@ -184,6 +194,8 @@ def count(q: Any, counts: Any, symbols: Any, raw_bits: Any) -> Any:
 def spill(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     """States that are full put a word each, the last lane first; words[top - 1] is free. Returns the
     new top."""
+    # Words are written downwards, the last lane first, so that a decoder reads the first lane's
+    # first. A word is written in any case and counts where the state was full.
     at = uint64(top)
     for back in range(lanes):
         lane = uint64(LANES - 1) - back
@@ -203,6 +215,8 @@ def zigzag_of(number: Any) -> Any:
 @inline
 def push_bits(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     """Put work[WIDTH] bits of work[VALUE] on the states."""
+    # A symbol of frequency 2^(n - width): full where x / 2^(n - width) would not fit after it, that
+    # is where any of the highest `width` bits is set.
     for lane in range(lanes):
         width = work[WIDTH + lane]
         above = uint32(work[STATE + lane] >> uint32(uint32(32) - width)) if width else uint32(0)
@@ -211,25 +225,25 @@ def push_bits(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     for lane in range(lanes):
         state, width = work[STATE + lane], work[WIDTH + lane]
         rest, ones = uint32(SLOT_LOG2 - width), uint32(uint32(uint32(1) << width) - uint32(1))
-        kept = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
+        low_bits = uint32(state & uint32(uint32(uint32(1) << rest) - uint32(1)))
         value = uint32(uint32(work[VALUE + lane] & ones) << rest)
-        work[STATE + lane] = uint32(uint32(uint32(uint32(state >> rest) << SLOT_LOG2) + value) + kept)
+        work[STATE + lane] = uint32(uint32(uint32(uint32(state >> rest) << SLOT_LOG2) + value) + low_bits)
     return top
 
 
 @inline
 def push_raw(
-    numbers: Any, raw_bits: Any, place: Any, part: Any, work: Any, words: Any, top: Any, lanes: Any
+    numbers: Any, raw_bits: Any, offset: Any, piece: Any, work: Any, words: Any, top: Any, lanes: Any
 ) -> Any:
     """Put a part of the raw bits of a round's numbers on the states; the first part may be shorter."""
     most = int32(RAW_LOG2)
     for lane in range(lanes):
-        bits = int32(raw_bits[place + lane])
+        bits = int32(raw_bits[offset + lane])
         parts = int32(int32(bits + most - int32(1)) // most)
-        below = int32(max(int32(parts - int32(1) - int32(part)), int32(0)) * most)
-        width = uint32(min(int32(bits - below), most)) if bits > most * int32(part) else uint32(0)
+        below = int32(max(int32(parts - int32(1) - int32(piece)), int32(0)) * most)
+        width = uint32(min(int32(bits - below), most)) if bits > most * int32(piece) else uint32(0)
         work[WIDTH + lane] = width
-        work[VALUE + lane] = uint32(zigzag_of(numbers[place + lane]) >> uint32(below))
+        work[VALUE + lane] = uint32(zigzag_of(numbers[offset + lane]) >> uint32(below))
     return push_bits(work, words, top, lanes)
 
 
@@ -237,6 +251,7 @@ def push_raw(
 def push_symbols(work: Any, words: Any, top: Any, lanes: Any) -> Any:
     """Put a symbol a lane on the states: work[SYMBOL] has frequencies above PACKED_LOG2 bits of first
     slots."""
+    # Full where x >= f 2^(32 - n): then x / f * 2^n would pass 2^32.
     any_full, total = uint32(0), uint32(TOTAL)
     for lane in range(lanes):
         frequency = uint32(work[SYMBOL + lane] >> uint32(PACKED_LOG2))
@@ -264,14 +279,17 @@ def encode_segment(
 ) -> Any:
     """Encode places begin .. stop - 1 of q (components, ...), the last one first: returns where in `words`
     they start, -1 where they do not fit. The first 32 of `states` are set to what the decoder starts with."""
+    # The reverse of the decoder's order in everything: rounds, components, raw bits before tokens,
+    # parts from the last.
     work, into, frequencies = unowned(states), unowned(words), unowned(packed)
     lanes, top = uint64(work.size) // uint64(WORK_ROWS), int64(words.size)
     for lane in range(lanes):
         work[STATE + lane] = uint32(LOW)
-    for place in range(stop - LANES, begin - LANES, -LANES):
+    for position in range(stop - LANES, begin - LANES, -LANES):
+        # Looked at once a round: no round writes more.
         if top < MOST_ROUND_WORDS:
             return -1
-        first = uint64(place)
+        first = uint64(position)
         for c in range(q.shape[0] - 1, -1, -1):
             own, raw, numbers = unowned(symbols[c]), unowned(raw_bits[c]), unowned(q[c])
             # The symbol of zeros among zeros.
@@ -284,8 +302,8 @@ def encode_segment(
                 for lane in range(lanes):
                     longest = max(longest, raw[first + lane])
                 if longest > RAW_LOG2:
-                    for part in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
-                        top = push_raw(numbers, raw, first, part, work, into, top, lanes)
+                    for piece in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2 - 1, -1, -1):
+                        top = push_raw(numbers, raw, first, piece, work, into, top, lanes)
                 elif longest:
                     for lane in range(lanes):
                         work[WIDTH + lane] = uint32(raw[first + lane])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.kernels.numba_cache import cached_njit
-from tnplan.compress.cpu.unowned_views import unowned_views
+from tnplan.common.kernels.vector_operations import unowned_views
 
 jit = cached_njit(nogil=True, error_model="numpy")
 inline = cached_njit(nogil=True, error_model="numpy", inline="always")
@@ -80,9 +80,15 @@ OFFSET_AT = 20
 first one."""
 
 
+# rANS with state x in [2^16, 2^32), n = TOTAL_LOG2 bits of probability: a symbol of frequency f and
+# first slot s is encoded by x -> (x / f) 2^n + x mod f + s, and decoded by slot = x mod 2^n, x -> f
+# (x / 2^n) + slot - s. Words of 16 bits leave the state before it grows past 2^32, and come back
+# when it falls below 2^16.
 @inline
 def push(states: Any, lane: Any, start: Any, frequency: Any, words: Any, top: Any) -> Any:
     """Put a symbol on a lane's state; `words` is filled downwards from `top`, which is returned."""
+    # Invariant: encoding runs from the last symbol to the first, so words are written downwards and
+    # are read upwards.
     state = states[lane]
     # Without a branch, whose misprediction would cost more than the rest; words[top - 1] is free.
     full = int64(state >= frequency << (32 - TOTAL_LOG2))
@@ -99,9 +105,14 @@ def push(states: Any, lane: Any, start: Any, frequency: Any, words: Any, top: An
 def fill_contexts(magnitudes: Any, r: Any, work: Any, floats: Any, lanes: Any) -> None:
     """The context tables of round r, as their first slots, from the magnitudes (129 * 32) of earlier rounds
     and a row of zeros; `floats` is `work` as float32."""
+    # A round's neighbours along the seven axes of rounds; later ones are a row of zeros, so that
+    # seven loads and no branch serve every round. SCALE divides by how many there are, in 16 bits
+    # behind the point.
     o0, o1, o2, o3 = NEIGHBOURS[r, 0], NEIGHBOURS[r, 1], NEIGHBOURS[r, 2], NEIGHBOURS[r, 3]
     o4, o5, o6 = NEIGHBOURS[r, 4], NEIGHBOURS[r, 5], NEIGHBOURS[r, 6]
     scale = int32(SCALE[POPCOUNT[r]])
+    # Sums are at most 7 * 255, and exact as float32. Converting to a float and reading its exponent
+    # is a bit length in vector instructions.
     for at in range(lanes):
         near = magnitudes[o0 + at] + magnitudes[o1 + at] + magnitudes[o2 + at] + magnitudes[o3 + at]
         total = near + magnitudes[o4 + at] + magnitudes[o5 + at] + magnitudes[o6 + at]
@@ -115,6 +126,8 @@ def fill_contexts(magnitudes: Any, r: Any, work: Any, floats: Any, lanes: Any) -
 @inline
 def add_classes(work: Any, lanes: Any) -> None:
     """The context tables of imaginary parts from those of a round and the real parts' sizes."""
+    # Classes of |q|: 0, 1, 2 to 3, more; the tables of imaginary parts come behind those of real
+    # ones.
     for lane in range(lanes):
         size = work[SIZE + lane]
         kind = uint32(min(size, uint32(2)) + uint32(size >= uint32(4)))
@@ -125,25 +138,30 @@ def add_classes(work: Any, lanes: Any) -> None:
 @inline
 def take_words(work: Any, words: Any, at: Any, lanes: Any) -> Any:
     """States below LOW take a word each, the first lane first; the place of the next word."""
+    # Most rounds take no word: one minimum tells.
     least = work[STATE]
     for lane in range(lanes):
         least = min(least, work[STATE + lane])
     if least >= uint32(LOW):
         return at
-    place = uint64(at)
+    # Lanes in turn, as each has to know how many words those before it have taken. Without a
+    # branch: a word is read in any case, which is why MOST_AHEAD words stand behind the last one.
+    offset = uint64(at)
     for lane in range(lanes):
         state = work[STATE + lane]
         low = state < uint32(LOW)
-        taken = uint32(uint32(state << uint32(16)) | uint32(words[place]))
+        taken = uint32(uint32(state << uint32(16)) | uint32(words[offset]))
         work[STATE + lane] = taken if low else state
-        place += uint64(low)
-    return int64(place)
+        offset += uint64(low)
+    return int64(offset)
 
 
 @inline
 def take_zeros(work: Any, zeros: Any, words: Any, at: Any, lanes: Any) -> Any:
     """Take a token 0 of one table from every state, where all have one: the place of the next word, or -1.
     `zeros`: the frequency of that token, the table's first."""
+    # Token 0 is a table's first: its slots are 0 .. zeros-1, and s = 0. If the largest slot of all
+    # lanes is below, all have it.
     largest = uint32(0)
     for lane in range(lanes):
         largest = max(largest, uint32(work[STATE + lane] & SLOTS))
@@ -158,6 +176,9 @@ def take_zeros(work: Any, zeros: Any, words: Any, at: Any, lanes: Any) -> Any:
 @inline
 def take_raw(work: Any, longest: Any, words: Any, at: Any, lanes: Any) -> Any:
     """Raw bits below what numbers have of their zigzags, in parts."""
+    # Raw bits are symbols of equal frequency 2^(n - width): the highest `width` bits of the slot
+    # are the bits, and x -> (x / 2^n) 2^(n - width) + the lower bits of the slot. At most RAW_LOG2
+    # at a time; the first part takes what does not fill a whole one.
     for _ in range((int64(longest) + RAW_LOG2 - 1) // RAW_LOG2):
         for lane in range(lanes):
             bits, state = work[BITS + lane], work[STATE + lane]
@@ -165,8 +186,8 @@ def take_raw(work: Any, longest: Any, words: Any, at: Any, lanes: Any) -> Any:
             width = bits if longest <= RAW_LOG2 else (first if bits else uint32(0))
             rest = uint32(SLOT_LOG2 - width)
             slot = uint32(state & SLOTS)
-            kept = uint32(slot & uint32(uint32(uint32(1) << rest) - uint32(1)))
-            work[STATE + lane] = uint32(uint32(uint32(state >> SLOT_LOG2) << rest) + kept)
+            low_bits = uint32(slot & uint32(uint32(uint32(1) << rest) - uint32(1)))
+            work[STATE + lane] = uint32(uint32(uint32(state >> SLOT_LOG2) << rest) + low_bits)
             left = uint32(bits - width)
             work[BITS + lane] = left
             work[NUMBER + lane] |= uint32(uint32(slot >> rest) << left)
@@ -179,17 +200,21 @@ def take_round(work: Any, slots: Any, words: Any, at: Any, lanes: Any) -> Any:
     """A zigzag number a lane from the states: the tokens of all lanes, then the first part of raw bits of all
     lanes that have one, then the second. Returns the place of the next word, past the end of `words` where
     they are used up. `slots` is what `slot_table` gives."""
+    # Loops of one kind of work each over all lanes: gathers, then arithmetic, so that each becomes
+    # vector instructions.
     for lane in range(lanes):
         work[NUMBER + lane] = uint32(work[CONTEXT + lane] + uint32(work[STATE + lane] & SLOTS))
     for lane in range(lanes):
         work[NUMBER + lane] = slots[uint64(work[NUMBER + lane])]
     longest, direct = uint32(0), uint32(DIRECT)
     for lane in range(lanes):
-        found = work[NUMBER + lane]
-        token = uint32(found & uint32(TOKEN_ROOM - 1))
-        frequency = uint32(uint32(found >> uint32(FREQUENCY_AT)) & uint32(2 * TOTAL - 1))
+        entry = work[NUMBER + lane]
+        token = uint32(entry & uint32(TOKEN_ROOM - 1))
+        frequency = uint32(uint32(entry >> uint32(FREQUENCY_AT)) & uint32(2 * TOTAL - 1))
         above = uint32(frequency * uint32(work[STATE + lane] >> SLOT_LOG2))
-        work[STATE + lane] = uint32(above + uint32(found >> uint32(OFFSET_AT)))
+        work[STATE + lane] = uint32(above + uint32(entry >> uint32(OFFSET_AT)))
+        # Tokens from DIRECT on have the bit length and the second highest bit: raw bits follow
+        # below these two.
         raw = (
             uint32(uint32(uint32(token - direct) >> uint32(1)) + uint32(3)) if token >= direct else uint32(0)
         )
@@ -202,39 +227,41 @@ def take_round(work: Any, slots: Any, words: Any, at: Any, lanes: Any) -> Any:
 
 
 @inline
-def put_round(work: Any, row: Any, place: Any, lanes: Any) -> None:
+def put_round(work: Any, row: Any, offset: Any, lanes: Any) -> None:
     """Bring a round's numbers to their place, and add what counts of their sizes."""
+    # z = 2 |q| - (q > 0): an odd z is positive. (size ^ sign) - sign negates where sign is all
+    # ones, that is where z is even.
     for lane in range(lanes):
         zigzag = work[NUMBER + lane]
         odd = uint32(zigzag & uint32(1))
         size, sign = uint32(uint32(zigzag >> uint32(1)) + odd), uint32(odd - uint32(1))
         work[SIZE + lane] += min(size, uint32(LARGEST_MAGNITUDE))
-        row[place + lane] = uint32(uint32(size ^ sign) - sign)
+        row[offset + lane] = uint32(uint32(size ^ sign) - sign)
 
 
 @inline
 def take_part(
-    work: Any, zeros: Any, slots: Any, words: Any, at: Any, row: Any, place: Any, lanes: Any
+    work: Any, zeros: Any, slots: Any, words: Any, at: Any, row: Any, offset: Any, lanes: Any
 ) -> Any:
     """A round of one component, the shorter way where `zeros` is not 0 and all its tokens are 0: returns the
     place of the next word."""
     after = take_zeros(work, zeros, words, at, lanes) if zeros else -1
     if after >= 0:
         for lane in range(lanes):
-            row[place + lane] = uint32(0)
+            row[offset + lane] = uint32(0)
         return after
     at = take_round(work, slots, words, at, lanes)
-    put_round(work, row, place, lanes)
+    put_round(work, row, offset, lanes)
     return at
 
 
 @inline
 def any_size(work: Any, lanes: Any) -> Any:
     """Whether any number of a round so far is not 0."""
-    found = uint32(0)
+    bits = uint32(0)
     for lane in range(lanes):
-        found |= work[SIZE + lane]
-    return found != uint32(0)
+        bits |= work[SIZE + lane]
+    return bits != uint32(0)
 
 
 @inline
@@ -252,6 +279,9 @@ def remember(work: Any, magnitudes: Any, first: Any, lanes: Any) -> Any:
 def normalize(counts: Any, frequencies: Any) -> None:
     """Fill frequencies (tables, tokens), zeros before, from counts: those of a used table add to TOTAL, and
     what occurs has 1."""
+    # Frequencies proportional to counts, rounded down but at least 1; the most frequent tokens take
+    # what is missing or too much, where it changes the length of the code least. Invariant: what
+    # occurs has frequency 1 or more, else it could not be coded.
     for table in range(counts.shape[0]):
         total, left = counts[table].sum(), TOTAL
         if total == 0:
@@ -270,6 +300,8 @@ def normalize(counts: Any, frequencies: Any) -> None:
 @jit
 def fill_slots(frequencies: Any, slots: Any) -> None:
     """Entries of `slots` for frequencies (tables, tokens), table after table."""
+    # A look-up for each of the 2^12 slots: token, frequency and offset in one 32-bit word, so that
+    # decoding a symbol takes one access.
     for table in range(frequencies.shape[0]):
         at = table * TOTAL
         for token in range(frequencies.shape[1]):
@@ -297,6 +329,9 @@ def decode_segments(
     For work: magnitudes (int32, 4096 + 32, which end in zeros), work (uint32, WORK_ROWS * 32), and floats,
     the same memory as float32.
     """
+    # Invariant: `data` is not trusted. Words may be read up to MOST_AHEAD behind the last; each
+    # round begins with a look whether the place is past the end, and states have to end at LOW,
+    # where the encoder began.
     words, slots, magnitudes = unowned(data), unowned(slots), unowned(magnitudes)
     work, floats = unowned(work), unowned(floats)
     rows = unowned(q)
@@ -309,12 +344,14 @@ def decode_segments(
             work[STATE + uint64(lane)] = uint32(words[at + 2 * lane]) | high
         at += 2 * LANES
         end = at + counts[segment]
-        for place in range(segment * step, min(q.shape[1], segment * step + step), LANES):
+        for position in range(segment * step, min(q.shape[1], segment * step + step), LANES):
             if at > end:
                 return False
-            r, first = place // LANES % ROUNDS, uint64(place)
+            r, first = position // LANES % ROUNDS, uint64(position)
             if r == 0:
                 used, later = uint64(0), uint64(0)
+            # Where all neighbours are 0 the context is that of zeros, and a tile of mostly zeros
+            # takes the short way.
             quiet = r > 0 and (used & USED_BY[r, 0]) | (later & USED_BY[r, 1]) == uint64(0)
             for lane in range(lanes):
                 work[SIZE + lane] = uint32(0)

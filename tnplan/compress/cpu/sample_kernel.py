@@ -24,6 +24,8 @@ def add_linear(
     values: Any, components: Any, c: Any, step: Any, inverse: Any, limit: Any, largest: Any, sums: Any
 ) -> None:
     """Add to sums, in the values' precision, magnitudes of component c under steps of one width."""
+    # As `absolute_number`, in the values' precision and without branches, so that it becomes vector
+    # instructions.
     zero = values.dtype.type(0)
     for i in range(sums.size):
         x = values[components * i + c]
@@ -47,6 +49,8 @@ def add_pointwise(
 @jit
 def fill_classes(sums: Any, classes: Any) -> None:
     """Classes of sums of magnitudes."""
+    # A bit length is the number of powers of two that the value reaches: CLASSES - 1 comparisons,
+    # each a vector instruction.
     classes[:] = 0
     for length in range(CLASSES - 1):
         least = sums.dtype.type((1 << length) - 1)
@@ -72,6 +76,7 @@ def count_pairs(own: Any, beside: Any, counts: Any) -> None:
 @jit
 def count_neighbours(classes: Any, elements: Any, counts: Any) -> None:
     """The same along every axis (axes, classes * classes), of elements of which all classes are known."""
+    # Along a binary axis the neighbour is the element with one bit of its number flipped.
     for k in range(elements.size):
         element = int64(elements[k])
         row = int64(classes[element]) * CLASSES

@@ -75,9 +75,9 @@ def gradient(
     use = resources or Resources()
     with _taped(steps, observable, truncation or Truncation(), use, state, chosen) as taped:
         terms, n_terms, tape_bytes = taped.terms, taped.terms.all_ranks(taped.terms.n), taped.terms.tape_bytes
-        found = terms.back()
-        derivatives = np.zeros(len(steps), found.dtype)
-        derivatives[list(taped.origins)] = np.array(taped.signs, np.float64) * found
+        of_rotations = terms.back()
+        derivatives = np.zeros(len(steps), of_rotations.dtype)
+        derivatives[list(taped.origins)] = np.array(taped.signs, np.float64) * of_rotations
         derivatives = np.asarray(terms.all_ranks(derivatives))  # type: ignore[type-var]
         derivatives[sorted(set(range(len(steps))) - chosen)] = 0
         ledgers = [terms.ledger] if use.ranks is None else use.ranks.gather_objects(terms.ledger)
@@ -148,7 +148,7 @@ def on_cpu_alone(
         return "gradients through channels, and through gates that are no rotations and no Cliffords,"
     if n_ranks > 1:
         return "gradients of Pauli sums on several ranks"
-    if any(np.iscomplexobj(one.coefficients) for one in sums):
+    if any(np.iscomplexobj(terms.coefficients) for terms in sums):
         return "gradients of sums with complex coefficients"
     return ""
 
@@ -161,6 +161,7 @@ def _taped(
     """Run forward with a tape; Cliffords are absorbed where nothing is against it, but the steps chosen."""
 
     def check() -> int | None:
+        # What a GPU cannot do is refused before anything is made.
         n_ranks = 1 if use.ranks is None else use.ranks.size
         alone = on_cpu_alone(steps, [observable], n_ranks) if use.device == "gpu" else ""
         if alone:
@@ -171,7 +172,10 @@ def _taped(
         terms_alone = use.with_memory(TERMS_SHARE)
         return terms_alone.room(use.converted(observable))
 
-    room = check() if use.ranks is None else agree(use.ranks, check)
+    # All ranks, before the tape takes memory.
+    most_terms = check() if use.ranks is None else agree(use.ranks, check)
+    # Rotations by multiples of pi/2 are Cliffords and are absorbed, but not those whose derivative
+    # is wanted.
     simple = simple_steps(steps)
     todo: Sequence[PauliStep] = [step if k in chosen else simple[k] for k, step in enumerate(steps)]
     start, n = observable, observable.n_terms
@@ -186,7 +190,7 @@ def _taped(
     turns = [k for k, step in enumerate(todo) if isinstance(step, Rotation)]
     terms = _open(use.converted(start), use)
     try:
-        Propagator(terms, limits, room=room, when_full=use.when_full).run(todo)
+        Propagator(terms, limits, room=most_terms, when_full=use.when_full).run(todo)
         value = terms.all_ranks(terms.weigh(state))
         yield _Taped(
             terms, value, start.n_terms, [origins[k] for k in turns], [signs[k] for k in turns], places,

@@ -112,6 +112,8 @@ def propagate(
     collective. Of the terms at the end every rank gets `keep`: all, its own, or none. `value` is that in
     `state`, a bit string, None for all 0, or a `State`. `progress` is called at most once a second.
     """
+    # Heisenberg picture: O -> U^dagger O U, step by step from the last; a rotation splits each term
+    # that anticommutes with it in two, a Clifford maps term to term.
     limits, use = truncation or Truncation(), resources or Resources()
     if keep not in KEEP:
         raise InputError("keep", f"is {keep!r}", f"use {', '.join(KEEP)}")
@@ -122,17 +124,21 @@ def propagate(
         check_room(observable, limits, stop_above)
         return use.room(use.converted(observable))
 
-    room = check() if use.ranks is None else agree(use.ranks, check)
+    # Every rank checks; if one refuses, all do.
+    most_terms = check() if use.ranks is None else agree(use.ranks, check)
     begin = perf_counter()
+    # Cliffords moved through rotations change only their generators and the observable: no pass
+    # over terms.
     todo, start = prepared(steps, observable, keep_cliffords or limits.needs_letters)
     start = use.converted(start)
     terms = open_terms(start, use)
     try:
-        work = Propagator(terms, limits, stop_above, room, use.when_full)
+        work = Propagator(terms, limits, stop_above, most_terms, use.when_full)
         try:
             work.run(todo, progress)
         finally:
             terms = work.terms
+        # In bits the value is summed where the terms lie; other states need the terms on the host.
         is_bits = state is None or isinstance(state, str)
         local = start.none() if keep == "none" and is_bits else terms.local_terms()
         own = terms.in_bits(state) if is_bits else value_in(local, state)  # type: ignore[arg-type]
@@ -267,9 +273,12 @@ class Propagator:
         batches, said_s = fused(steps), perf_counter()
         number, sharded = 0, 0 if self.terms.n_ranks > 1 else len(batches)
         while number < len(batches):
+            # Shards are chosen anew so that the rotations ahead leave branches on their rank, see
+            # `sharding.resharding`.
             if number == sharded:
                 ahead = first_rotations(batches[number : number + ROTATIONS_AHEAD])
                 sharded += max(1, self.terms.reshard(self._packed(ahead)))
+            # Many rotations are one kernel call where nothing has to be looked at between them.
             at_once = self.terms.at_once(self.room) if self.is_batched else 0
             many = first_rotations(batches[number : min(number + at_once, sharded)])
             if many:
@@ -277,6 +286,7 @@ class Propagator:
             else:
                 number += 1
                 self.do(batches[number - 1], last=number == len(batches))
+            # Few terms stay on a CPU until they are many; then they go to the GPU.
             terms = self.terms.moved()
             if terms is not self.terms:
                 self._take(terms)
@@ -315,6 +325,8 @@ class Propagator:
         angles = [cosine_and_sine(rotation.angle) for rotation in rotations]
         for number, (cosine, _) in enumerate(angles, start=1):
             self.since += 1
+            # cos t = 0 makes the terms that split 0: they are swept even where nothing else is to
+            # be dropped.
             self.has_zeros |= cosine == 0
             is_last = last and number == len(angles)
             is_due = is_last or self.since >= self.limits.every
@@ -336,6 +348,8 @@ class Propagator:
         """Stop or truncate where the terms after a step may not fit in the memory of all ranks."""
         if self.room is None or isinstance(batch, list):
             return
+        # The worst case first, 2 n terms; only where that does not fit the anticommuting terms are
+        # counted.
         n, factor = self.terms.all_ranks(self.terms.n), 2
         new = n
         if isinstance(batch, TransferMatrix):

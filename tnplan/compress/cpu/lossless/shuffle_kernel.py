@@ -20,6 +20,7 @@ uint64: Any = np.uint64
 @inline
 def transposed(word: Any) -> Any:
     """Bit i of byte k as bit k of byte i (Warren, Hacker's Delight, 7-3)."""
+    # An 8 x 8 matrix of bits: blocks of 1, then 2, then 4 are exchanged across the diagonal.
     moved = (word ^ (word >> uint64(7))) & uint64(0x00AA00AA00AA00AA)
     word = word ^ moved ^ (moved << uint64(7))
     moved = (word ^ (word >> uint64(14))) & uint64(0x0000CCCC0000CCCC)
@@ -31,6 +32,8 @@ def transposed(word: Any) -> Any:
 @jit
 def shuffle(data: Any, item_bytes: Any, planes: Any) -> None:
     """Fill `planes`, as many bytes as `data`."""
+    # Eight bytes of the same significance are one word, and its transpose eight bytes of one plane
+    # each.
     eights = data.size // (8 * item_bytes)
     for b in range(item_bytes):
         for i in range(eights):

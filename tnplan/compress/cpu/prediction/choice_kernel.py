@@ -24,10 +24,10 @@ def whole_number(value: Any, unit: Any) -> Any:
 @jit
 def count_beyond(values: Any, most: Any) -> Any:
     """How many of the values are larger than this."""
-    found = 0
+    count = 0
     for value in values.flat:
-        found += np.float64(abs(value)) > most
-    return found
+        count += np.float64(abs(value)) > most
+    return count
 
 
 @jit
@@ -39,8 +39,8 @@ def fill_plain(values: Any, steps: Any, turned: Any, tiles: Any) -> None:
     for k in range(values.shape[0]):
         for c in range(values.shape[2]):
             for i in range(n_points):
-                place = i % (TILE // LANES) * LANES + i // (TILE // LANES) if turned else i
-                tiles[c, k * TILE + place] = whole_number(values[k, i, c], steps[c])
+                position = i % (TILE // LANES) * LANES + i // (TILE // LANES) if turned else i
+                tiles[c, k * TILE + position] = whole_number(values[k, i, c], steps[c])
 
 
 @jit

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.kernels.numba_cache import cached_njit
-from tnplan.compress.cpu.unowned_views import unowned_views
+from tnplan.common.kernels.vector_operations import unowned_views
 from tnplan.compress.format.box import LARGEST_FINE, SHIFT
 
 jit = cached_njit(nogil=True, error_model="numpy")
@@ -28,41 +28,44 @@ COPY, EDGE, MIDDLE, LEFT, RIGHT, CUBIC = range(6)
 
 
 @jit
-def fill_fine(part: Any, inverse: Any, fine: Any) -> None:
+def fill_fine(component: Any, inverse: Any, fine: Any) -> None:
     """Fine numbers of a component's values, in units of which `inverse` make 1; 0 for what is too large,
     or is no number."""
-    largest, zero = part.dtype.type(LARGEST_FINE), part.dtype.type(0)
-    for i in range(part.size):
-        scaled = np.rint(part[i] * inverse)
+    largest, zero = component.dtype.type(LARGEST_FINE), component.dtype.type(0)
+    for i in range(component.size):
+        scaled = np.rint(component[i] * inverse)
         fine[i] = int32(scaled if np.abs(scaled) <= largest else zero)
 
 
 @jit
-def find_missing(part: Any, fine: Any, step: Any, limit: Any, places: Any, found: Any) -> Any:
+def find_missing(component: Any, fine: Any, step: Any, limit: Any, places: Any, n_missed: Any) -> Any:
     """Append to `places` the elements that miss their bound; returns how many there are then, also where they
     are more than fit."""
-    for start in range(0, part.size, BLOCK):
-        values, numbers = part[start : start + BLOCK], fine[start : start + BLOCK]
+    for start in range(0, component.size, BLOCK):
+        values, numbers = component[start : start + BLOCK], fine[start : start + BLOCK]
         good = int32(0)
         for i in range(values.size):
-            good += int32(np.abs(values[i] - part.dtype.type(numbers[i]) * step) < limit)
+            good += int32(np.abs(values[i] - component.dtype.type(numbers[i]) * step) < limit)
         if good == values.size:
             continue
         for i in range(values.size):
-            if not np.abs(values[i] - part.dtype.type(numbers[i]) * step) < limit:
-                if found < places.size:
-                    places[found] = start + i
-                found += 1
-    return found
+            if not np.abs(values[i] - component.dtype.type(numbers[i]) * step) < limit:
+                if n_missed < places.size:
+                    places[n_missed] = start + i
+                n_missed += 1
+    return n_missed
 
 
 @jit
-def fill_values(fine: Any, step: Any, part: Any) -> None:
+def fill_values(fine: Any, step: Any, component: Any) -> None:
     """The values of fine numbers."""
     for i in range(fine.size):
-        part[i] = part.dtype.type(fine[i]) * step
+        component[i] = component.dtype.type(fine[i]) * step
 
 
+# Predictions are in whole numbers, so that encoder and decoder agree to the bit on any processor.
+# Weights are those of Lagrange's polynomials through neighbours at odd distances (SZ3: Zhao et al.,
+# ICDE 2021), times a power of two, with half of it added before the shift, which rounds to nearest.
 @inline
 def clipped(number: Any) -> Any:
     """The number, within the range of predictions."""
@@ -72,30 +75,36 @@ def clipped(number: Any) -> Any:
 @inline
 def cubic_of(a: Any, b: Any, c: Any, d: Any) -> Any:
     """Between b and c, with a and d beyond them."""
+    # From -3, -1, 1, 3: (-a + 9 b + 9 c - d) / 16.
     return clipped((int32(9) * (b + c) - (a + d) + int32(8)) >> int32(4))
 
 
 @inline
 def middle_of(b: Any, c: Any) -> Any:
     """Half way between b and c."""
+    # From -1, 1: (b + c) / 2. No larger than its neighbours, so that it needs no clipping.
     return (b + c + int32(1)) >> int32(1)
 
 
 @inline
 def side_of(a: Any, b: Any, c: Any) -> Any:
     """Between b and c, with a beyond b."""
+    # From -3, -1, 1: (-a + 6 b + 3 c) / 8.
     return clipped((int32(6) * b + int32(3) * c - a + int32(4)) >> int32(3))
 
 
 @inline
 def edge_of(a: Any, b: Any) -> Any:
     """Beyond b, with a on its other side, twice as far."""
+    # From -3, -1 alone, at the end of a line: (3 b - a) / 2.
     return clipped((int32(3) * b - a + int32(1)) >> int32(1))
 
 
 @inline
 def kind_of(at: Any, n: Any, spacing: Any, cubic: Any) -> Any:
     """Which neighbours coordinate `at` of a line of n points has."""
+    # Invariant: points at even multiples of the spacing are known, so the neighbours are at 1 and 3
+    # spacings.
     far, farther = at >= THREE * spacing, at + THREE * spacing < n
     if at + spacing >= n:
         return EDGE if far else COPY
@@ -166,6 +175,8 @@ def predict_row(fine: Any, first: Any, step: Any, count: Any, d: Any, kind: Any,
 @inline
 def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, known: Any, line: Any) -> None:
     """The same of the points between those known along a row of n points, whose copies go to `known`."""
+    # Along the fastest axis neighbours are gathered once into `known`: afterwards all loops run
+    # over neighbours in memory.
     count = (n - ONE) // (TWO * spacing) + ONE
     if spacing == ONE:
         for k in range(count):
@@ -173,6 +184,7 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, known: A
     else:
         for k in range(count):
             known[k] = fine[row + TWO * spacing * k]
+    # Points between; as many as known ones, or one less, where the line ends with a known one.
     between = (n - ONE - spacing) // (TWO * spacing) + ONE
     if cubic:
         for k in range(ONE, max(count, THREE) - TWO):
@@ -185,6 +197,7 @@ def predict_line(fine: Any, row: Any, n: Any, spacing: Any, cubic: Any, known: A
         line[count - TWO] = side_of(known[count - THREE], known[count - TWO], known[count - ONE])
     elif cubic and count == TWO:
         line[0] = middle_of(known[0], known[1])
+    # The last point has no right neighbour.
     if between == count:
         last = edge_of(known[count - TWO], known[count - ONE]) if count > ONE else known[0]
         line[count - ONE] = last
@@ -208,6 +221,9 @@ def predict(fine: Any, box: Any, lattice: Any, cubic: Any, z: Any, y: Any, known
 @inline
 def split_row(fine: Any, first: Any, step: Any, count: Any, line: Any, residuals: Any, at: Any) -> None:
     """Residuals of a row of points, which become what a decoder will know."""
+    # residual = round(miss / 2^SHIFT). What a decoder will know replaces the number, so that errors
+    # do not add up over levels. Invariant: |numbers| and |predictions| are at most LARGEST_FINE =
+    # 2^26, so that sums fit 32 bits.
     half, low = int32(1 << (SHIFT - 1)), int32(SHIFT)
     for i in range(count):
         residual = int32(fine[first + i * step] - line[i] + half) >> low
@@ -231,6 +247,8 @@ def split(fine: Any, box: Any, lattices: Any, cubic: Any, residuals: Any) -> Non
     lattices (passes, 12; uint64): axis, spacing, starts, steps and counts along the three axes, residuals
     before these.
     """
+    # Views without owners: else each call in the loops would count references. Their arrays are
+    # used once more at the end, so that they live as long.
     own_known, own_line = np.empty(box[2] + ONE, np.int32), np.empty(box[2] + ONE, np.int32)
     known, line, numbers, into = unowned(own_known), unowned(own_line), unowned(fine), unowned(residuals)
     residuals[0] = (fine[0] + int32(1 << (SHIFT - 1))) >> int32(SHIFT)

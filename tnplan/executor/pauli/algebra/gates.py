@@ -145,8 +145,8 @@ def _local_steps(gate: Gate, rotations: bool) -> tuple[PauliStep, ...] | None:
     if rotation is not None:
         return (rotation,)
     if gate.is_diagonal:
-        found = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
-        return tuple(found) if has_angles else tuple(_simple(step) for step in found)
+        diagonal_steps = _diagonal(gate.qubits, np.angle(np.diag(gate.matrix)))
+        return tuple(diagonal_steps) if has_angles else tuple(_simple(step) for step in diagonal_steps)
     return () if clifford_map is None else (clifford_map,)
 
 

@@ -60,7 +60,7 @@ def stabilizer_preparation(state: StabilizerState, n_qubits: int) -> tuple[Gate 
             undone.append(_apply(later, "x", pivot))
         free.remove(pivot)
     mixed = [flip_by_chance(qubit, 0.5) for qubit in sorted(free)]
-    return (*mixed, *(_inverse(one) for one in reversed(undone)))
+    return (*mixed, *(_inverse(inverse_gate) for inverse_gate in reversed(undone)))
 
 
 def flip_by_chance(qubit: int, chance: float) -> Channel:

@@ -58,6 +58,9 @@ class StabilizerState:
 
     def values(self, terms: PauliSum) -> Array:
         """The value of every word: 1 or -1 in the group of the stabilizers up to its sign, else 0."""
+        # Gaussian elimination of each word by the stabilizers: multiplied by those whose pivots it
+        # has, it becomes the identity, up to a sign, or it is not in the group and has the value 0.
+        # Invariant: each pivot bit is in one row alone, so that one pass will do, in any order.
         rows, half = terms.keys.copy(), terms.keys.shape[1] // 2
         powers = bit_counts(terms.x & terms.z)
         for key, sign, (w, bit) in zip(self.keys, self.signs, self.pivots, strict=True):
@@ -149,6 +152,8 @@ def _reduced(rows: list[Word], n_qubits: int) -> StabilizerState:
     pivots: list[tuple[int, int]] = []
     done: list[Word] = []
     for row in rows:
+        # Gauss-Jordan elimination over bits, with signs: rows are products, so powers of i go
+        # along.
         for other, (part, bit) in zip(done, pivots, strict=True):
             if row[part] >> bit & 1:
                 row = product(row, other)

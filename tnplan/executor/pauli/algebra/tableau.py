@@ -28,6 +28,8 @@ Change = tuple[int, int, int, tuple[tuple[int, int], ...]]
 
 def product(a: Word, b: Word) -> Word:
     """The product of two words."""
+    # i^e1 X^x1 Z^z1 i^e2 X^x2 Z^z2: each Z of the first that passes an X of the second gives a
+    # minus.
     return a[0] ^ b[0], a[1] ^ b[1], a[2] + b[2] + 2 * (a[1] & b[0]).bit_count()
 
 
@@ -54,6 +56,9 @@ class Tableau:
 
     def append(self, step: Clifford | Rotation) -> None:
         """Let another Clifford act after those so far; a rotation must be by a multiple of pi/2."""
+        # With B = C_k ... C_1 in the order in which they act, B^dagger P B is the product of the
+        # old images of the factors of C_k^dagger P C_k. All new images are made before any old one
+        # is replaced.
         changes = _changes(step)
         self.is_identity = self.is_identity and not changes
         words = [self._product(power, factors) for _, _, power, factors in changes]
@@ -168,6 +173,9 @@ def absorb(
 
     All steps must be Cliffords or rotations.
     """
+    # A circuit R_k(t_k) after Cliffords B: B^dagger exp(-i t G / 2) B = exp(-i t (B^dagger G B) /
+    # 2). So each rotation gets the image of its generator under the Cliffords before it, and the
+    # observable that under all.
     tableau = Tableau(observable.n_qubits)
     rotations, origins, signs = [], [], []
     for number, step in enumerate(steps):
@@ -183,7 +191,7 @@ def absorb(
         [(x, z, sign * c) for (x, z, sign), (_, _, c) in zip(images, observable.masks(), strict=True)],
         observable.n_qubits,
     )
-    place = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
-    places = np.array([place[x, z] for x, z, _ in images], np.int64)
+    number_of = {(x, z): k for k, (x, z, _) in enumerate(start.masks())}
+    places = np.array([number_of[x, z] for x, z, _ in images], np.int64)
     term_signs = np.array([sign for _, _, sign in images], np.int64)
     return Absorbed(tuple(rotations), start, tuple(origins), tuple(signs), places, term_signs)

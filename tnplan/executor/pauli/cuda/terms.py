@@ -92,10 +92,10 @@ class GpuTerms(RotatedTerms):
     def rotate(self, generator: Array, cosine: float, sine: float, cut: float) -> None:
         """Rotate about the packed word `generator`; branches below `cut` are dropped."""
         distances = self.linear_hash.of(generator[None])
-        one = RotationBatch(
+        batch = RotationBatch(
             generator[None], np.array([cosine]), np.array([sine]), np.zeros(1, bool), distances
         )
-        self._rotate_in_shard(one, cut, None)
+        self._rotate_in_shard(batch, cut, None)
         self.may_be_past = True
 
     def rotate_many(self, rotations: RotationBatch, cut: float, limits: TermLimits) -> int:

@@ -55,6 +55,9 @@ class StratifiedResampler:
 
     def draw(self, sizes: Array, most: int, xp: Any = np) -> tuple[Array, Array]:
         """The numbers of the terms that stay, rising, and their new magnitudes, times importance as given."""
+        # Threshold sampling with a fixed number: term k stays with probability min(1, w_k / t),
+        # and then has the weight max(w_k, t), so that its mean is w_k. t is chosen so that the
+        # probabilities add to `count`.
         weights = sizes**self.power
         count = self.kept(most)
         if int(xp.count_nonzero(weights)) <= count:
@@ -62,9 +65,12 @@ class StratifiedResampler:
             return chosen, sizes[chosen]
         self.events += 1
         level = threshold(weights, count, xp)
+        # Those above the threshold stay as they are, without noise.
         large = xp.flatnonzero(weights >= level)
         small = xp.flatnonzero(weights < level)
         places = count - len(large)
+        # A term of weight below the share is drawn at most twice, at the ends of two strata; it
+        # then has the share for each draw.
         draws, share = stratified(weights[small], places, self.random, xp)
         new = xp.zeros(len(weights), np.float64)
         new[small] = (draws * share) ** (1 / self.power)
@@ -90,6 +96,8 @@ def threshold(weights: Array, count: int, xp: Any = np) -> float:
     The k largest weights stay where the mean of the others' sum over count - k places is not above the
     smallest of them.
     """
+    # With the k largest kept, the others have t_k = (sum of others) / (count - k). The right k is
+    # the first where the next weight is not above t_k; t falls with k until then.
     falling = xp.sort(weights)[::-1]
     whole, unit = as_integers(falling)
     sums = xp.cumsum(whole)
@@ -105,6 +113,8 @@ def stratified(weights: Array, count: int, random: np.random.Generator, xp: Any 
     """
     if count == 0 or not len(weights):
         return xp.zeros(len(weights), np.int64), 0.0
+    # Systematic strata: point j is uniform in [j, j + 1) total / count. It has the mean of
+    # independent draws and a smaller variance, as neighbours in the list are not drawn together.
     whole, unit = as_integers(weights)
     ends = xp.cumsum(whole)
     total = int(ends[-1])

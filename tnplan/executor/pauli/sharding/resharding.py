@@ -65,6 +65,7 @@ class Sample(NamedTuple):
 
 def reduced(words: Sequence[int]) -> tuple[Reduced, list[int]]:
     """A basis of what the words span, and the numbers of the words that bring its elements, one each."""
+    # Gaussian elimination over GF(2), words as bit vectors.
     basis: Reduced = []
     numbers = []
     for number, word in enumerate(words):
@@ -79,6 +80,9 @@ def reduced(words: Sequence[int]) -> tuple[Reduced, list[int]]:
 
 def orthogonal(basis: Reduced, free: int) -> int:
     """The mask orthogonal to the words of a basis whose bits outside the pivots are those of `free`."""
+    # Back substitution: the bits outside the pivots are free, each pivot's bit makes the parity
+    # with its word even. Invariant: a word has no pivots of those before it in the basis, so they
+    # are set from the last to the first.
     mask = free & ~sum(1 << pivot for pivot, _ in basis)
     for pivot, word in reversed(basis):
         mask |= ((mask & word).bit_count() & 1) << pivot
@@ -96,6 +100,7 @@ def even_masks(basis: Reduced, bits: int, samples: Sequence[Sample]) -> tuple[Ar
     rng, size_bytes = np.random.default_rng(SEED), 8 * keys.shape[1]
     frees = [int.from_bytes(rng.bytes(size_bytes), "little") for _ in range(MASKS_TRIED)]
     tried = rows_of([orthogonal(basis, free) for free in frees], keys.shape[1])
+    # The parity of |key & mask| of all samples and masks at once, by xor over the words of a row.
     shared = np.bitwise_xor.reduce([keys[:, w] & tried[:, w, None] for w in range(keys.shape[1])])
     parities = (np.bitwise_count(shared) & 1).astype(np.int64)
     shards, masks, fullest = np.zeros(len(keys), np.int64), [], 1.0

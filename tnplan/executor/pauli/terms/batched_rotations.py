@@ -62,6 +62,9 @@ def rotate_all(
     """
     from tnplan.executor.pauli.terms import batched_rotations_kernel as kernel
 
+    # Kernels allocate nothing: they stop where a list has no room, the host enlarges the arrays,
+    # and they go on at the same phase of the same rotation. `done` has the phases, so nothing is
+    # done twice.
     rotations = rotations._replace(generators=np.array(rotations.generators))
     width = rotations.generators.shape[1]
     tables = shard_tables(shards, len(rotations.generators))
@@ -71,6 +74,7 @@ def rotate_all(
     def work(first: int) -> None:
         try:
             kernel.rotate_shards(tables, rotations, cut, limits, limits.has_frequency, bound, first, workers)
+        # The other threads would wait for this one for ever.
         except BaseException:
             tables.stop[0] = 1
             raise
@@ -86,6 +90,7 @@ def rotate_all(
         for s, shard in enumerate(shards):
             lacks, listed = numbers[s, [kernel.LACKS, kernel.LISTED]].tolist()
             _take(shard, numbers[s])
+            # Shards that had room are enlarged as well if they are nearly full: stops are costly.
             soon = min(shard.most, 5 * (shard.n - shard.n_spare) // 4)
             shard.reserve(shard.capacity + lacks if lacks else soon, listed)
             _give(shard, tables.addresses[s], numbers[s])

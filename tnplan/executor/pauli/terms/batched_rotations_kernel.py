@@ -16,6 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.vector_operations import (
+    columns_at,
+    load_acquire,
+    store_release,
+    vector_at,
+    yield_processor,
+)
 from tnplan.executor.device.cpu.bits_kernel import inline, jit
 from tnplan.executor.pauli.terms.hash_table import Branches, ShardArrays
 from tnplan.executor.pauli.terms.hash_table_kernel import (
@@ -26,13 +33,6 @@ from tnplan.executor.pauli.terms.hash_table_kernel import (
     split,
     sweep,
     unite,
-)
-from tnplan.executor.pauli.terms.intrinsics_kernel import (
-    columns_at,
-    load_acquire,
-    store_release,
-    vector_at,
-    yield_processor,
 )
 
 N, N_SPARE, IS_SWEPT, N_HITS, N_CHANGED, CAPACITY, N_SLOTS, LISTED, LACKS, NUMBERS = range(10)
@@ -79,6 +79,11 @@ def arrays_of(tables: Any, s: Any, width: int) -> Any:
     )
 
 
+# Threads and memory order. `done` of a shard counts its finished phases. A thread writes it with
+# release after it has changed the shard, and others read it with acquire before they read the
+# shard: so what they read is there. Three phases suffice, since the partner of shard s at a
+# rotation is s ^ distance, and the partner's partner is s itself: two shards only wait for each
+# other.
 @jit
 def split_shard(
     tables: Any, s: int, number: int, rotations: Any, cut: float, follow: bool, most: int
@@ -87,11 +92,15 @@ def split_shard(
 
     False, and nothing done, where terms and branches may be more than `most`.
     """
+    # Bounds are looked at before anything is changed, so that a rotation is done whole or not at
+    # all.
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
     generator = rotations.generators[number]
     rows = arrays_of(tables, s, generator.size)
     log[BEFORE] = shard[N] - shard[N_SPARE]
     shard[N_HITS] = shard[LISTED] = shard[N_CHANGED] = 0
+    # The union of all rows' bits rules out most rotations of a local circuit without a look at the
+    # terms.
     if not may_split(rows.union, generator):
         return True
     hits = anticommuting(rows.keys, shard[N], generator, rows.hits, rows.columns)
@@ -108,8 +117,12 @@ def split_shard(
 @jit
 def merge_shard(tables: Any, s: int, other: int, number: int, rotations: Any, follow: bool) -> bool:
     """The second phase: take the list of shard `other` to shard s; False where there is no room for it."""
+    # Invariant: `other` has split, and has not begun to sweep: its list and its keys stay as they
+    # are.
     shard, log, listed = tables.numbers[s], tables.log[s, number], tables.numbers[other, LISTED]
     if listed:
+        # Room is looked at for the worst case, that every branch makes a new term; the host
+        # enlarges the arrays and calls again, at this phase.
         lacks = shard[N] - shard[N_SPARE] + listed - shard[CAPACITY]
         if lacks > 0:
             shard[LACKS] = lacks
@@ -135,6 +148,8 @@ def sweep_shard(
 ) -> None:  # fmt: skip
     """The third phase: drop terms of shard s that are past the limits, if that is due."""
     shard, log, losses = tables.numbers[s], tables.log[s, number], tables.losses[s, number]
+    # A sweep looks at the changed rows alone, where all others have been looked at since they
+    # changed.
     if is_due:
         rows = arrays_of(tables, s, width)
         n_changed = shard[N_CHANGED] if shard[IS_SWEPT] else -1
@@ -156,12 +171,14 @@ def rotate_shards(
     Stops before a rotation when all shards together have more terms than `bound.before`, or where one may
     have more than `bound.after` behind it.
     """
+    # Each thread has the shards first, first + threads, ... alone: no two threads change one shard.
     done, stop = tables.done, tables.stop
     n_shards, width = len(tables.numbers), rotations.generators.shape[1]
     phases, spins = PHASES * len(rotations.generators), 0
     while True:
         moved, left = False, False
         for s in range(first, n_shards, threads):
+            # As far as this shard comes: to the end, or until its partner lags behind.
             while done[WORDS_A_LINE * s] < phases:
                 number, phase = divmod(done[WORDS_A_LINE * s], PHASES)
                 other = s ^ rotations.distances[number]
@@ -176,6 +193,8 @@ def rotate_shards(
                     ):
                         store_release(stop, 0, 1)
                         return
+                # Wait: another shard first, if this thread has one. Phase 1 needs the partner's
+                # phase 0 of this rotation, phase 2 its phase 1.
                 elif load_acquire(done, WORDS_A_LINE * other) < PHASES * number + phase:
                     break
                 elif phase == 1:
@@ -189,6 +208,7 @@ def rotate_shards(
             left = left or done[WORDS_A_LINE * s] < phases
         if not left:
             return
+        # No progress: spin, then give the processor away, as there may be more threads than cores.
         spins = 0 if moved else spins + 1
         if spins > SPINS_BEFORE_YIELD:
             yield_processor()

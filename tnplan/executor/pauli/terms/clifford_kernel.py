@@ -17,6 +17,7 @@ NOTHING = np.uint64(0)
 @jit
 def local_word(row: Any, qubits: Any) -> Any:
     """The number of the local word that a row has on `qubits`."""
+    # Two bits for each qubit: x at 2 j, z at 2 j + 1, so that 0 is I, 1 is X, 2 is Z and 3 is Y.
     words = row.size // 2
     word = np.int64(0)
     for j in range(qubits.size):
@@ -32,6 +33,10 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
 
     `out` is room for a row.
     """
+    # C^dagger P C is the product of the images of P's factors: i^|x & z| times an X for each bit of
+    # x and a Z for each bit of z, qubit by qubit. Qubits that no gate touches keep their letters.
+    # Invariant: a Hermitian word has a Hermitian image, so that the power of i is even in the end:
+    # 0 or 2, a sign.
     words = touched.size
     for i in range(n):
         power = np.int64(0)
@@ -41,11 +46,12 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
         for w in range(words):
             rest = (keys[i, w] | keys[i, words + w]) & touched[w]
             while rest != NOTHING:
+                # The lowest qubit that is left; `rest & (rest - 1)` removes it.
                 bit = count_bits((rest & (~rest + ONE)) - ONE)
                 rest &= rest - ONE
-                for part in range(2):
-                    if (keys[i, part * words + w] >> np.uint64(bit)) & ONE:
-                        row = 64 * (part * words + w) + bit
+                for letter in range(2):
+                    if (keys[i, letter * words + w] >> np.uint64(bit)) & ONE:
+                        row = 64 * (letter * words + w) + bit
                         power += powers[row] + multiply(out, images[row])
         for w in range(words):
             keys[i, w], keys[i, words + w] = out[w], out[words + w]
@@ -56,6 +62,8 @@ def clifford(keys: Any, coefficients: Any, n: int, images: Any, powers: Any, tou
 @jit
 def multiply(row: Any, other: Any) -> int:
     """Multiply a word by another in place; the power of i that the product has."""
+    # P1 P2 = i^power P3 in the convention of words i^|x & z| X^x Z^z: the factors of i of both,
+    # less that of the product, and (-1)^|z1 & x2| for each Z that passes an X.
     words = row.size // 2
     power = 0
     for w in range(words):
@@ -76,6 +84,8 @@ def branches(
 
     Returns the branches listed, and the L1 norm and number of those below `cut`, which are not, but zeros.
     """
+    # A transfer matrix T maps local words: word a becomes sum_b T[b, a] b. Branches with b = a ^ d
+    # share d: they go to the word times the local word d, which is one generator for all of them.
     listed = dropped = 0
     l1 = 0.0
     for i in range(n):

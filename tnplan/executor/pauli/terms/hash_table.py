@@ -172,6 +172,8 @@ class HashTerms:
         arrays, qubits = self.arrays, np.array(step.qubits, np.int64)
         lists, l1, dropped = [], 0.0, 0
         words = np.arange(len(step.matrix))
+        # Contributions to word a ^ d from all words a: one list for each d, as they share the
+        # generator.
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
             if not np.any(weights):
@@ -219,8 +221,8 @@ class HashTerms:
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another, in one pass."""
         layer, (keys, coefficients) = clifford_layer(tuple(gates), self.n_qubits), self.arrays[:2]
-        room = np.empty(keys.shape[1], np.uint64)
-        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched, room)
+        row = np.empty(keys.shape[1], np.uint64)
+        self.maps.clifford(keys, coefficients, self.n, layer.images, layer.powers, layer.touched, row)
         self._changed(is_new=True)
 
     def sweep(self, limits: TermLimits) -> Loss:
@@ -278,11 +280,13 @@ class HashTerms:
                 "terms", f"may be {n_terms} in a shard, which has at most {MOST_ROWS}",
                 "truncate, or use more threads or ranks",
             )  # fmt: skip
+        # Growth by a factor makes the copies cost a constant a term.
         times = 4 if self.capacity < FOURFOLD_BELOW else 2
         capacity = max(n_terms, min(times * self.capacity, self.most, MOST_ROWS))
-        kept = max(listed, self.n_changed, self.n_spare)
+        n_kept = max(listed, self.n_changed, self.n_spare)
         grown = {name: _grown(getattr(self.arrays, name), self.n, capacity) for name in TERM_ARRAYS}
-        grown |= {name: _grown(getattr(self.arrays, name), kept, capacity) for name in BRANCH_ARRAYS}
+        grown |= {name: _grown(getattr(self.arrays, name), n_kept, capacity) for name in BRANCH_ARRAYS}
+        # Entries name the numbers of rows, so a larger table is filled anew.
         if len(self.arrays.slots) < SLOTS_A_TERM * capacity:
             grown["slots"], self.is_stale = _table(capacity), True
         self.arrays = self.arrays._replace(**grown)

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.common.kernels.vector_operations import prefetch
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
-from tnplan.executor.pauli.terms.intrinsics_kernel import prefetch
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 """The multiplier of Fibonacci hashing, 2^64 over the golden ratio."""
@@ -32,9 +32,20 @@ BLOCK = 64
 """Values of a list whose memory is asked for ahead together."""
 
 
+# A word (Pauli string) with bit masks x and z is i^|x & z| X^x Z^z, so that it is Hermitian: bit q
+# of x and z tells I, X, Z or Y (both) on qubit q. Its row has W words of x, then W of z. Two words
+# anticommute if |x1 & z2| + |z1 & x2| is odd; their product has the masks x1 ^ x2 and z1 ^ z2, and
+# a power of i.
+# Rotation rule, backwards (Heisenberg picture), with U = exp(-i t G / 2):
+#       U^dagger P U = P                       where G and P commute,
+#       U^dagger P U = cos(t) P + i sin(t) G P where they anticommute.
+# Then G P = i s Q with s = +1 or -1, and the second term is -s sin(t) Q.
 @inline
 def stirred(value: Any) -> Any:
     """A linear bijection of 64 bits, a round of xorshift."""
+    # Marsaglia's xorshift (J. Stat. Softw. 8, 14 (2003)) with shifts 13, 7, 17. Only shifts and
+    # xors: it is linear over bits, stirred(a ^ b) = stirred(a) ^ stirred(b). So the tag of a
+    # product is the xor of tags, and the tag of Q = G P needs no look at the words of Q.
     value ^= value << np.uint64(13)
     value ^= value >> np.uint64(7)
     return value ^ (value << np.uint64(17))
@@ -60,24 +71,30 @@ def tag_all(keys: Any, n: int, tags: Any) -> None:
 @inline
 def home(tag: Any, mask: Any) -> Any:
     """Where the search for a tag begins; `mask` is one less than the entries of the table."""
+    # Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4) spreads the tags
+    # over the table. Invariant: the table has at most 2^32 entries, as 32 bits are left after the
+    # shift.
     return ((np.uint64(tag) * MIX) >> HALF) & mask
 
 
 @inline
 def entry(tag: Any, i: Any) -> Any:
     """What stands in the table for term i."""
+    # Never 0, as i + 1 is at least 1: 0 marks a free entry.
     return np.uint64(tag) << HALF | np.uint64(i + 1)
 
 
 @inline
-def term(found: Any) -> Any:
+def term(slot: Any) -> Any:
     """The term that an entry stands for."""
-    return np.int64(found & LOW) - 1
+    return np.int64(slot & LOW) - 1
 
 
 @inline
 def tag_at(slots: Any, tag: Any, mask: Any) -> Any:
     """The first place of an entry with this tag, or the free one behind those that may have it."""
+    # Linear probing. Invariant: at least half of the entries are free (SLOTS_A_TERM), so that the
+    # search ends, mostly within a line of memory.
     at = home(tag, mask)
     while slots[at] != FREE and slots[at] >> HALF != np.uint64(tag):
         at = (at + ONE) & mask
@@ -97,6 +114,7 @@ def place(slots: Any, tag: Any, i: Any) -> Any:
 @jit
 def rebuild(tags: Any, where: Any, n: int, slots: Any) -> None:
     """Enter the rows 0 .. n-1 that are terms, which are distinct, into a table."""
+    # Rows are known to be distinct, so that tags need not be compared.
     slots[:] = FREE
     mask = np.uint64(slots.size - 1)
     for i in range(n):
@@ -114,15 +132,22 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
 
     Reads those columns of `keys` alone that `generator` looks at: z where it has x, and x where it has z.
     """
+    # Columns of `keys` are contiguous: each is read in order, and most generators look at one or
+    # two of them.
     words = generator.size // 2
     used = 0
     for w in range(generator.size):
         if generator[w] != FREE:
+            # x of the generator looks at z of the row, and z at x: column w + words, modulo 2
+            # words. generator[column - words] is its other half: where column < words the place is
+            # negative, and counts from the end as in Python.
             columns[used] = (w + words) % generator.size
             used += 1
     count = 0
     if used == 1:
         a, mask = keys[:, columns[0]], generator[columns[0] - words]
+        # Without a branch, whose outcome is random: each number is written, and kept where the
+        # parity is odd. Invariant: `hits` has room for n numbers, as count <= i.
         for i in range(n):
             hits[count] = i
             count += count_bits(a[i] & mask) & 1
@@ -132,6 +157,7 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
         for i in range(n):
             hits[count] = i
             count += count_bits((a[i] & mask) ^ (b[i] & other)) & 1
+    # Up to 128 qubits, four columns are read without the inner loop.
     elif generator.size == 4:
         x0, x1, z0, z1 = generator[0], generator[1], generator[2], generator[3]
         for i in range(n):
@@ -151,6 +177,8 @@ def anticommuting(keys: Any, n: int, generator: Any, hits: Any, columns: Any) ->
 @jit
 def unite(keys: Any, n: int, union: Any) -> None:
     """The bits that any row has."""
+    # The union is never made smaller when terms go: it may be too large, which costs time and no
+    # correctness.
     for w in range(union.size):
         bits = FREE
         for i in range(n):
@@ -179,6 +207,10 @@ def split(
     """
     keys, coefficients, _, frequencies, _, where, _, _, hits, senders, values, counts, _, used = rows
     words = generator.size // 2
+    # G P = i^(|gx & gz| + |x & z| - |qx & qz|) (-1)^|gz & x| Q, with q = g ^ p: the factors of i
+    # that make words Hermitian, and a sign for each Z of G that passes an X of P. The power is odd,
+    # as G and P anticommute: 1 stands for s = +1, 3 for s = -1. Words of 64 qubits that G leaves
+    # alone cancel.
     n_used, generator_power = 0, np.int64(0)
     for w in range(words):
         if generator[w] | generator[words + w] != FREE:
@@ -189,10 +221,13 @@ def split(
     l1 = squares = 0.0
     for h in range(n_hits):
         i = hits[h]
+        # The coefficient before the rotation gives both terms: read before it is scaled.
         branch = sine * coefficients[i]
         coefficients[i] *= cosine
         if follow:
             frequencies[i] += 1
+        # The ledger bounds the error by the L1 norm of what is dropped, as a word has operator norm
+        # 1.
         if abs(branch) < cut:
             l1, squares = l1 + abs(branch), squares + abs(branch) ** 2
             dropped += int(branch != 0)
@@ -233,6 +268,9 @@ def merge_branches(
     Goes in blocks, whose entries and rows are asked for ahead, so that the processor waits for many places of
     memory at once.
     """
+    # Branches go from P to Q = G P and back: if both are terms, P's branch meets Q and Q's meets P.
+    # Where both are in this list (`is_own`), where[i] is the place of term i's branch, so that the
+    # first of the two serves both; the second sees that where[i] is no longer its place.
     keys, coefficients, tags, frequencies, slots, where, spare, union, hits = rows[:9]
     sources, source_tags, senders, values, counts, generator = branches
     targets = rows.targets
@@ -245,13 +283,17 @@ def merge_branches(
             i = np.int64(senders[b])
             if is_own and np.int64(where[i]) != b:
                 continue
+            # The tag of the product, by linearity.
             tag = source_tags[i] ^ generator_tag
             at = tag_at(slots, tag, mask)
+            # Equal tags need not be equal words: rows are compared.
             while slots[at] != FREE and (
                 slots[at] >> HALF != np.uint64(tag)
                 or not is_product(keys, term(slots[at]), sources, i, generator)
             ):
                 at = (at + ONE) & mask
+            # The word is a term: add the value, and the value of the branch back, if it is in this
+            # list.
             if slots[at] != FREE:
                 targets[b] = j = term(slots[at])
                 add(coefficients, frequencies, j, values, counts, b, follow)
@@ -262,6 +304,8 @@ def merge_branches(
                     add(coefficients, frequencies, i, values, counts, back, follow)
                     merged += 1
                 continue
+            # A new term takes a spare row, or one behind the last: then n_spare goes below 0 and
+            # counts these. Invariant: the caller has room for as many rows as the list is long.
             n_spare -= 1
             j = np.int64(spare[n_spare]) if n_spare >= 0 else n - 1 - n_spare
             for w in range(generator.size):
@@ -270,6 +314,8 @@ def merge_branches(
             coefficients[j], tags[j], where[j] = values[b], tag, NONE
             if follow:
                 frequencies[j] = counts[b]
+            # `at` is the free entry where the search ended. Invariant: no entry has moved since
+            # then.
             slots[at] = entry(tag, j)
             targets[b] = hits[n_hits + fresh] = j
             fresh += 1
@@ -309,18 +355,22 @@ def look_ahead(
     end: int, generator_tag: Any, is_own: bool,
 ) -> None:  # fmt: skip
     """Ask for the entries and the rows that values begin .. end-1 of a list will meet."""
+    # A table of millions of terms lies in main memory: each access takes about as long as hundreds
+    # of instructions. A block asks for all its entries first, then for the rows that they name; the
+    # accesses overlap. Nothing is changed here.
     mask = np.uint64(slots.size - 1)
     for b in range(begin, end):
         prefetch(slots, np.int64(home(source_tags[senders[b]] ^ generator_tag, mask)))
     for b in range(begin, end):
         if is_own and np.int64(where[senders[b]]) != b:
             continue
-        found = slots[tag_at(slots, source_tags[senders[b]] ^ generator_tag, mask)]
-        if found != FREE:
-            j = term(found)
+        slot = slots[tag_at(slots, source_tags[senders[b]] ^ generator_tag, mask)]
+        if slot != FREE:
+            j = term(slot)
             prefetch(coefficients, j)
             prefetch(where, j)
             for w in range(keys.shape[1]):
+                # `keys` as one axis: column w begins at w times the capacity.
                 prefetch(keys, w * keys.shape[0] + j)
 
 
@@ -351,6 +401,9 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
     have the letters that they had. Returns the spare rows, and the L1 norm, squares and number of the terms
     removed that were not zero.
     """
+    # After a sweep, only terms that a rotation touched can have become too small or too frequent;
+    # the letters of the terms that it split have not changed, those of new terms have to be looked
+    # at.
     keys, coefficients, tags, frequencies, slots, where, spare, _, hits = rows[:9]
     l1 = squares = 0.0
     dropped = 0
@@ -366,12 +419,14 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
             if limits.has_letters and not gone and (is_full or k >= n_hits):
                 weight, xy = letters(keys, i)
                 gone = weight > limits.max_weight or xy > limits.max_xy
+            # A row may be named twice in `hits`: it goes once.
             if gone and where[i] != DEAD:
                 l1, squares, dropped = l1 + size, squares + size**2, dropped + int(size > 0)
                 coefficients[i], where[i] = 0, DEAD
                 prefetch(slots, np.int64(home(tags[i], mask)))
                 spare[doomed] = i
                 doomed += 1
+        # Second half of the block: the entries asked for above have arrived.
         for k in range(n_spare, doomed):
             i = np.int64(spare[k])
             free(slots, place(slots, tags[i], i))
@@ -384,6 +439,9 @@ def sweep(rows: Any, n: int, n_spare: int, limits: Any, follow: bool, n_hits: in
 @jit
 def free(slots: Any, hole: Any) -> None:
     """Free an entry; entries behind it move up so that no search meets a free one before its row."""
+    # Deletion from a table with linear probing (Knuth, section 6.4, algorithm R): an entry behind
+    # the hole moves into it unless its home lies between them. So no marks of deleted entries are
+    # needed.
     mask = np.uint64(slots.size - 1)
     at = (hole + ONE) & mask
     while slots[at] != FREE:
@@ -398,6 +456,8 @@ def free(slots: Any, hole: Any) -> None:
 @jit
 def close_gaps(rows: Any, n: int, n_spare: int) -> int:
     """Put the last terms into the spare rows; return the number of terms."""
+    # Invariant: after it rows 0 .. left-1 are terms, with no gap. The order of terms changes, in
+    # the same way in every run.
     keys, coefficients, tags, frequencies, slots, where, spare = rows[:7]
     left, last = n - n_spare, n - 1
     for k in range(n_spare):

@@ -329,11 +329,12 @@ class ShardedTerms(Terms):
         least = nth_largest(sizes, count, self.all_ranks, is_alone=self.n_ranks == 1)
         ties = [np.flatnonzero(size == least) for size in sizes]
         masks = [size > least for size in sizes]
-        room = count - self.all_ranks(sum(int(np.count_nonzero(mask)) for mask in masks))
+        n_missing = count - self.all_ranks(sum(int(np.count_nonzero(mask)) for mask in masks))
         tied = [rows(numbers) for rows, numbers in zip(keys, ties, strict=True)]
         everywhere = np.concatenate(tied)
         gathered = [everywhere] if self.ranks is None else self.ranks.gather_objects(everywhere)
-        for mask, tie, chosen in zip(masks, ties, least_words(tied, room, self.rank, gathered), strict=True):
+        of_ties = least_words(tied, n_missing, self.rank, gathered)
+        for mask, tie, chosen in zip(masks, ties, of_ties, strict=True):
             mask[tie[chosen]] = True
         return masks
 

@@ -110,6 +110,8 @@ class TapedTerms(ShardedTerms):
         before = self._begin_step()
 
         def split(shard: HashTerms, numbers: Array) -> tuple[Split, Array, Array, Branches, int, Loss]:
+            # The tape has what the reverse needs: which terms split, their coefficients before,
+            # where each branch went, and its sign. Words are not kept.
             hits = shard.arrays.hits[: shard.count(generator)].copy()
             terms = Split(numbers[hits], cosine, shard.arrays.coefficients[hits])
             branches, branched, loss = shard.split(generator, cosine, sine, cut)
@@ -144,9 +146,9 @@ class TapedTerms(ShardedTerms):
             d = int(local_words(parts[0].generator[None], step.qubits)[0])
             places = [part.senders for part in parts]
             weights = [step.matrix[own[at] ^ d, own[at]] for own, at in zip(words, places, strict=True)]
-            met, one = self._send(parts, places, weights, 1.0)
+            met, sent_list = self._send(parts, places, weights, 1.0)
             merged += met
-            sent.append(one)
+            sent.append(sent_list)
         self._record(TapedStep(splits, tuple(sent)))
         self.step_counts = (before, self.n, sum(branched), merged)
 
@@ -181,9 +183,9 @@ class TapedTerms(ShardedTerms):
         if self.all_ranks(self.n) <= count:
             return
         rows = [shard.rows() for shard in self.shards]
-        sizes = [np.abs(one.coefficients).astype(np.float64) for one in rows]
-        keys = [one.keys.__getitem__ for one in rows]
-        self._drop([~kept for kept in self._largest(sizes, keys, count)])
+        sizes = [np.abs(terms.coefficients).astype(np.float64) for terms in rows]
+        keys = [terms.keys.__getitem__ for terms in rows]
+        self._drop([~is_kept for is_kept in self._largest(sizes, keys, count)])
 
     def end_step(self) -> None:
         """Enter the step in the ledger; refuse to go on where the memory is full."""
@@ -212,27 +214,33 @@ class TapedTerms(ShardedTerms):
     def back(self) -> Array:
         """Take the slopes back to before all steps; this rank's part of the derivatives by the angles of
         rotations, in the order of the steps."""
-        found = [(step, self._back(step)) for step in reversed(self.tape)]
-        return np.array([part for step, part in found if step.turn is not None], self.slopes.dtype)
+        derivatives = [(step, self._back(step)) for step in reversed(self.tape)]
+        of_rotations = [derivative for step, derivative in derivatives if step.turn is not None]
+        return np.array(of_rotations, self.slopes.dtype)
 
     def _back(self, step: TapedStep) -> Any:
         """Take the slopes from after a step to before it; this rank's part of the derivative by its angle.
 
         All slopes are read before any is written: a term may send to one that is scaled too.
         """
+        # Forward: c_P' = cos t c_P and c_Q += s sin t c_P, s as in `branch_signs`. With slopes v =
+        # d value / d c, the
+        # transpose of this is v_P = cos t v_P' + s sin t v_Q', and d value / dt = sum of c_P (s cos
+        # t v_Q' - sin t v_P').
         slopes = self.slopes
-        after = [slopes[one.terms] for one in step.splits]
+        after = [slopes[split.terms] for split in step.splits]
         arrived = [self.returned(sent, slopes) for sent in step.sent]
         derivative: Any = 0.0
-        for s, (one, values) in enumerate(zip(step.splits, after, strict=True)):
-            before = one.factors * values
+        for s, (split, values) in enumerate(zip(step.splits, after, strict=True)):
+            before = split.factors * values
             for sent, lists in zip(step.sent, arrived, strict=True):
                 before[sent.places[s]] += sent.scale * sent.weights[s] * lists[s]
-            if step.turn is not None and one.coefficients is not None:
+            if step.turn is not None and split.coefficients is not None:
                 (cosine, sine), places = step.turn, step.sent[0].places[s]
                 met = step.sent[0].weights[s] * arrived[0][s]
-                derivative += cosine * (one.coefficients[places] @ met) - sine * (one.coefficients @ values)
-            slopes[one.terms] = before
+                before_turn = split.coefficients
+                derivative += cosine * (before_turn[places] @ met) - sine * (before_turn @ values)
+            slopes[split.terms] = before
         return derivative
 
     def returned(self, sent: Sent, slopes: Array) -> list[Array]:
@@ -298,9 +306,9 @@ class TapedTerms(ShardedTerms):
         self.ledger.losses.append(loss_of(np.concatenate(lost).astype(np.float64)))
         for s, which in enumerate(gone):
             if which.any():
-                kept = np.flatnonzero(~which)
-                self.shards[s].keep(kept)
-                self.numbers[s] = self.numbers[s][kept]
+                left = np.flatnonzero(~which)
+                self.shards[s].keep(left)
+                self.numbers[s] = self.numbers[s][left]
 
 
 def local_words(keys: Array, qubits: Sequence[int]) -> Array:

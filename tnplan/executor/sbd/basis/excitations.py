@@ -100,6 +100,9 @@ def find_singles(strings: StringSet, threads: int, ordered: bool = False) -> Sin
 
 def neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     """Every ordered pair of strings one excitation apart: string, other, create, destroy, sign."""
+    # Each (string, electron) gives a key, the string without this electron. Equal keys are strings
+    # one excitation apart: sorting brings them together. `place` is the number of the electron in
+    # its string, and (-1)^(place + place) is the sign of the move.
     own, orbital = (table.astype(np.int32) for table in np.nonzero(strings.occupied))
     place = np.arange(len(own)) - np.searchsorted(own, own)
     keys = strings.words[own]
@@ -109,6 +112,8 @@ def neighbours(strings: StringSet) -> tuple[Array, Array, Array, Array, Array]:
     new = np.concatenate([[True], (keys[1:] != keys[:-1]).any(1)])[: len(own)]
     group = np.cumsum(new)
     found = []
+    # Entries at distance 1, 2, ... of the sorted keys, as long as they have the same key: all pairs
+    # within a run.
     for distance in range(1, int(np.bincount(group).max(initial=1))):
         at = np.flatnonzero(group[distance:] == group[:-distance])
         found += [(order[at], order[at + distance]), (order[at + distance], order[at])]

@@ -15,10 +15,21 @@ import numpy as np
 from tnplan.executor.device.cpu.bits_kernel import ONE, count_bits, inline, jit
 
 
+# Words: orbital p is bit p % 64 of word p // 64. Bits beyond the last orbital are 0.
+# Operators: a string stands for a+_p1 a+_p2 ... |vacuum>, p1 < p2 < ... . So a+_p a_q has the sign
+# (-1)^m, where m counts the electrons strictly between p and q.
+# Integrals: `one` is h[p, q], `two` is (pq|rs) in chemists' notation, by the numbers of the pairs
+# pq and rs.
+# Elements follow the rules of Slater (1929) and Condon (1930); see Szabo and Ostlund, Modern
+# Quantum Chemistry, table 2.4.
 @inline
 def distance(first: Any, second: Any) -> Any:
     """How many orbitals two strings of one length fill differently, at most 6 being told from each other."""
+    # Two strings with the same number of electrons differ in an even number of orbitals: 2 for a
+    # single excitation, 4 for a double one. Beyond that elements of H are 0, so that counting may
+    # stop.
     count = np.int64(0)
+    # `word & -word` is the lowest set bit; the number of bits below it is its place in the word.
     for w in range(first.size):
         count += count_bits(first[w] ^ second[w])
         if count > 4:
@@ -55,6 +66,9 @@ def filled_below(string: Any, p: int) -> Any:
 @jit
 def move_sign(string: Any, create: int, destroy: int) -> Any:
     """The sign of moving an electron of `string` from `destroy` to `create`: +1 or -1."""
+    # filled_below(high) - filled_below(low + 1) counts the electrons strictly between the two
+    # orbitals. Invariant: `destroy` is filled and `create` is empty; neither is counted, so either
+    # string of the two gives the same sign.
     low, high = min(create, destroy), max(create, destroy)
     between = filled_below(string, high) - filled_below(string, low + 1)
     return 1 - 2 * (between & 1)
@@ -63,6 +77,8 @@ def move_sign(string: Any, create: int, destroy: int) -> Any:
 @jit
 def double_sign(string: Any, p1: int, q1: int, p2: int, q2: int) -> Any:
     """The sign of moving q1 to p1, then q2 to p2."""
+    # The second move passes the electrons that the first has left behind: one more where p1 lies
+    # between, one less where q1 does. Both change the parity in the same way.
     low, high = min(p2, q2), max(p2, q2)
     moved = (low < p1 < high) + (low < q1 < high)
     return move_sign(string, p1, q1) * move_sign(string, p2, q2) * (1 - 2 * (moved & 1))
@@ -71,6 +87,8 @@ def double_sign(string: Any, p1: int, q1: int, p2: int, q2: int) -> Any:
 @inline
 def pair(p: int, q: int, n: int) -> Any:
     """The number of the pair of p and q."""
+    # Diagonal pairs are numbered first, p by itself: so row[r] of a row of `two` is (pq|rr).
+    # Kernels rely on it. Other pairs follow in the order of a triangle.
     if p == q:
         return p
     high = max(p, q)
@@ -80,6 +98,8 @@ def pair(p: int, q: int, n: int) -> Any:
 @inline
 def pair_of(p: int, q: int, n: int, n_pairs: int) -> Any:
     """The number of the pair of p and q where there are `n_pairs` in all: in order, or not."""
+    # Real integrals have (pq|rs) = (qp|rs), and a pair needs one number. Complex ones do not: then
+    # pairs with p < q come in a second triangle, behind that of p > q.
     number = pair(p, q, n)
     if p < q and n_pairs > n * (n + 1) // 2:
         number += n * (n - 1) // 2
@@ -95,6 +115,8 @@ def is_filled(string: Any, p: int) -> Any:
 @jit
 def diagonal(string: Any, one: Any, two: Any) -> Any:
     """The energy of one string alone."""
+    # E = sum_p h_pp + sum_{p > r} [(pp|rr) - (pr|rp)]; the exchange term is there since both
+    # electrons have one spin. In Hartree.
     n = len(one)
     energy = 0.0
     for p in range(n):
@@ -109,6 +131,8 @@ def diagonal(string: Any, one: Any, two: Any) -> Any:
 @jit
 def single_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
     """The same-spin element between strings that differ by one orbital."""
+    # <bra|H|ket> = +-{h_pq + sum_k [(pq|kk) - (pk|kq)]} for bra = +-a+_p a_q ket, k over the
+    # electrons that both have. k = q is left out: its two terms would cancel.
     n = len(one)
     p, q = only_in(bra, ket, 0), only_in(ket, bra, 0)
     both = pair_of(p, q, n, len(two))
@@ -122,6 +146,9 @@ def single_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
 @jit
 def double_value(bra: Any, ket: Any, one: Any, two: Any) -> Any:
     """The same-spin element between strings that differ by two orbitals."""
+    # <bra|H|ket> = +-[(p1 q1|p2 q2) - (p1 q2|p2 q1)] for bra = +-a+_p1 a_q1 a+_p2 a_q2 ket.
+    # Invariant: p1 < p2 and q1 < q2, as `only_in` counts from below; `double_sign` pairs them in
+    # this order.
     n, n_pairs = len(one), len(two)
     p1, p2 = only_in(bra, ket, 0), only_in(bra, ket, 1)
     q1, q2 = only_in(ket, bra, 0), only_in(ket, bra, 1)
@@ -143,6 +170,7 @@ def element(bra: Any, ket: Any, differing: int, one: Any, two: Any) -> Any:
 @jit
 def count_links(words: Any, first: int, last: int, linked: Any) -> None:
     """For strings first .. last-1: how many strings are 0, 1 or 2 excitations away."""
+    # All pairs of strings are compared: N^2 steps of a few word operations each.
     for i in range(first, last):
         for j in range(len(words)):
             if distance(words[i], words[j]) <= 4:
@@ -171,6 +199,8 @@ def fill_sparse(
 ) -> None:
     """Rows first .. last-1 of the same-spin Hamiltonian, linked strings only; row `above` has start[0]."""
     for i in range(first, last):
+        # Invariant: start comes from `count_links` over the same words, so that a row has room for
+        # exactly its elements; columns rise within a row.
         e = start[i - above]
         for j in range(len(words)):
             differing = distance(words[i], words[j])
@@ -183,6 +213,8 @@ def fill_sparse(
 @jit
 def sparse_rows(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
     """out[i] += the sum over e of value[e] x[column[e]] for rows first .. last-1 of x[j, b]."""
+    # Whole rows of x are added, since the beta strings are contiguous: the inner loop becomes
+    # vector instructions.
     for i in range(first, last):
         for e in range(start[i], start[i + 1]):
             factor, row = value[e], x[column[e]]

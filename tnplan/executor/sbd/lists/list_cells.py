@@ -48,6 +48,8 @@ def list_cells(tables: ListTables, rows: tuple[int, int], threads: int) -> ListC
     """The cells of rows[0] .. rows[1]-1."""
     from tnplan.executor.sbd.lists import list_cells_kernel
 
+    # Entries of an alpha string are the determinants of all linked strings: their number is known
+    # before, so each group has a place of its own and threads need no order.
     n_entries, n_cells = _counts(tables, rows)
     base = np.concatenate([[0], np.cumsum(n_entries)])
     start = np.concatenate([[0], np.cumsum(n_cells)])

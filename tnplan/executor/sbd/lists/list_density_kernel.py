@@ -21,18 +21,22 @@ def add_within(
 
     The group's string is of the other spin. `is_beta` says whether the excited spin is beta.
     """
-    n, held = len(one), groups.own[group]
+    # gamma[p, q] = <a+_p a_q>, Gamma[p, q, r, s] = <a+_p a+_r a_s a_q>, to which a pair of
+    # determinants with product c_bra c_ket adds as to an element of H. `mixed` is [pq of alpha, rs
+    # of beta].
+    n, group_string = len(one), groups.own[group]
     for k in range(groups.begin[group], groups.begin[group + 1]):
         apart = differing(own, groups.words, k)
         if apart != 2 and apart != 4:
             continue
         ket, product = groups.words[k], weight * x[groups.place[k]]
         add_same_spin(own, ket, apart, product, one, two)
+        # A single excitation pq also meets each electron r of the other spin, in a+_p a_q n_r.
         if apart == 2:
             p, q = only_in(own, ket, 0), only_in(ket, own, 0)
             product *= move_sign(ket, p, q)
             for r in range(n):
-                if is_filled(held, r):
+                if is_filled(group_string, r):
                     if is_beta:
                         mixed[r, r, p, q] += product
                     else:
@@ -44,13 +48,16 @@ def add_across(
     cells: Any, links: Any, d: int, b: int, low: Any, high: Any, weight: float, x: Any, mixed: Any
 ) -> None:
     """What excitations of both spins give in row d, of beta string b; low and high orbitals of pairs."""
+    # Excitations of both spins give one element of `mixed` alone: pq from the code of the entry
+    # (alpha), rt from the link (beta).
     s, base = cells.start[d], cells.base[d]
     for link in range(links.start[b], links.start[b + 1]):
         r, t = links.create[link], links.destroy[link]
         for e in range(base + cells.cells[s, 0], base + cells.cells[s, 1]):
-            place, code = cells.entries[e, 0], cells.entries[e, 1]
-            product = weight * x[place] * links.sign[link] * (1 - 2 * (code & 1))
+            determinant, code = cells.entries[e, 0], cells.entries[e, 1]
+            product = weight * x[determinant] * links.sign[link] * (1 - 2 * (code & 1))
             p, q = low[code >> 2], high[code >> 2]
+            # The pair is stored as (low, high); the code tells which of the two is created.
             if code & 2:
                 p, q = q, p
             mixed[p, q, r, t] += product
@@ -66,6 +73,8 @@ def add_densities(
 
     `low` and `high` are the orbitals of pairs.
     """
+    # Invariant: `cells` are those of all rows, as row d is read at start[d]; each thread has
+    # density matrices of its own, which are added afterwards.
     alpha, beta, _, beta_links = tables
     n = len(one_alpha)
     for d in range(first, last):

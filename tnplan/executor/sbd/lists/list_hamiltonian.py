@@ -54,6 +54,8 @@ class ListHamiltonian(ListedRows):
         """Integrals with the elements between linked strings of each spin."""
         from tnplan.executor.sbd.lists import list_kernel
 
+        # The same-spin part of a single excitation depends on the strings alone, and many
+        # determinants share it: it is made once for each link, in O(links) memory.
         def made(groups: StringGroups, links: GroupLinks, spin: SpinTerms) -> SpinTerms:
             tables = groups.own, links, spin.one, spin.two, np.empty(len(links.other))
             over_rows(
@@ -109,6 +111,8 @@ class ListHamiltonian(ListedRows):
 
     def spin_diagonal(self) -> Array:
         """The diagonal of S^2 over the local rows."""
+        # Doubly filled orbitals are (electrons - open shells) / 2, and S^2 has the diagonal const -
+        # doubly filled.
         n_electrons = self.integrals.n_alpha + self.integrals.n_beta
         return spin_constant(self.integrals) - (n_electrons - self.open_shells()) / 2
 

@@ -23,6 +23,14 @@ COUNT, FILL, PRODUCT = 0, 1, 2
 """What is made of a row: the number of its elements, these with their columns, or their sum with a state."""
 
 
+# Determinants are pairs (a, b) of an alpha and a beta string. `alpha` and `beta` are
+# `StringGroups`: group g of alpha has all determinants with alpha string g, and its `words` are
+# their beta strings. H couples (a, b) to
+#       (a, b')   within the alpha group, b' one or two excitations from b;
+#       (a', b)   within the beta group, in the same way;
+#       (a', b')  with both one excitation away: the opposite-spin part, from `cells`.
+# These three sets are disjoint, and with the diagonal they are all that the rules of Slater and
+# Condon leave.
 @inline
 def differing(own: Any, words: Any, k: int) -> Any:
     """How many orbitals a string and string k of a table fill differently."""
@@ -35,6 +43,9 @@ def differing(own: Any, words: Any, k: int) -> Any:
 @jit
 def own_energy(alpha: Any, beta: Any, alpha_terms: Any, beta_terms: Any) -> Any:
     """The energy of one determinant."""
+    # The energy of each string alone, then sum_{p in alpha, r in beta} (pp|rr): opposite spins have
+    # no exchange term. Invariant: diagonal pairs are numbered first, so that two_other[p, r] is
+    # (pp|rr).
     energy = diagonal(alpha, alpha_terms.one, alpha_terms.two)
     energy += diagonal(beta, beta_terms.one, beta_terms.two)
     n = len(alpha_terms.one)
@@ -57,6 +68,7 @@ def fill_singles(first: int, last: int, own: Any, links: Any, one: Any, two: Any
 @jit
 def over_filled(string: Any, row: Any) -> Any:
     """The sum of row[r] over the orbitals r that a string fills."""
+    # Bit by bit, lowest first: `word & -word` isolates a bit, xor removes it.
     total = 0.0
     for w in range(string.size):
         word = string[w]
@@ -77,20 +89,27 @@ def same_spin_row(
     `others` are the groups of that spin, `links` and `terms` its links and integrals. Members of a group and
     links of a string both stand in rising order of strings.
     """
+    # The list holds no bounds on which members couple: each is compared, which costs a few word
+    # operations. `link` goes through the links of the string beside the members.
+    # Invariant: both stand in rising order of strings, so that `link` only moves forward; every
+    # member that is a single excitation away is linked, so that it never runs past the end.
     total, link = 0.0, links.start[number]
-    held, own = groups.own[group], others.own[number]
+    group_string, own = groups.own[group], others.own[number]
     for k in range(groups.begin[group], groups.begin[group + 1]):
+        # 2: a single excitation; 4: a double one; 0: the determinant itself, which is the diagonal.
         apart = differing(own, groups.words, k)
         if apart != 2 and apart != 4:
             continue
         if mode != COUNT:
+            # A double excitation of one spin does not see the other. A single one does: sum over
+            # the other spin's electrons r of (pq|rr), which is `field`.
             if apart == 4:
                 element = double_value(own, groups.words[k], terms.one, terms.two)
             else:
                 other = others.number[groups.place[k]]
                 while links.other[link] < other:
                     link += 1
-                field = over_filled(held, terms.two_other[links.pairs[link]])
+                field = over_filled(group_string, terms.two_other[links.pairs[link]])
                 element = terms.singles[link] + field * links.sign[link]
             if mode == FILL:
                 column[at] = groups.place[k]
@@ -109,23 +128,28 @@ def opposite_spin_row(
 
     `links` are those of beta, `two` integrals [pair of beta, pair of alpha].
     """
+    # <a b|H|a' b'> = +-(pq|rs) with a = +-a+_p a_q a', b = +-a+_r a_s b'. The entries of a cell
+    # share b', so the sign and the pair of beta are those of the link.
     total, s, base = 0.0, cells.start[i], cells.base[i]
     for link in range(links.start[b], links.start[b + 1]):
         first, last = base + cells.cells[s, 0], base + cells.cells[s, 1]
         s += 1
         if first == last:
             continue
-        pair, part = links.pairs[link], 0.0
+        # A code is 4 pair + 2 (creates the higher orbital) + (has a minus). The second bit is not
+        # needed here, as real integrals have (pq|rs) = (qp|rs); ordered pairs have it in their
+        # number.
+        pair, link_sum = links.pairs[link], 0.0
         for e in range(first, last):
-            place, code = cells.entries[e, 0], cells.entries[e, 1]
+            determinant, code = cells.entries[e, 0], cells.entries[e, 1]
             element = two[pair, code >> 2] * (1 - 2 * (code & 1))
             if mode == FILL:
-                column[at] = place
+                column[at] = determinant
                 value[at] = element * links.sign[link]
                 at += 1
             else:
-                part += element * x[place]
-        total += part * links.sign[link]
+                link_sum += element * x[determinant]
+        total += link_sum * links.sign[link]
     return at, total
 
 
@@ -138,6 +162,9 @@ def couple_row(
 
     The sum is without the diagonal. Row `above` is the first local one.
     """
+    # One function for three modes, so that counting, filling and multiplying visit the same
+    # elements in the same order. Invariant: COUNT gives exactly the number of elements that FILL
+    # writes.
     alpha, beta, alpha_links, beta_links = tables
     a, b = alpha.number[d], beta.number[d]
     if mode == FILL:
@@ -145,16 +172,16 @@ def couple_row(
         value[at] = own_energy(alpha.own[a], beta.own[b], alpha_terms, beta_terms)
     at += 1
     at, total = same_spin_row(mode, alpha, a, b, beta, beta_links, beta_terms, x, at, column, value)
-    at, part = same_spin_row(mode, beta, b, a, alpha, alpha_links, alpha_terms, x, at, column, value)
-    total += part
+    at, added = same_spin_row(mode, beta, b, a, alpha, alpha_links, alpha_terms, x, at, column, value)
+    total += added
     if mode == COUNT:
         for s in range(cells.start[d - above], cells.start[d - above + 1]):
             at += cells.cells[s, 1] - cells.cells[s, 0]
         return at, total
-    at, part = opposite_spin_row(
+    at, added = opposite_spin_row(
         mode, cells, beta_links, d - above, b, beta_terms.two_other, x, at, column, value
     )
-    return at, total + part
+    return at, total + added
 
 
 @jit
@@ -198,6 +225,8 @@ def add_rows(
 @jit
 def add_sparse(first: int, last: int, start: Any, column: Any, value: Any, x: Any, out: Any) -> None:
     """out[d] += the sum over e of value[e] x[column[e]] for rows first .. last-1."""
+    # Compressed sparse rows; the sum of a row is made in one variable and in one order, whatever
+    # the threads.
     for d in range(first, last):
         total = 0.0
         for e in range(start[d], start[d + 1]):
@@ -219,6 +248,7 @@ def fill_energies(
 @jit
 def count_open(first: int, last: int, above: int, tables: Any, out: Any) -> None:
     """The numbers of singly occupied orbitals of determinants first .. last-1."""
+    # An orbital is open where the alpha and the beta string differ.
     alpha, beta, _, _ = tables
     for d in range(first, last):
         out[d - above] = differing(alpha.own[alpha.number[d]], beta.own, beta.number[d])
@@ -227,6 +257,8 @@ def count_open(first: int, last: int, above: int, tables: Any, out: Any) -> None
 @inline
 def compare(first: Any, p: int, q: int, words: Any, k: int) -> Any:
     """Whether a string with bits p and q changed is below (-1), equal to (0) or above (1) string k."""
+    # Strings are compared as whole numbers, from the highest word on: the order in which
+    # `list_tables` sorts.
     for back in range(first.size):
         w = first.size - 1 - back
         word = first[w]
@@ -242,13 +274,19 @@ def compare(first: Any, p: int, q: int, words: Any, k: int) -> Any:
 @jit
 def exchange_row(d: int, tables: Any, x: Any) -> Any:
     """The sum over p != q of the elements of E^a_pq E^b_qp in row d, times x."""
+    # S^2 = const - sum_p n_pa n_pb - sum_{p != q} E^a_pq E^b_qp (see `properties.spin_square`): an
+    # exchange moves alpha's electron from q to p and beta's from p to q.
     alpha, beta, links, _ = tables
     own, group = beta.own[beta.number[d]], alpha.number[d]
     total = 0.0
     for link in range(links.start[group], links.start[group + 1]):
+        # Read from row d: b = +-a+_q a_p b', so b has q filled and p empty, and b' is b with both
+        # bits changed.
         p, q = links.create[link], links.destroy[link]
         if is_filled(own, p) or not is_filled(own, q):
             continue
+        # Bisection for b' among the members of alpha group a'. Invariant: members are sorted by
+        # string.
         low, high = alpha.begin[links.other[link]], alpha.begin[links.other[link] + 1]
         while low < high:
             middle = (low + high) // 2

@@ -116,6 +116,7 @@ def row_work(tables: ListTables) -> Array:
     Excitations of both spins are counted as if the list held every pair of its strings with a probability
     that is a product of one for each spin.
     """
+    # Work is estimated, not counted: counting would take as long as a product with H.
     alpha, beta = tables.alpha, tables.beta
     both = [
         links.linked_members(groups.begin)[groups.number]
@@ -134,10 +135,12 @@ def _ranks(strings: StringSet) -> Array:
 
 def _groups(number: Array, other: Array, own: Array, others: Array) -> StringGroups:
     """The groups of numbers; `own` and `others` are the words of strings by their numbers."""
-    place = np.lexsort((other, number)).astype(np.int32)
+    # Invariant: members of a group rise by their other string, which bisection (`exchange_row`) and
+    # the walk beside links (`same_spin_row`) rely on.
+    members = np.lexsort((other, number)).astype(np.int32)
     begin = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(own)))]).astype(np.int64)
-    words = np.ascontiguousarray(others[other[place]])
-    return StringGroups(begin, place, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
+    words = np.ascontiguousarray(others[other[members]])
+    return StringGroups(begin, members, words, np.ascontiguousarray(number), np.ascontiguousarray(own))
 
 
 def _links(strings: StringSet, rank: Array, n_pairs: int) -> GroupLinks:

@@ -14,6 +14,8 @@ from tnplan.executor.sbd.basis.string_kernel import distance, double_sign, is_fi
 @jit
 def add_same_spin(bra: Any, ket: Any, differing: int, product: float, one: Any, two: Any) -> None:
     """Add what a product of amplitudes gives, of strings that fill 0, 2 or 4 orbitals differently."""
+    # Gamma[p, q, r, s] = <a+_p a+_r a_s a_q> is antisymmetric in p and r, and in q and s. So a
+    # double excitation gives four elements, two with a minus.
     n = len(one)
     g = product
     if differing == 4:

@@ -21,9 +21,14 @@ SIX = np.uint64(6)
 ZERO = np.uint64(0)
 
 
+# H = sum over words of c i^|x & z| X^x Z^z in the space of some bit strings. X^x takes string j to
+# j ^ x, so words with the same x lead to the same string: they are one group with one flip, and an
+# element is the sum of their signs (-1)^|z & row| times factors. Words of a group stand in two
+# parts: those whose factor is real, then (from `middle`) those whose factor is imaginary.
 @inline
 def hash_of(words: Any, row: Any, flips: Any, g: int) -> Any:
     """The hash of string `row` with the bits of flip g flipped."""
+    # Made of the row and the flip word by word, so that the flipped string is nowhere written down.
     mixed = ZERO
     for w in range(words.shape[1]):
         mixed = (mixed ^ words[row, w] ^ flips[g, w]) * MIX
@@ -34,6 +39,9 @@ def hash_of(words: Any, row: Any, flips: Any, g: int) -> Any:
 @inline
 def find(strings: Any, row: Any, flips: Any, g: int) -> Any:
     """The number of string `row` with the bits of flip g flipped; -1 where it is not in the list."""
+    # Most flips lead out of the list. A sieve of bits, one hash function of a Bloom filter, says so
+    # with one access; the table is searched where its bit is set. Invariant: both sizes are powers
+    # of two, and the table has a free place, so that the search ends.
     mixed = hash_of(strings.words, row, flips, g)
     bit = mixed >> HALF & np.uint64(strings.sieve.size * 64 - 1)
     if not strings.sieve[bit >> SIX] >> (bit & LOW) & ONE:
@@ -70,6 +78,7 @@ def fill_table(strings: Any) -> None:
 @inline
 def signed_sum(words: Any, row: Any, groups: Any, first: Any, last: Any) -> Any:
     """The sum over words first .. last-1 of the operator in a row."""
+    # The parity of |row & z| by xor of the counts of words: only the lowest bit matters.
     total = 0.0
     for t in range(first, last):
         odd = 0
@@ -127,6 +136,8 @@ def add_rows(
     first: int, last: int, above: int, strings: Any, groups: Any, units: Any, diagonal: Any, x: Any, out: Any
 ) -> None:
     """Add rows first .. last-1 of a product with x to out; elements are made for it."""
+    # Nothing is stored: a row's elements are made, used and forgotten. The order of groups is that
+    # of `fill_rows`.
     for row in range(first, last):
         total = diagonal[row - above] * x[row]
         for g in range(len(groups.flips)):

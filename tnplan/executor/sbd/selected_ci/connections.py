@@ -92,6 +92,8 @@ def select(
     """
     from tnplan.executor.sbd.selected_ci import connections_kernel as kernel
 
+    # A determinant a is selected if any |H_ai c_i| is above epsilon: no sum over i is made, which
+    # is what makes the search cheap (heat-bath configuration interaction).
     members = member_keys(basis)
     known = known_table(members, tables)
     workers = workers.beside(members.nbytes + known.nbytes)
@@ -105,9 +107,10 @@ def select(
         return COPIES * sum(array.nbytes for array in part)
 
     halved = replace(workers, memory_bytes=workers.memory_bytes / 2)
-    found = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
-    keys, sizes = (np.concatenate([part[side] for part in found]) for side in (0, 1))
-    del found
+    parts = by_parts(Visit(members, weights, kernel.LARGEST, epsilon, tables), halved, chosen, size)
+    keys, sizes = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    del parts
+    # Parts are made by hash; sorted keys make the list independent of the parts.
     order = np.lexsort(keys.T)
     return Candidates(np.ascontiguousarray(keys[order]), sizes[order])
 
@@ -134,11 +137,13 @@ def second_order(
         total, outside = kernel.correction(keys, values, known, float(energy), tables, scratch())
         return float(total), int(outside)
 
-    found = by_parts(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
-    total = fsum(part[0] for part in found)
+    # All terms of one determinant a are in one part, as parts divide determinants by their hash:
+    # the square of the sum can be taken there. fsum adds the sums of parts with one rounding.
+    parts = by_parts(Visit(members, state, kernel.SUM, epsilon, tables), workers, summed)
+    total = fsum(part[0] for part in parts)
     if not np.isfinite(total):
         raise InputError(
             "second-order correction", "is not finite: a determinant outside the list has the state's energy",
             "select more determinants, with a smaller epsilon",
         )  # fmt: skip
-    return Correction(total, sum(part[1] for part in found))
+    return Correction(total, sum(part[1] for part in parts))

@@ -42,34 +42,47 @@ def empty_source(n_orbitals: int, n_key_words: int) -> SourceDeterminant:
     )  # fmt: skip
 
 
+# Heat-bath selection (Holmes, Tubman and Umrigar, J. Chem. Theory Comput. 12, 3674 (2016)): from
+# each member i of a list, visit the determinants a with |H_ai c_i| > epsilon, and no others. Double
+# excitations are sorted by |H| beforehand, so that a visit ends at the first one below. Single
+# excitations have elements that depend on all electrons; they are few, and each is made.
+# Keys: the words of the alpha string, then those of the beta string.
 @jit
 def hash_of(key: Any, words: Any) -> Any:
     """The hash of a determinant."""
-    found, n_words = np.uint64(0), key.size // 2
+    # Zobrist hashing: the xor of a random word for each filled orbital of each spin. So the hash of
+    # an excited determinant is that of its source, xor the words of the orbitals left and entered:
+    # four at most.
+    hash_value, n_words = np.uint64(0), key.size // 2
     for spin in range(2):
         for w in range(n_words):
             word = key[spin * n_words + w]
             while word:
                 low = word & (~word + ONE)
-                found ^= words[spin, w * 64 + count_bits(low - ONE)]
+                hash_value ^= words[spin, w * 64 + count_bits(low - ONE)]
                 word ^= low
-    return found
+    return hash_value
 
 
 @inline
 def is_free(keys: Any, slot: int) -> bool:
     """Whether a slot holds no determinant."""
-    found = np.uint64(0)
+    bits = np.uint64(0)
     for w in range(keys.shape[1]):
-        found |= keys[slot, w]
-    return found == 0
+        bits |= keys[slot, w]
+    return bits == 0
 
 
 @jit
-def find(keys: Any, key: Any, found: Any) -> Any:
+def find(keys: Any, key: Any, hash_value: Any) -> Any:
     """The slot of a key of that hash; where it is missing, -1 minus the free slot that it would take."""
+    # Open addressing with linear probing. Invariant: the number of slots is a power of two, and at
+    # least one is free (see FULLEST), so that the search ends. No determinant has an all-zero key,
+    # as it has electrons.
     mask = np.uint64(len(keys) - 1)
-    slot = np.int64(found & mask)
+    slot = np.int64(hash_value & mask)
+    # Words are compared without branches: the or of all words tells a free slot, the or of all
+    # differences another key.
     while True:
         any_bits, other_bits = np.uint64(0), np.uint64(0)
         for w in range(key.size):
@@ -91,14 +104,18 @@ def turn(key: Any, first: int, p: int) -> None:
 @inline
 def move_sign(source: Any, spin: int, create: int, destroy: int) -> Any:
     """The sign of moving an electron of a spin past those between the two orbitals: +1 or -1."""
+    # As in `string_kernel`, from counts of electrons that `set_source` has made once for all
+    # excitations.
     low, high = min(create, destroy), max(create, destroy)
     return 1 - 2 * ((source.below[spin, high] - source.below[spin, low + 1]) & 1)
 
 
 @jit
-def put(keys: Any, values: Any, key: Any, found: Any, term: Any, mode: int) -> int:
+def put(keys: Any, values: Any, key: Any, hash_value: Any, term: Any, mode: int) -> int:
     """Take in a term; 1 where its determinant is new."""
-    slot = find(keys, key, found)
+    # SUM: the numerators of perturbation theory, sum_i H_ai c_i. LARGEST: the measure of selection,
+    # max_i |H_ai c_i|.
+    slot = find(keys, key, hash_value)
     if slot < 0:
         slot = -1 - slot
         for w in range(key.size):
@@ -115,6 +132,8 @@ def put(keys: Any, values: Any, key: Any, found: Any, term: Any, mode: int) -> i
 @jit
 def move_all(keys: Any, values: Any, words: Any, larger: Any, moved: Any) -> None:
     """Put all of a table into a larger one, which is empty."""
+    # Invariant: keys are distinct and `larger` is empty at first, so `find` always answers a free
+    # slot.
     for slot in range(len(keys)):
         if not is_free(keys, slot):
             to = -1 - find(larger, keys[slot], hash_of(keys[slot], words))
@@ -126,6 +145,8 @@ def move_all(keys: Any, values: Any, words: Any, larger: Any, moved: Any) -> Non
 @jit
 def set_source(source: Any, member: Any) -> None:
     """Write down what a determinant fills."""
+    # Once for each member: which orbitals are filled, the list of these, and how many lie below
+    # each orbital. Excitations then need no bit operations.
     n_words = member.size // 2
     for w in range(member.size):
         source.key[w] = member[w]
@@ -150,12 +171,16 @@ def add_singles(
 
     How many determinants are new. `wanted` is that of `collect`.
     """
+    # H_ai = +-{h_pq + sum over the same spin of [(pq|kk) - (pk|kq)] + sum over the other spin of
+    # (pq|rr)}; tables `same` and `other` hold the terms in brackets. For k = q the one in `same` is
+    # 0.
     part, shift, mode, limit = wanted
     key, n, first, count = source.key, words.shape[1], spin * (source.key.size // 2), 0
     q = source.orbitals[spin, k]
     for p in range(n):
-        found = own_hash ^ words[spin, q] ^ words[spin, p]
-        if source.filled[spin, p] or found >> shift != part:
+        # The highest bits of the hash choose the part; the other parts are made in other visits.
+        hash_value = own_hash ^ words[spin, q] ^ words[spin, p]
+        if source.filled[spin, p] or hash_value >> shift != part:
             continue
         element = excitations.one[p, q]
         for j in range(source.counts[spin]):
@@ -163,10 +188,11 @@ def add_singles(
         for j in range(source.counts[1 - spin]):
             element += excitations.other[p, q, source.orbitals[1 - spin, j]]
         if abs(element) > limit:
+            # The key is changed in place and changed back: no copy is made of it.
             turn(key, first, q)
             turn(key, first, p)
             term = element * (weight * move_sign(source, spin, p, q))
-            count += put(keys, values, key, found, term, mode)
+            count += put(keys, values, key, hash_value, term, mode)
             turn(key, first, q)
             turn(key, first, p)
     return count
@@ -181,6 +207,10 @@ def add_doubles(
 
     Elements below it are not visited. How many determinants are new.
     """
+    # Candidates (p1, p2) of the pair (q1, q2) stand by falling |H_ai|, so that the first one below
+    # the limit ends the visit (the heat-bath rule). Of one spin the element is (p1 q1|p2 q2) - (p1
+    # q2|p2 q1), of two spins (p1 q1|p2 q2). Invariant: `doubles.value` falls in magnitude within
+    # start[q1 n + q2] .. start[q1 n + q2 + 1] - 1.
     part, shift, mode, limit = wanted
     key, n, n_words, count = source.key, words.shape[1], source.key.size // 2, 0
     first, second = spin1 * n_words, spin2 * n_words
@@ -189,20 +219,23 @@ def add_doubles(
         element = doubles.value[e]
         if not abs(element) > limit:
             break
+        # Cheap tests first: most candidates fail on the part or on a filled orbital.
         p1, p2 = np.int64(doubles.create[e, 0]), np.int64(doubles.create[e, 1])
-        found = base ^ words[spin1, p1] ^ words[spin2, p2]
-        if found >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
+        hash_value = base ^ words[spin1, p1] ^ words[spin2, p2]
+        if hash_value >> shift != part or source.filled[spin1, p1] or source.filled[spin2, p2]:
             continue
+        # Two spins move past their own electrons only: the product of the signs of both moves.
         sign = move_sign(source, spin1, p1, q1) * move_sign(source, spin2, p2, q2)
         if spin1 == spin2:
             # The first electron's move changes how many the second one passes.
             crossed = ((p1 > p2) != (p1 > q2)) != ((q1 > p2) != (q1 > q2))
             sign *= 1 - 2 * crossed
+        # As with single excitations: there and back.
         turn(key, first, q1)
         turn(key, first, p1)
         turn(key, second, q2)
         turn(key, second, p2)
-        count += put(keys, values, key, found, element * (weight * sign), mode)
+        count += put(keys, values, key, hash_value, element * (weight * sign), mode)
         turn(key, first, q1)
         turn(key, first, p1)
         turn(key, second, q2)
@@ -222,6 +255,9 @@ def collect(
     doubles of two. Where the table has no room for a step, it ends with the cursor there. `source` is
     scratch.
     """
+    # Steps are numbered in a fixed order, so that a visit that ended for want of slots goes on at
+    # the same step in a larger table. Invariant: a step adds at most n determinants (singles), or
+    # as many as its pair has (doubles), and begins only with so many free slots below FULLEST.
     words, most = tables.words, np.int64(FULLEST * len(keys))
     n = words.shape[1]
     for i in range(cursor[0], len(members)):
@@ -230,6 +266,8 @@ def collect(
             continue
         set_source(source, members[i])
         own_hash = hash_of(members[i], words)
+        # |H_ai c_i| > epsilon becomes |H_ai| > epsilon / |c_i|. Invariant: bits >= 1 (see
+        # `parts.by_parts`), as a shift by 64 bits has no defined result.
         wanted = np.uint64(part), np.uint64(64 - bits), mode, epsilon / abs(weight)
         for spin in range(2):
             excitations = tables.alpha if spin == 0 else tables.beta
@@ -242,6 +280,8 @@ def collect(
                     count += add_singles(
                         source, spin, k, weight, own_hash, wanted, excitations, words, keys, values
                     )
+            # Pairs of electrons: alpha-alpha, alpha-beta, beta-beta. Within a spin each pair is
+            # taken once, q1 below q2.
             for other in range(spin, 2):
                 doubles = excitations.doubles if spin == other else tables.opposite
                 for k in range(source.counts[spin]):
@@ -266,6 +306,8 @@ def collect(
 @jit
 def energy_of(source: Any, energies: Any) -> float:
     """The energy of a determinant, without the core's."""
+    # H_aa = sum_p h_pp + sum of pairs of one spin of [(pp|rr) - (pr|rp)] + sum of pairs of two
+    # spins of (pp|rr); the tables `within` hold the difference.
     total = 0.0
     n_alpha, n_beta = source.counts[0], source.counts[1]
     for k in range(n_alpha):
@@ -304,6 +346,8 @@ def outside(keys: Any, known: Any, words: Any, chosen: Any) -> int:
 @jit
 def correction(keys: Any, values: Any, known: Any, energy: float, tables: Any, source: Any) -> Any:
     """The sum of |values|^2 / (energy - H_aa) over what is not in the known table, and how many those are."""
+    # Epstein and Nesbet's second order: sum_a |sum_i H_ai c_i|^2 / (E - H_aa) over the determinants
+    # a outside the list. Negative where E is below all H_aa. In Hartree.
     total, count = 0.0, 0
     for slot in range(len(keys)):
         if is_free(keys, slot) or find(known, keys[slot], hash_of(keys[slot], tables.words)) >= 0:

@@ -81,7 +81,7 @@ class DeterminantSearch:
         placement of spins up and down from which no exchange lowers the energy. None where alpha and beta
         have orbitals of their own, and where the memory does not hold a mean field.
         """
-        integrals, found = self.integrals, []
+        integrals, lowest_placements = self.integrals, []
         n, n_alpha, n_beta = integrals.n_orbitals, integrals.n_alpha, integrals.n_beta
         if not integrals.has_common_orbitals or FIELD_BYTES * n**4 > self.memory_bytes:
             return np.empty((0, 2, n), bool)
@@ -95,8 +95,8 @@ class DeterminantSearch:
                 down = chance.permutation(shells)[:more]
                 bits[0, down], bits[1, down] = False, True
             placed = self._descended(placed)
-            found.append(placed[np.argmin(self._scores(placed))])
-        determinants = np.unique(np.array(found, bool).reshape(-1, 2, n), axis=0)
+            lowest_placements.append(placed[np.argmin(self._scores(placed))])
+        determinants = np.unique(np.array(lowest_placements, bool).reshape(-1, 2, n), axis=0)
         return self._fitting(determinants)
 
     def _fitting(self, filled: Array) -> Array:
@@ -109,8 +109,8 @@ class DeterminantSearch:
         filled, scores = filled.copy(), self._scores(filled)
         for at in range(len(filled)):
             while True:
-                one = filled[at : at + 1]
-                exchanges = self._scores_of_moves(one)[EXCHANGE:]
+                determinant = filled[at : at + 1]
+                exchanges = self._scores_of_moves(determinant)[EXCHANGE:]
                 _, _, leave, enter = np.unravel_index(np.argmin(exchanges), exchanges.shape)
                 if not exchanges[0, 0, leave, enter] < scores[at] - LOWER:
                     break
@@ -140,8 +140,8 @@ class DeterminantSearch:
         """The energies of determinants, and what else counts."""
         e, (alpha, beta) = self.energies, filled.astype(float).transpose(1, 0, 2)
         within = ((alpha @ e.within_alpha) * alpha + (beta @ e.within_beta) * beta).sum(1) / 2
-        found = alpha @ e.one_alpha + beta @ e.one_beta + within + ((alpha @ e.between) * beta).sum(1)
-        return np.asarray(found + self._counted(self._labels(filled), (alpha != beta).sum(1)))
+        energies = alpha @ e.one_alpha + beta @ e.one_beta + within + ((alpha @ e.between) * beta).sum(1)
+        return np.asarray(energies + self._counted(self._labels(filled), (alpha != beta).sum(1)))
 
     def _moved(self, filled: Array) -> Array:
         """The determinants of least score that one move makes of any of those given."""

@@ -63,6 +63,8 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
     whole = [energy for energy, correction in zip(energies, corrections, strict=True) if correction == 0]
     if whole:
         return Extrapolation(float(min(whole)), float(energies[-1] - min(whole)), None, -1.0, 1)
+    # As the list grows, E2 -> 0 and E -> the full energy, nearly on a line (Holmes, Umrigar and
+    # Sharma, J. Chem. Phys. 147, 164111 (2017)). Points of small E2 count most.
     order = np.argsort(-np.abs(corrections), kind="stable")
     x, y = (np.array(values, float)[order] for values in (corrections, energies))
     if len(set(x.tolist())) < LEAST_POINTS:
@@ -86,12 +88,14 @@ def extrapolate(energies: Sequence[float], corrections: Sequence[float]) -> Extr
 
 def _fit(x: Any, y: Any, degree: int) -> tuple[Any, float]:
     """Coefficients of a polynomial with weights 1 / x^2, the constant first, and its standard error."""
+    # Weighted least squares: rows times sqrt(weight) = 1 / |x|, scaled so that the matrix has
+    # elements near 1.
     scale = np.abs(x).max()
     roots = np.abs(x).min() / np.abs(x)
     matrix = np.vander(x / scale, degree + 1, increasing=True) * roots[:, None]
-    found = np.linalg.lstsq(matrix, y * roots, rcond=None)[0]
+    coefficients = np.linalg.lstsq(matrix, y * roots, rcond=None)[0]
     error, free = 0.0, len(x) - degree - 1
     if free > 0:
-        variance = np.sum((matrix @ found - y * roots) ** 2) / free
+        variance = np.sum((matrix @ coefficients - y * roots) ** 2) / free
         error = float(np.sqrt(variance * np.linalg.pinv(matrix.T @ matrix)[0, 0]))
-    return found / scale ** np.arange(degree + 1), error
+    return coefficients / scale ** np.arange(degree + 1), error

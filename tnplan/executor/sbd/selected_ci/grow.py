@@ -156,9 +156,13 @@ class GrowingList:
             self._solve(begun, begun.basis)
             return begun
         starts = self._decided(agree(self._ranks, self._starts))
+        # Selection adds what couples to the list, so that it may stay in another symmetry than the
+        # ground state has. So several starts grow a little, and the lowest energy with its second
+        # order goes on.
         trials = [] if problem.n_roots > 1 else self._tried(starts)
         best = trials[0].start if trials else starts[0]
-        begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=[one.report for one in trials])
+        reports = [trial.report for trial in trials]
+        begun = GrowthState(from_keys(best.keys, n), [*best.states], starts=reports)
         self._solve(begun, begun.basis)
         return begun
 
@@ -195,11 +199,11 @@ class GrowingList:
         before = len(state.basis)
         while state.place < len(self._series) and not state.ended and len(state.basis) < size:
             epsilon = self._series[state.place]
-            found = self._select(state, epsilon, True)
-            if found is None or len(found) <= growth.stable * len(state.basis):
+            candidates = self._select(state, epsilon, True)
+            if candidates is None or len(candidates) <= growth.stable * len(state.basis):
                 state.place += 1
             else:
-                state.ended = self._extend(state, found, lambda basis: self._solve(state, basis))
+                state.ended = self._extend(state, candidates, lambda basis: self._solve(state, basis))
         if begun and len(state.basis) == before:
             return
         energy, least = state.energies[0] - self._problem.integrals.core, max(growth.least_term, TRIAL_TERM)
@@ -234,11 +238,13 @@ class GrowingList:
     def _advance(self, state: GrowthState) -> None:
         """Select and solve once, or end a threshold."""
         epsilon = self._series[state.place]
-        found = self._select(state, epsilon, bool(state.iterations))
-        if found is None:
+        candidates = self._select(state, epsilon, bool(state.iterations))
+        # At each threshold: select, solve, repeat while the list grows by more than `stable`; then
+        # the second order.
+        if candidates is None:
             state.ended = MEMORY
-        elif len(found) > self._problem.growth.stable * len(state.basis):
-            state.ended = self._extend(state, found, lambda basis: self._iterate(state, basis, epsilon))
+        elif len(candidates) > self._problem.growth.stable * len(state.basis):
+            state.ended = self._extend(state, candidates, lambda basis: self._iterate(state, basis, epsilon))
             if not state.ended:
                 return
         self._cut(state, epsilon)
@@ -257,22 +263,24 @@ class GrowingList:
     def _select(self, state: GrowthState, epsilon: float, may_end: bool) -> Candidates | None:
         """The determinants to add at a threshold; None where they do not fit and the list may end so."""
         try:
-            found = select(state.basis, state.weights, epsilon, self._tables, self._workers)
+            candidates = select(state.basis, state.weights, epsilon, self._tables, self._workers)
         except InputError as error:
             if error.place != MEMORY or not may_end:
                 raise
             return None
         if self._irrep is None:
-            return found
-        return found.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
+            return candidates
+        return candidates.of_irrep(self._irrep, self._problem.integrals.labels.irreps)
 
     def _extend(
         self, state: GrowthState, found: Candidates, solve_in: Callable[[DeterminantList], None]
     ) -> str:
         """Add determinants, as many as a limit allows, and solve; the limit that was met, or nothing."""
         most, limit = self._most(state)
-        room = most - len(state.basis)
-        chosen, is_all = self._families.largest(found.keys, found.sizes, room)
+        # Families stay together (see `spin_families`): the list is closed under spin flips, or
+        # placements.
+        free_places = most - len(state.basis)
+        chosen, is_all = self._families.largest(found.keys, found.sizes, free_places)
         if not chosen.any():
             return limit
         try:
@@ -371,16 +379,17 @@ class GrowingList:
         if least is None or (state.points and state.points[-1]["determinants"] == n):
             return
         begin_s, core = perf_counter(), problem.integrals.core
-        found = [
+        second_orders = [
             second_order(state.basis, x, energy - core, least, self._tables, self._workers)
             for x, energy in zip(state.states, state.energies, strict=True)
         ]
         state.points.append({
             "epsilon": epsilon, "determinants": n, "energies_hartree": state.energies,
-            "corrections_hartree": [one.energy for one in found],
-            "outside_determinants": [one.determinants for one in found], "time_s": perf_counter() - begin_s,
+            "corrections_hartree": [each.energy for each in second_orders],
+            "outside_determinants": [each.determinants for each in second_orders],
+            "time_s": perf_counter() - begin_s,
         })  # fmt: skip
-        energy, correction = state.energies[0], found[0].energy
+        energy, correction = state.energies[0], second_orders[0].energy
         self._tell(
             state, f"epsilon {epsilon:.3g}: stable, second-order correction {correction:.3e} Ha, "
             f"together {energy + correction:.8f} Ha",

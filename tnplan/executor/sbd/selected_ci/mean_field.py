@@ -46,7 +46,7 @@ class MeanField:
                 change = max(change, float(np.abs(step).max(initial=0.0)))
             if change < SETTLED:
                 break
-        found = np.zeros((2, n), bool)
+        filled = np.zeros((2, n), bool)
         for spin, count in enumerate(counts):
-            found[spin, np.argsort(-densities[spin].diagonal().real, kind="stable")[:count]] = True
-        return found
+            filled[spin, np.argsort(-densities[spin].diagonal().real, kind="stable")[:count]] = True
+        return filled

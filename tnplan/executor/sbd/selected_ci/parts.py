@@ -129,8 +129,8 @@ def by_parts(
         mine = agree(ranks, partial(_of_rank, visit, bits, most, workers, room))
         gathered = ranks.gather_objects(mine)
         if all(parts is not None for parts in gathered):
-            found = {number: made for parts in gathered for number, made in parts.items()}
-            return [found[number] for number in range(1 << bits)]
+            by_number = {number: made for parts in gathered for number, made in parts.items()}
+            return [by_number[number] for number in range(1 << bits)]
     raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
 
 

@@ -69,6 +69,8 @@ def start_states(
     that is wanted, from 1; `target` the total spin. Little memory makes fewer determinants, and leaves out
     those that mean fields lead to.
     """
+    # A determinant with k open shells has no part of a spin above k / 2: lower ones need not be
+    # looked at.
     least_open = 0 if target is None else target.least_open
     search = DeterminantSearch(integrals, energies, irrep, least_open, memory_bytes)
     broken, lowest = search.broken(), search.lowest()
@@ -92,18 +94,22 @@ def start_states(
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
         away = squares - target.wanted * np.eye(len(matrix))
         matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
+    # In the frame of even and odd combinations H falls into blocks, by parity and by whatever else
+    # it conserves: connected components of its elements show these symmetries without knowing them.
     frame, parities = _frame(keys, integrals)
     frame = frame.astype(matrix.dtype)
     matrix = frame.T @ matrix @ frame
-    found: list[tuple[float, int, Array, bool]] = []
+    lowest_states: list[tuple[float, int, Array, bool]] = []
 
     def add_lowest(block: Array, count: int, is_broken: bool = False) -> None:
         values, vectors = np.linalg.eigh(matrix[np.ix_(block, block)])
         for value, vector in zip(values[:count], vectors.T, strict=False):
-            found.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, is_broken))
+            lowest_states.append((float(value), int(parities[block[0]]), frame[:, block] @ vector, is_broken))
 
     for block in _blocks(np.abs(matrix) > LINKED):
         add_lowest(block, max(STATES, n_roots))
+    # Families of the lowest determinants and of broken symmetry give starts of their own, as the
+    # lowest state of a block hides what lies close above.
     if n_roots == 1:
         of_column = families.names(keys[np.abs(frame).argmax(0)])
         names = np.unique(families.names(in_order[: len(broken) + SINGLE]), axis=0)
@@ -113,12 +119,15 @@ def start_states(
             for parity in np.unique(parities[columns]):
                 is_broken = bool((of_broken == name).all(1).any())
                 add_lowest(columns[parities[columns] == parity], 1, is_broken)
-    found.sort(key=lambda entry: entry[0])
+    lowest_states.sort(key=lambda entry: entry[0])
     if n_roots > 1:
-        return [_start(keys, [entry[2] for entry in found[:n_roots]], 0, found[0][0], families)]
+        return [
+            _start(keys, [entry[2] for entry in lowest_states[:n_roots]], 0, lowest_states[0][0], families)
+        ]
     starts: list[Start] = []
-    for energy, parity, state, broken_spin in found:
-        if not any(one.parity == parity and abs(one.energy - energy) < EQUAL for one in starts):
+    for energy, parity, state, broken_spin in lowest_states:
+        # States of equal energy and parity are partners of known multiplet: known of them will do.
+        if not any(known.parity == parity and abs(known.energy - energy) < EQUAL for known in starts):
             start = _start(keys, [state], parity, energy, families)
             starts.append(replace(start, is_broken=broken_spin))
     return starts
@@ -170,7 +179,7 @@ def _blocks(linked: Array) -> list[Array]:
         if (lower == label).all():
             break
         label = lower
-    return [np.flatnonzero(label == one) for one in np.unique(label)]
+    return [np.flatnonzero(label == name) for name in np.unique(label)]
 
 
 def _start(keys: Array, states: list[Array], parity: int, energy: float, families: SpinFamilies) -> Start:

@@ -56,13 +56,13 @@ def best_trials(trials: list[Trial], count: int) -> list[int]:
 
     Besides, those of the best that are spin-broken.
     """
-    found: list[int] = []
+    best: list[int] = []
     for number in sorted(range(len(trials)), key=lambda at: trials[at].estimate):
-        one = trials[number]
+        trial = trials[number]
         if not any(
-            abs(trials[at].state.energies[0] - one.state.energies[0]) < SAME
-            or trials[at].reached.overlap(one.reached) > ALIKE
-            for at in found
+            abs(trials[at].state.energies[0] - trial.state.energies[0]) < SAME
+            or trials[at].reached.overlap(trial.reached) > ALIKE
+            for at in best
         ):
-            found.append(number)
-    return found[:count] + [at for at in found[count:] if trials[at].start.is_broken][:BROKEN]
+            best.append(number)
+    return best[:count] + [at for at in best[count:] if trials[at].start.is_broken][:BROKEN]

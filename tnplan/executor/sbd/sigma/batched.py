@@ -169,7 +169,7 @@ class BatchedHamiltonian:
         singles, local = block.singles, self.rows
         begin, end = int(singles.start[local[0]]), int(singles.start[local[1]])
         entries = slice(begin, end)
-        place = block.place(local[0])
+        shift = block.place(local[0])
         tasks = self._hamiltonian.row_tasks(block)
         if tasks.spare > len(self._tables.spare):
             self._tables = self._tables._replace(spare=self._steps.empty(tasks.spare, self.shape[1]))
@@ -177,7 +177,7 @@ class BatchedHamiltonian:
         chosen = (table[entries] for table in (singles.other, singles.pairs, singles.sign))
         up = (singles.create > singles.destroy)[entries].astype(np.int8)
         return BatchedBlock(
-            -1 if place is None else place, tuple(map(put, (start, *chosen))),
+            -1 if shift is None else shift, tuple(map(put, (start, *chosen))),
             self._put_matrix(block.matrix), tuple(map(put, tasks)), put(up),
         )  # fmt: skip
 

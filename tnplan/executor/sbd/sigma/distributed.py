@@ -138,6 +138,8 @@ class DistributedHamiltonian:
             y += self.apply(self.project(x, -1), -1)
             return y
         y[:] = 0.0
+        # y = L + parity L^T, where each rank makes its rows of L: the transpose takes one exchange
+        # of all with all.
         half = parity != NEITHER
         self._over_blocks(x, lambda block, rows: self._rows.add_rows(block, rows, x, y, half))
         if half:
@@ -174,6 +176,7 @@ class DistributedHamiltonian:
         for peer in self._peers():
             sends += messages(peer, [x])
             receives += messages(peer, [self._whole[slice(*shares.rows(peer))]])
+        # The copy of the own rows hides part of the exchange.
         begin, end = ranks.bind_exchange(sends, receives)
         begin()
         self._whole[slice(*shares.rows(ranks.rank))] = x
@@ -184,6 +187,9 @@ class DistributedHamiltonian:
         """Every rank's rows, which arrive from the next rank one after the other."""
         ranks, shares, row = self._ranks, self._partition, self.shape[1:]
         before, after = (ranks.rank - 1) % ranks.size, (ranks.rank + 1) % ranks.size
+        # At step k this rank works on the rows of rank + k, while those of rank + k + 1 arrive. Two
+        # buffers, in turn: one is read while the other is written. Invariant: the own rows x are
+        # never written.
         block = x
         for step in range(ranks.size):
             owner = (ranks.rank + step) % ranks.size
@@ -204,6 +210,8 @@ class DistributedHamiltonian:
         n_rows, shares, rank = self.shape[0], self._partition, self._ranks.rank
         sends, receives = [], []
         for peer in self._peers():
+            # The columns that a peer holds as rows, packed so that the peer can add them as they
+            # come.
             columns = slice(*shares.rows(peer))
             packed = self._part(self._sent, peer, (shares.count(peer), n_rows))
             packed[:] = y[:, columns].T
@@ -214,12 +222,12 @@ class DistributedHamiltonian:
         if self._ranks.size > 1:
             self._ranks.exchange(sends, receives)
         for peer in range(self._ranks.size):
-            part = self._part(self._received, peer, (n_rows, shares.count(peer)))
+            columns_of_peer = self._part(self._received, peer, (n_rows, shares.count(peer)))
             target = y[:, slice(*shares.rows(peer))]
             if parity > 0:
-                target += part
+                target += columns_of_peer
             else:
-                target -= part
+                target -= columns_of_peer
 
     def _part(self, buffer: Array, peer: int, shape: tuple[int, int]) -> Array:
         """The part of a flat buffer for the columns that a peer holds as rows."""

@@ -67,6 +67,9 @@ def balance_rows(work: Array, at_once: int) -> RowTasks:
     Rows come as they stand: neighbours share rows of the state, which caches keep. A piece has no more work
     than is left for each of those at once. Rows of none have no piece.
     """
+    # Guided self-scheduling (Polychronopoulos and Kuck, IEEE Trans. Comput. C-36, 1425 (1987)) with
+    # pieces of rows: each piece is at most 1 / at_once of the work that is left from its row on, or
+    # 1 / LEAST of a mean row where that is more.
     rows = work.sum(1)
     mean = rows.sum() / max(1, len(rows))
     order = np.flatnonzero(rows > 0)
@@ -74,8 +77,9 @@ def balance_rows(work: Array, at_once: int) -> RowTasks:
     left = np.cumsum(rows[::-1])[::-1, None]
     numbers = np.ceil(rows / np.maximum(left / at_once, mean / LEAST))
     # A row of tiles goes to the piece where its middle lies.
-    part = np.minimum((np.cumsum(work, 1) - work / 2) / rows * numbers // 1, numbers - 1)
-    row, first = np.nonzero(np.diff(part, axis=1, prepend=-1))
+    piece = np.minimum((np.cumsum(work, 1) - work / 2) / rows * numbers // 1, numbers - 1)
+    # A piece begins where its number changes along the row.
+    row, first = np.nonzero(np.diff(piece, axis=1, prepend=-1))
     following = np.append(first, 0)[1:]
     last = np.where(following > 0, following, work.shape[1])
     spare = np.where(first > 0, np.cumsum(first > 0) - 1, -1)

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import PRODUCT_LANES, VECTOR_BYTES
 from tnplan.executor.sbd.basis.excitations import ActivePairs, Singles
 
-SIMD_LANES = 16
+SIMD_LANES = PRODUCT_LANES
 """Alpha excitations that one vector instruction sums at once."""
-LINE_BYTES = 64
+LINE_BYTES = VECTOR_BYTES
 """Weights and values begin on a cache line: loads across two take twice as long."""
 
 
@@ -65,6 +66,8 @@ def opposite_spin_tables(
     two: Array, filled: Array, filled_beta: Array, singles: Singles, pairs: ActivePairs
 ) -> OppositeSpinTables:
     """Tables from integrals two[pair of alpha, pair of beta], filled orbitals, and beta's excitations."""
+    # two[:, :n] are the integrals (pq|rr): times beta's occupations they sum over its number
+    # operators. active[:n] are (pp|a), which alpha's occupations sum over in the same way.
     n = filled.shape[1]
     active = np.ascontiguousarray(two[:, pairs.pairs])
     bounds, entries = beta_entries(singles, pairs)
@@ -78,6 +81,8 @@ def beta_entries(singles: Singles, pairs: ActivePairs) -> tuple[Array, Array]:
     n_beta = len(singles.start) - 1
     target = np.repeat(np.arange(n_beta), np.diff(singles.start))
     negative = singles.sign < 0
+    # Invariant: entries of a string with + come before those with -, so that a kernel needs no sign
+    # for each.
     order = np.lexsort((negative, target))
     entries = np.stack([pairs.active[singles.pairs], singles.other], 1)[order]
     bounds = np.searchsorted((2 * target + negative)[order], np.arange(2 * n_beta + 1))

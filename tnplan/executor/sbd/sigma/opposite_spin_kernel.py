@@ -7,105 +7,53 @@ Each element of the result is summed by one thread, in one order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils
-from numba.extending import intrinsic
-
+from tnplan.common.kernels.vector_operations import sum_signed_products
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma.opposite_spin import LINE_BYTES, SIMD_LANES
+from tnplan.executor.sbd.sigma.opposite_spin import SIMD_LANES
 
 ROWS_TRANSPOSED = 4
 """Rows whose values are brought to SIMD lanes at once."""
 
 
-def _sum_lanes(builder: Any, vector: Any) -> Any:
-    """The sum of a vector's lanes, halves being added to each other."""
-    count = vector.type.count
-    while count > 1:
-        count //= 2
-        halves = [
-            builder.shuffle_vector(
-                vector, ir.Constant(vector.type, ir.Undefined),
-                ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(first, first + count))),
-            )
-            for first in (0, count)
-        ]  # fmt: skip
-        vector = builder.fadd(*halves)
-    return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-
-
-def _products(
-    typing_context: Any, weights: Any, values: Any, entries: Any, first: Any, middle: Any, last: Any
-) -> tuple[Any, Callable[..., Any]]:
-    """The sum of weights[pair, lane] values[source, lane] over lanes and entries first .. last-1.
-
-    Those from `middle` on are subtracted. Written as vector instructions, since the lanes are to stay in one
-    register from entry to entry.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        index = ir.IntType(64)
-        one, two = ir.Constant(index, 1), ir.Constant(index, 2)
-        vector = ir.VectorType(context.get_value_type(weights.dtype), SIMD_LANES)
-        zero = ir.Constant(vector, [0.0] * SIMD_LANES)
-        starts = [
-            context.make_array(kind)(context, builder, array).data
-            for kind, array in zip((weights, values, entries), arguments[:3], strict=True)
-        ]
-        lanes = [builder.bitcast(start, vector.as_pointer()) for start in starts[:2]]
-
-        def product(e: Any) -> Any:
-            entry = builder.gep(starts[2], [builder.mul(e, two)])
-            factors = []
-            for side, rows in enumerate(lanes):
-                place = builder.gep(entry, [ir.Constant(index, side)])
-                factor = builder.load(builder.gep(rows, [builder.sext(builder.load(place), index)]))
-                factor.align = LINE_BYTES
-                factors.append(factor)
-            return builder.fmul(*factors, flags=("contract",))
-
-        sums = []
-        for begin, end in (arguments[3:5], arguments[4:6]):
-            total = cgutils.alloca_once_value(builder, zero)
-            builder.store(zero, total)
-            with cgutils.for_range_slice(builder, begin, end, one, index) as (e, _):
-                builder.store(builder.fadd(builder.load(total), product(e), flags=("contract",)), total)
-            sums.append(builder.load(total))
-        return _sum_lanes(builder, builder.fsub(*sums))
-
-    return weights.dtype(weights, values, entries, first, middle, last), generate
-
-
-_sum_products: Any = intrinsic(_products)
-
-
+# Knowles and Handy (Chem. Phys. Lett. 111, 315 (1984)) form D[pq, I] = sum_J <I|E_pq|J> x[J] and
+# multiply it by the integrals (pq|rs). With selected strings, the excitations are few and
+# irregular, so that no product of whole matrices pays. Here, for each alpha excitation e of a row
+# (pq, +-, source J):
+#       weights[a, lane e] = +-(pq|a)        for the active pairs a of beta
+#       values[j', lane e] = x[J, j']        for the beta strings j'
+# and then y[i, j] += sum over beta's excitations (a, +-, j') of j, and over lanes, of +-weights[a]
+# values[j'].
+# So SIMD_LANES alpha excitations share one walk through beta's excitations.
 @jit
 def _add_span(
     first: int, last: int, factor: Any, weights: Any, values: Any, bounds: Any, entries: Any, out: Any
 ) -> None:
     """out[b] += factor times the products of the excitations of beta strings first .. last-1."""
     for b in range(first, last):
-        total = _sum_products(weights, values, entries, bounds[2 * b], bounds[2 * b + 1], bounds[2 * b + 2])
+        start, middle, end = bounds[2 * b], bounds[2 * b + 1], bounds[2 * b + 2]
+        total = sum_signed_products(weights, values, entries, start, middle, end)
         out[b] += factor * total
 
 
 @jit
 def _load_lanes(
-    at: int, begin: int, end: int, place: int, number_weights: Any, singles: Any, active: Any, x: Any,
+    at: int, begin: int, end: int, source_row: int, number_weights: Any, singles: Any, active: Any, x: Any,
     scratch: Any,
 ) -> None:  # fmt: skip
     """Fill the lanes with excitations from `at` on, and with the string itself before `begin`.
 
     From `end` on weights are 0 and values are any finite ones.
     """
+    # The string itself, an excitation of zeroth order, carries alpha's number operators: its
+    # weights are sum_p n_p (pp|a), which `number_weights` holds. It stands in the lane before the
+    # first excitation.
     other, pairs, sign, (rows, weights, values) = singles.other, singles.pairs, singles.sign, scratch
     for k in range(SIMD_LANES):
         e = at + k
         if e < begin:
-            rows[k] = place
+            rows[k] = source_row
             for a in range(len(weights)):
                 weights[a, k] = number_weights[a]
         elif e < end:
@@ -114,8 +62,13 @@ def _load_lanes(
             for a in range(len(weights)):
                 weights[a, k] = factor * coefficients[a]
         else:
+            # Empty lanes: weight 0. Their values are those of lane 0's row, since 0 times a stale
+            # NaN or infinity would be NaN.
             weights[:, k] = 0
             rows[k] = rows[0]
+    # values is x transposed: four rows at a time, so that each line of memory of `values` is
+    # written by four neighbouring stores. Lanes beyond the last group of four keep old finite
+    # values. Invariant: SIMD_LANES is a multiple of ROWS_TRANSPOSED, so that rows[k + 3] exists.
     for k in range(0, min(SIMD_LANES, end - at), ROWS_TRANSPOSED):
         first, second, third, fourth = x[rows[k]], x[rows[k + 1]], x[rows[k + 2]], x[rows[k + 3]]
         for b in range(len(values)):
@@ -139,23 +92,37 @@ def add_opposite_spin(
     of which y plus or minus its transpose is the whole; those with excitations of both spins for one half of
     the beta strings, from that of the row on and round, so that all rows have nearly the same work.
     """
+    # y[i, j] += sum over alpha's pq and beta's rs of (pq|rs) <i|E_pq|i'> <j|E_rs|j'> x[i', j'], in
+    # four cases: number operators (n) or excitations (e) of each spin. n-n is `_add_numbers` of
+    # each filled orbital of alpha, e-n that of each excitation; n-e is the lane of the
+    # string itself; e-e are the other lanes.
     start, other, pairs, sign = singles.start, singles.other, singles.pairs, singles.sign
     numbers, active, number_weights, filled, bounds, entries = tables
     _, weights, values = scratch
     n_beta = y.shape[1]
     for row in range(first, last):
         i, out = row + above, y[row]
-        place, begin, end = i - below, start[i], start[i + 1]
-        here = 0 <= place < len(x)
+        source_row, begin, end = i - below, start[i], start[i + 1]
+        # A rank sees the rows of one block of x at a time; number operators of alpha need the row
+        # itself.
+        here = 0 <= source_row < len(x)
         for e in range(begin, end):
             _add_numbers(sign[e], numbers[pairs[e]], x[other[e]], out)
         if here:
             for p in range(filled.shape[1]):
                 if filled[row, p] != 0:
-                    _add_numbers(0.5 if half else 1.0, numbers[p], x[place], out)
+                    # With `half`, y + parity y^T is the result: what is symmetric by itself counts
+                    # half.
+                    _add_numbers(0.5 if half else 1.0, numbers[p], x[source_row], out)
+        # One lane before `begin` is the string itself. With `half`, n-e is the transpose of e-n and
+        # is left out.
         for at in range(begin - (here and not half), end, SIMD_LANES):
-            _load_lanes(at, begin, end, place, number_weights[row], singles, active, x, scratch)
+            _load_lanes(at, begin, end, source_row, number_weights[row], singles, active, x, scratch)
             if half:
+                # Of the pairs (i, j), i != j, exactly one of (i, j) and (j, i) is formed: j = i+1
+                # .. i + n/2 going round. For an even n the opposite string, at distance n/2,
+                # belongs to the lower half of the rows alone. So all rows have nearly the same
+                # work, where a triangle would leave threads idle.
                 stop = i + (n_beta + 1) // 2 + (n_beta % 2 == 0 and i < n_beta // 2)
                 _add_span(i, i + 1, 0.5, weights, values, bounds, entries, out)
                 _add_span(i + 1, min(stop, n_beta), 1.0, weights, values, bounds, entries, out)
@@ -174,6 +141,9 @@ def _add_numbers(factor: Any, numbers: Any, source: Any, out: Any) -> None:
 @jit
 def add_transpose(first: int, last: int, step: int, parity: int, y: Any) -> None:
     """y[i, j] += parity y[j, i] and y[j, i] += parity y[i, j] for first <= i < last and j <= i, by tiles."""
+    # Tiles, so that the column of the transpose stays in the cache while the rows are written.
+    # Invariant: threads have whole tiles of rows i, and a pair (i, j) with j <= i belongs to the
+    # tile of i; so no element has two writers. On the diagonal both lines write the same value.
     for i_tile in range(first, last, step):
         for j_tile in range(0, i_tile + 1, step):
             for i in range(i_tile, min(last, i_tile + step)):

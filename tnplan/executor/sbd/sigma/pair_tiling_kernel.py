@@ -22,9 +22,15 @@ ALLOWED = (0, 1, 3)
 NONE = np.uint32(packed_entry.NONE)
 
 
+# Shared memory of a GPU has 32 banks of 4 bytes: 16 numbers of fp64 at once. A half warp whose
+# threads meet one bank twice waits for a second turn. Each element reads a product and adds to a
+# sum, both in shared memory; this file deals elements to threads so that the banks of a half warp
+# differ.
 @jit
 def cell(word: int) -> int:
     """The bank of a word's sum, and that of its product."""
+    # A word is column + SIGN (minus) + 2 SIGN target; see `PairTiles`. Low bits give the bank of
+    # the product, the target that of the sum.
     return word // (2 * SIGN) % BANKS * BANKS + word % SIGN % BANKS
 
 
@@ -35,6 +41,8 @@ def deal(bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, places: Any
     A part has targets bounds[p] .. bounds[p + 1] - 1, those of most words first and those of one by their
     cells. Target h has words heads[h] .. heads[h] + sizes[h] - 1. NONE stands where there is none.
     """
+    # Invariant: a target's words lie in one thread, or last in four threads that add their sums
+    # together: then no two threads add to one sum, and its order is fixed.
     n_threads = places.shape[1]
     places[:] = NONE
     for p in range(len(bounds) - 1):
@@ -50,11 +58,15 @@ def deal(bounds: Any, heads: Any, sizes: Any, words: Any, more: Any, places: Any
 @jit
 def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any) -> int:
     """Targets of more than TAKEN words to four threads, of several to one; the first of the rest."""
+    # First the targets of more than TAKEN words: dealt round four threads, from the last place of
+    # each back, so that the kernel finds them at the end.
     spot = 0
     while h < end and sizes[h] > TAKEN:
         for k in range(sizes[h]):
             dealt[spot + k % TAKEN, TAKEN - 1 - k // TAKEN] = words[heads[h] + k]
         h, spot = h + 1, spot + TAKEN
+    # Then those of 2 .. TAKEN words: to the next thread that has room, going round (first fit).
+    # Invariant: `_dealt` of `pair_tiling` has made room for all, so that the search ends.
     begin = spot
     while h < end and sizes[h] > 1:
         filled = TAKEN
@@ -73,6 +85,9 @@ def _deal_wide(h: int, end: int, heads: Any, sizes: Any, words: Any, dealt: Any)
 @jit
 def _deal_single(words: Any, dealt: Any) -> None:
     """Words by cell to what is left: where they take half a warp no more turns of a bank first."""
+    # Targets of one word are free to go anywhere: they fill the gaps. Words are sorted by cell
+    # (bank of the sum, bank of the product); top[c] is the next word of a cell and left[c] how many
+    # are left.
     top, left = np.zeros(BANKS * BANKS, np.int64), np.zeros(BANKS * BANKS, np.int64)
     of_sum, of_product = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
     for at in range(len(words) - 1, -1, -1):
@@ -83,6 +98,8 @@ def _deal_single(words: Any, dealt: Any) -> None:
         of_product[c % BANKS] += 1
     remaining = len(words)
     sums, products = np.zeros(BANKS, np.int64), np.zeros(BANKS, np.int64)
+    # Greedy, in passes: first only places where a word costs the half warp no more turns, then
+    # those that cost one of its products, at last any.
     for allowed in ALLOWED:
         for q in range(TAKEN):
             for half in range(0, len(dealt), BANKS):
@@ -94,6 +111,7 @@ def _deal_single(words: Any, dealt: Any) -> None:
                         c = cell(dealt[at, q])
                         sums[c // BANKS] += 1
                         products[c % BANKS] += 1
+                # How many turns the half warp takes by now: the most words that any bank has.
                 deep, deep_products = max(1, sums.max()), max(1, products.max())
                 for at in range(half, half + BANKS):
                     if dealt[at, q] != NONE:

@@ -103,6 +103,7 @@ class ProductHamiltonian(OneRank):
         `room_bytes` is the memory that same-spin matrices may take. Beta strings default to those of alpha.
         `rank_of` is this rank and how many there are; it makes the rows that `partition` gives it.
         """
+        # Alpha rows are divided over ranks by their work; all beta strings are on every rank.
         for name, strings in (("alpha", alpha), ("beta", beta)):
             if strings is not None and strings.n_orbitals != integrals.n_orbitals:
                 raise InputError(
@@ -114,27 +115,34 @@ class ProductHamiltonian(OneRank):
         self.threads = threads or cores()
         self.integrals = integrals
         same = beta is None or beta.same_as(alpha)
+        # Equal strings and orbitals: H commutes with the exchange of the spins, x -> x^T.
         self.symmetric = same and integrals.has_common_orbitals
         other = alpha if same or beta is None else beta
+        # Excitations of the whole sets: they are small beside a state, and rows are divided by
+        # them.
         singles = find_singles(alpha, self.threads, integrals.has_ordered_pairs)
         others = singles if same else find_singles(other, self.threads, integrals.has_ordered_pairs)
         self.partition = partition_rows(row_costs(singles, others, self.symmetric, rates), rank_of[1])
         self.rows = self.partition.rows(rank_of[0])
         spin_bytes = room_bytes if self.symmetric else room_bytes / 2
 
-        def spin(number: int, strings: StringSet, found: Singles, rows: tuple[int, int]) -> Spin:
+        # Dense matrices where products of matrices are faster than sparse ones and the memory holds
+        # them.
+        def spin(number: int, strings: StringSet, excitations: Singles, rows: tuple[int, int]) -> Spin:
             chosen = dense
             if chosen is None:
-                chosen = cost.dense_is_faster(len(strings), int(found.linked.sum()), rates)
+                chosen = cost.dense_is_faster(len(strings), int(excitations.linked.sum()), rates)
                 chosen = chosen and cost.dense_bytes(rows[1] - rows[0], len(strings)) <= spin_bytes
             of_spin = integrals.of_spin(number)
-            matrix = same_spin(strings, of_spin, found.linked, chosen, self.threads, rows)
+            matrix = same_spin(strings, of_spin, excitations.linked, chosen, self.threads, rows)
             filled, energies = strings.occupied.astype(np.float64), string_energies(strings, of_spin)
-            return Spin(strings, filled, found, match_pairs(found), active_pairs(found), energies, matrix)
+            matching, pairs = match_pairs(excitations), active_pairs(excitations)
+            return Spin(strings, filled, excitations, matching, pairs, energies, matrix)
 
         self.alpha = spin(0, alpha, singles, self.rows)
         self.beta = self.alpha if self.symmetric else spin(1, other, others, (0, len(other)))
         self.shape = (len(self.alpha.strings), len(self.beta.strings))
+        # A single alpha string has even states alone, which are all there are.
         self.parities: tuple[int, ...] = (EVEN, ODD) if self.symmetric and len(alpha) > 1 else (NEITHER,)
         self._whole: Any = self.block(0, self.shape[0])
 
@@ -182,6 +190,7 @@ class ProductHamiltonian(OneRank):
         bounds, tiles = block.singles.start[self.rows[0] : self.rows[1] + 1], self.tiles
         # Without a parity the row itself counts as one more.
         itself = not self.symmetric and block.place(self.rows[0]) is not None
+        # Invariant: pairs of alpha's excitations are active in beta too where the sets are equal.
         places = self.beta.pairs.active[block.singles.pairs[bounds[0] : bounds[-1]]]
         work = tile_work(np.diff(bounds) + itself, places if self.symmetric else None, np.diff(tiles.start))
         return balance_rows(work, WARPS_AT_ONCE // tiles.columns.shape[1])
@@ -190,6 +199,8 @@ class ProductHamiltonian(OneRank):
     def pairs_contributing(self) -> int:
         """Pairs of determinants whose element is not zero by the rules of Slater and Condon."""
         alpha, beta = self.alpha.singles, self.beta.singles
+        # linked counts 0, 1 and 2 excitations: alpha ones for each beta string, beta ones for each
+        # alpha string, the diagonal being in both; and singles of both spins.
         singles = len(alpha.other) * len(beta.other)
         rows, columns = self.shape
         return int(alpha.linked.sum()) * columns + int(beta.linked.sum()) * rows + singles - rows * columns
@@ -198,8 +209,12 @@ class ProductHamiltonian(OneRank):
         """The diagonal of H over the local rows."""
         alpha, beta, n = self.alpha, self.beta, self.integrals.n_orbitals
         local = slice(*self.rows)
+        # E_i + E_j + sum_{p, r} n_ip (pp|rr) n_jr: a product of three matrices, since diagonal
+        # pairs are the first n.
         filled, numbers = alpha.filled[local], self.integrals.mixed[:n, :n]
         opposite = (filled @ numbers) @ beta.filled.T
+        # The same in both orders, so that the diagonal is symmetric to the last bit, and parities
+        # stay exact.
         if self.symmetric:
             opposite = (opposite + ((beta.filled @ numbers) @ filled.T).T) / 2
         opposite += alpha.energies[local, None] + beta.energies[None, :]
@@ -253,8 +268,9 @@ class ProductHamiltonian(OneRank):
 
     def project(self, x: Array, parity: int) -> Array:
         """The part of x that has a parity, and lies in the sector."""
-        part = x if parity == NEITHER else (x + parity * x.T) / 2
-        return part if self.sector is None else part * self.sector
+        # (x +- x^T) / 2.
+        of_parity = x if parity == NEITHER else (x + parity * x.T) / 2
+        return of_parity if self.sector is None else of_parity * self.sector
 
     def apply(self, x: Array, parity: int | None = None, out: Array | None = None) -> Array:
         """H x, a new array or `out`. `parity` is that of x (None: looked up)."""
@@ -279,6 +295,8 @@ class ProductHamiltonian(OneRank):
         `local` are the local rows of the state; where they lie in the block, the beta matrix acts on them.
         With `half`, what the transpose of all rows gives is left out.
         """
+        # y = H_aa x + x H_bb^T + the opposite-spin part. H_bb acts within a row, so it is applied
+        # once, by the block that has the row. With `half`, x H_bb is the transpose of H_aa x.
         inside = block.place(self.rows[0]) is not None
         opposite_spin = self.opposite_spin
 
@@ -293,6 +311,7 @@ class ProductHamiltonian(OneRank):
 
 def row_costs(alpha: Singles, beta: Singles, symmetric: bool, rates: cost.Rates) -> Array:
     """The work of every alpha row for one beta string; with equal sets, that of states with a parity."""
+    # Only ratios matter: ranks get rows of equal sums.
     singles, n_beta = np.diff(alpha.start), len(beta.start) - 1
     spin = cost.spin_seconds(alpha.linked, len(singles), rates)
     if rates.product_s is None:

@@ -83,6 +83,8 @@ class SparseMatrix:
         """out[i, k] += the sum over j of x[i, j] self[k, j] for rows first .. last-1."""
         from tnplan.executor.sbd.basis import string_kernel
 
+        # Rows of x are columns of its transpose, over which `sparse_rows` runs in memory order: a
+        # copy there and back.
         part = np.zeros((x.shape[1], last - first), x.dtype)
         turned = np.ascontiguousarray(x[first:last].T)
         string_kernel.sparse_rows(0, len(part), self.start, self.column, self.value, turned, part)

@@ -168,6 +168,12 @@ def davidson(
     the spectrum comes down rather than to a state near it. A solve also ends, unconverged, where
     is_enough(highest energy, largest residual).
     """
+    # Davidson (J. Comput. Phys. 17, 87 (1975)) with a block of roots: project H on the subspace,
+    # solve the small eigenproblem (Rayleigh-Ritz), append a preconditioned residual for each root,
+    # and restart with the lowest Ritz vectors and those of the step before (Murray, Racine and
+    # Davidson, J. Comput. Phys. 103, 382 (1992)), which keeps nearly the convergence of an
+    # unrestarted subspace.
+    # Room for a restart's 2 n_roots lowest states, n_roots of the step before, and new corrections.
     most = max(criteria.vectors, 4 * n_roots + 2, len(start))
     space = Subspace(operator, start[0][0], most)
     diagonal = operator.diagonal()
@@ -180,6 +186,7 @@ def davidson(
     least = np.inf
     while True:
         number += 1
+        # The only products with the operator: one for each vector appended.
         made, time_s = space.multiply()
         roots = space.roots()[:n_roots]
         energies = np.array([root.energy for root in roots])
@@ -190,17 +197,24 @@ def davidson(
                 time_s / max(made, 1),
             )  # fmt: skip
             on_step(step, lambda roots=roots: space.kept(roots))  # type: ignore[misc]
+        # Residuals bound the distance to some eigenvalue; whether it is the lowest one is up to the
+        # caller's test.
         is_small = bool((residuals <= criteria.residual).all())
         converged = is_small and (before is None or np.abs(energies - before).max() <= criteria.energy)
         before = energies
+        # Below ~ epsilon |E| residuals are rounding errors: without this end, such a solve would
+        # use all its steps.
         if residuals.max() < least / 2:
             least, halved = float(residuals.max()), number
         rounded = residuals.max() <= ROUNDING_ERRORS * EPSILON * np.abs(energies).max()
         last = number >= criteria.steps or (bool(rounded) and number - halved >= STALLED_STEPS)
         last = last or (is_enough is not None and is_enough(float(energies[-1]), float(residuals.max())))
+        # The Gram matrix costs as much as a step; it is looked at where it decides something.
         orthogonality = space.orthogonality() if is_small or last else 0.0
         lost = orthogonality > criteria.orthogonality
         done = last or (converged and not lost)
+        # Rounding has spoiled the basis, and with it the residuals: begin again from the Ritz
+        # vectors.
         if not done and lost:
             space.refresh(roots)
             continue
@@ -208,6 +222,8 @@ def davidson(
             if len(space) + len(corrections) > most:
                 roots = space.restart(n_roots, roots)
             space.remember(roots)
+            # No correction brings anything new: the subspace is exhausted (a small space), and
+            # nothing more can come.
             added = [space.add(vector, parity) for vector, parity in corrections]
             done = not any(added)
         if done:
@@ -252,9 +268,13 @@ class Subspace:
         if not norm > 0:
             return False
         new = vector.ravel() / norm
+        # Classical Gram-Schmidt, twice: "twice is enough" (Parlett, The Symmetric Eigenvalue
+        # Problem, section 6-9). Unlike the modified form it takes all inner products in one product
+        # of matrices, and one sum over ranks.
         for _ in range(ORTHOGONALIZATIONS):
             vectors = self._vectors[: len(self)]
             overlaps = self._products(vectors, new)
+            # Vectors of different parity are orthogonal exactly; rounding must not mix them.
             overlaps[np.array(self.parities) != parity] = 0.0
             new = self._project(new - _like(overlaps, new) @ vectors, parity)
             norm = self.norm(new)
@@ -289,6 +309,7 @@ class Subspace:
         The seconds hold the products with all vectors, which wait for a device that is still at work.
         """
         begin = perf_counter()
+        # Only the new columns of the projected matrix are made; Hermitian symmetry gives the rows.
         first, size = self._n_images, len(self)
         for number in range(first, size):
             vector = self._vectors[number].reshape(self._operator.shape)
@@ -308,16 +329,19 @@ class Subspace:
 
     def roots(self) -> list[_Root]:
         """All states of the subspace, by rising energy."""
-        found = []
+        ritz_states = []
+        # One small eigenproblem for each parity, so that Ritz vectors have a parity to the last
+        # bit.
         for parity in sorted(set(self.parities), reverse=True):
             members = np.flatnonzero(np.array(self.parities) == parity)
             solved = np.linalg.eigh(self._projected[np.ix_(members, members)])
+            # Ranks may have different LAPACKs: rank 0's bits are those of all.
             energies, columns = np.split(self._operator.same(np.vstack(solved)), [1])
             for energy, column in zip(energies[0].real, columns.T, strict=True):
                 coefficients = np.zeros(len(self), columns.dtype)
                 coefficients[members] = column
-                found.append(_Root(float(energy), parity, coefficients))
-        return sorted(found, key=lambda root: root.energy)
+                ritz_states.append(_Root(float(energy), parity, coefficients))
+        return sorted(ritz_states, key=lambda root: root.energy)
 
     def vector(self, root: _Root) -> Array:
         """The array of a state of the subspace."""
@@ -348,6 +372,8 @@ class Subspace:
 
         Returns `roots` over the new vectors.
         """
+        # Everything happens in the coefficients of the subspace: the new vectors and their images
+        # are the same combinations of the old ones, so no multiplication is needed.
         # States that lie close come apart slowly, and hardly where all but the roots are lost at each restart
         # (thick restart: Stathopoulos, Saad and Wu 1998).
         most = len(self._vectors)
@@ -367,6 +393,8 @@ class Subspace:
             self._rotate(rows, vectors, [root.parity for root in basis])
         self.parities = [root.parity for root in basis]
         self._n_images = len(basis)
+        # Invariant: images are those of the vectors after the same rotation; H stays projected on
+        # the new basis.
         self._projected = rows.conj() @ self._projected @ rows.T
         return [_Root(root.energy, root.parity, rows.conj() @ root.coefficients) for root in roots]
 
@@ -408,17 +436,24 @@ def _residuals(
     of the state over the gaps that nothing is along the state. Without that, a diagonal operator would give
     the state itself.
     """
-    found = [(root, space.residual(root)) for root in roots]
-    norms = np.array([space.norm(residual) for _, residual in found])
-    due = norms > wanted if (norms > wanted).any() else norms >= 0
+    residual_of = [(root, space.residual(root)) for root in roots]
+    norms = np.array([space.norm(residual) for _, residual in residual_of])
+    # Roots that are known well take no more corrections, as long as others need some.
+    wanted_roots = norms > wanted if (norms > wanted).any() else norms >= 0
     corrections = []
-    for (root, residual), chosen in zip(found, due, strict=True):
-        if chosen:
+    for (root, residual), is_wanted in zip(residual_of, wanted_roots, strict=True):
+        if is_wanted:
+            # Davidson's preconditioner (D - E)^-1, D the diagonal of H; denominators keep their
+            # sign and are DAMPING Hartree at least, since near-degenerate determinants would blow
+            # up the correction.
             gaps = diagonal - min(root.energy, below)
             damped = np.where(gaps < 0, np.minimum(gaps, -DAMPING), np.maximum(gaps, DAMPING))
             residual /= damped
             state = space.vector(root)
             scaled = state / damped
+            # t = -(D - E)^-1 r + e (D - E)^-1 x, with e such that <x|t> = 0 (Olsen's projection: it
+            # solves the Jacobi-Davidson equation with D in place of H). The sign of t plays no
+            # part.
             along, whole = space.product(state, residual), space.product(state, scaled)
             if abs(whole) > VANISHED:
                 scaled *= along / whole

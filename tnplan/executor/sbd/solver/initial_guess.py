@@ -143,25 +143,29 @@ def lowest_states(
     """The lowest states among chosen determinants, and those of the other parity with them."""
     parities = hamiltonian.parities if target is None else target.parities(hamiltonian.parities)
     width = prod(hamiltonian.shape[1:])
+    # H among the few determinants is exact and dense. A penalty w |S^2 - s(s+1)|^power is added in
+    # the same basis.
     few, chosen = _among(hamiltonian, low.numbers)
     matrix = few.dense()
     if target is not None:
         squares = np.array([few.apply_spin_square(unit) for unit in np.eye(len(matrix))])
         away = squares - target.wanted * np.eye(len(matrix))
         matrix = matrix + target.weight * np.linalg.matrix_power(away, target.power)
-    found = []
+    states = []
     # There are no more states of a spin than determinants that have a part of it.
     having_part = chosen[~np.isin(chosen, low.numbers[np.isinf(low.energies)])]
     for parity in parities:
+        # Columns of a frame are (|i j> +- |j i>) / sqrt 2: states of one parity under exchange of
+        # the spins.
         frame, count = _frame(chosen, width, parity), _frame(having_part, width, parity).shape[1]
         if not count:
             continue
         energies, columns = np.linalg.eigh(frame.T @ matrix @ frame)
         vectors = np.ascontiguousarray((frame @ columns[:, : min(count, n_roots + OTHERS)]).T)
         for energy, vector in zip(energies, vectors, strict=False):
-            found.append((float(energy), SparseState(chosen, vector, parity)))
-    found.sort(key=lambda entry: entry[0])
-    return LowStates([state for _, state in found], low)
+            states.append((float(energy), SparseState(chosen, vector, parity)))
+    states.sort(key=lambda entry: entry[0])
+    return LowStates([state for _, state in states], low)
 
 
 def random_rows(
@@ -173,6 +177,9 @@ def random_rows(
     Each element comes from its flat number and the seed alone, and falls off with the square of the
     determinant's energy. It is zero where the determinant is not allowed, or has no part of the wanted spin.
     """
+    # Each element depends on its number and the seed alone, so that any number of ranks makes the
+    # same vector. It falls off as 1 / (1 + (E - E0) / width)^2, which favours low energies and
+    # leaves no symmetry out.
     diagonal, (first, last) = hamiltonian.diagonal(), hamiltonian.rows
     least, width = float(low.energies.min()), prod(hamiltonian.shape[1:])
     broad = WIDTH * (low.total / low.n_allowed - least)
@@ -238,6 +245,7 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
     count = len(chosen)
     if parity == NEITHER:
         return np.eye(count)
+    # Invariant: with a parity, `chosen` is closed under exchange of row and column; see `_among`.
     order = {int(number): at for at, number in enumerate(chosen)}
     columns: list[tuple[tuple[int, float], ...]] = []
     for number, at in order.items():
@@ -248,9 +256,9 @@ def _frame(chosen: Array, n_columns: int, parity: int) -> Array:
             other = order[column * n_columns + row]
             columns.append(((at, np.sqrt(0.5)), (other, np.sqrt(0.5) * (-1 if parity == ODD else 1))))
     frame = np.zeros((count, len(columns)))
-    for place, entries in enumerate(columns):
+    for position, entries in enumerate(columns):
         for at, factor in entries:
-            frame[at, place] = factor
+            frame[at, position] = factor
     return frame
 
 
@@ -262,15 +270,15 @@ def given_states(
     Raises InputError where they are none, or complex where the integrals are not.
     """
     if isinstance(start, str | Path):
-        place, states = str(start), _read_states(start, shape)
+        source, states = str(start), _read_states(start, shape)
     else:
-        place = "start"
+        source = "start"
         try:
             states = [np.asarray(state) for state in start]
         except (TypeError, ValueError) as error:
-            raise InputError(place, f"holds no states ({error})", "give a list of arrays") from None
+            raise InputError(source, f"holds no states ({error})", "give a list of arrays") from None
     if any(state.dtype.kind not in ("iufc" if is_complex else "iuf") for state in states):
-        raise InputError(place, "holds values that are no real numbers", "give states of real numbers")
+        raise InputError(source, "holds values that are no real numbers", "give states of real numbers")
     return [np.asarray(state, np.complex128 if is_complex else np.float64) for state in states]
 
 

@@ -54,11 +54,11 @@ class DeflatedOperator:
 
     def project(self, x: Array, parity: int) -> Array:
         """The part of a vector that has the parity and is orthogonal to the states."""
-        part = self._operator.project(x, parity)
+        projected = self._operator.project(x, parity)
         for state, kind in self._states:
             if kind == parity:
-                part = part - self._product(state, part) * state
-        return part
+                projected = projected - self._product(state, projected) * state
+        return projected
 
     def norm(self, x: Array) -> float:
         """The Euclidean norm of a vector."""
@@ -87,12 +87,14 @@ def lowest_of_every_symmetry(
 
     A solve whose test does not end has not converged.
     """
-    found = davidson(operator, n_roots, start, criteria, on_step)
-    steps, multiplications, spent, tests = found.steps, found.multiplications, 0, 0
-    while found.converged:
+    # Davidson's corrections have the symmetry of their residuals, and these that of the start: a
+    # state of another symmetry is never seen. A random start has a part of all.
+    solution = davidson(operator, n_roots, start, criteria, on_step)
+    steps, multiplications, spent, tests = solution.steps, solution.multiplications, 0, 0
+    while solution.converged:
         # A state that was missed is rather of the other parity.
-        for parity in sorted(parities, key=found.parities.count):
-            tested = _test(operator, found, (make_start(parity, tests), parity), criteria, on_step)
+        for parity in sorted(parities, key=solution.parities.count):
+            tested = _test(operator, solution, (make_start(parity, tests), parity), criteria, on_step)
             tests += 1
             spent += tested.multiplications
             if not tested.is_clear:
@@ -100,24 +102,27 @@ def lowest_of_every_symmetry(
         if tested.is_clear:
             break
         if not tested.lower:
-            found = replace(found, converged=False)
+            solution = replace(solution, converged=False)
             break
-        again = [*zip(found.states, found.parities, strict=True), *tested.lower]
-        found = davidson(operator, n_roots, again, criteria, on_step)
-        steps, multiplications = steps + found.steps, multiplications + found.multiplications
-    return replace(found, steps=steps, multiplications=multiplications, test_multiplications=spent)
+        again = [*zip(solution.states, solution.parities, strict=True), *tested.lower]
+        solution = davidson(operator, n_roots, again, criteria, on_step)
+        steps, multiplications = steps + solution.steps, multiplications + solution.multiplications
+    return replace(solution, steps=steps, multiplications=multiplications, test_multiplications=spent)
 
 
 def _test(
-    operator: Operator, found: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep
+    operator: Operator, solution: Solution, vector: tuple[Array, int], criteria: Criteria, on_step: OnStep
 ) -> _Tested:  # fmt: skip
     """Look for a state below those found, from a vector of one parity."""
     start, parity = vector
-    states = list(zip(found.states, found.parities, strict=True))
+    states = list(zip(solution.states, solution.parities, strict=True))
+    # If x, of energy e and residual r orthogonal to the states found, had a share a of a state
+    # below them at E <= highest, then r >= a (e - E) >= a (e - highest). So r <= share (e -
+    # highest) bounds a by `share`, whatever the state below is.
     deflated = DeflatedOperator(operator, states)
     if deflated.norm(deflated.project(start, parity)) <= VANISHED * deflated.norm(start):
         return _Tested([], True, 0)
-    highest = float(found.energies[-1])
+    highest = float(solution.energies[-1])
     margin = max(criteria.residual, ROUNDING_ERRORS * EPSILON * abs(highest))
 
     looser = replace(
@@ -125,14 +130,14 @@ def _test(
         vectors=max(criteria.vectors - 1, LEAST_VECTORS),
     )  # fmt: skip
 
-    def heard(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
+    def report(step: DavidsonStep, kept: Callable[[], Vectors]) -> None:
         is_lower = step.energies[0] < highest - margin
-        shown = replace(step, number=found.steps + step.number, is_test=True)
+        shown = replace(step, number=solution.steps + step.number, is_test=True)
         on_step(shown, lambda: [*states, *kept()[:1]] if is_lower else states)
 
     # A lower state converges here: a solve would have to do without the other vectors of the test.
     ended = davidson(
-        deflated, 1, [vector], looser, heard, below=highest,
+        deflated, 1, [vector], looser, report, below=highest,
         is_enough=lambda energy, residual: residual <= SHARE * (energy - highest),
     )  # fmt: skip
     energy, residual = float(ended.energies[0]), float(ended.residuals[0])

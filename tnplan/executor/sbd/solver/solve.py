@@ -131,6 +131,8 @@ def solve(
     vectors lie (default: here); on several ranks the call is collective, `hamiltonian` has the rank's rows,
     and rank 0 alone has the states and needs `start`. Raises InputError where the space has fewer states.
     """
+    # The order: a small exact solve for the start, iterations in fp32 if asked for, iterations in
+    # fp64, tests in all symmetries. Energies and residuals always come from fp64.
     criteria = criteria or Criteria()
     check_roots(n_roots, int(np.prod(hamiltonian.shape)))
     used = backend or HostVectors(hamiltonian)
@@ -143,6 +145,8 @@ def solve(
             n_roots, used.target.n_states(used.total(used.target.count(hamiltonian)), hamiltonian.parities),
             "states that the spin penalty keeps",
         )  # fmt: skip
+    # A checkpoint belongs to one problem: its identity has the Hamiltonian, roots and penalty in
+    # it.
     store = None
     if checkpoint is not None:
         store = SolveCheckpoint(checkpoint, identity_of_solve(hamiltonian, terms, f"{n_roots} {penalty}"))
@@ -159,6 +163,7 @@ def solve(
         if stop:
             raise StoppedRunError(stop)
 
+    # The start is a small problem: more threads of BLAS would only wait for each other.
     with blas_threads(1):
         few = used.lowest(n_roots)
         vectors = _begin(used, hamiltonian, n_roots, start, store, resume, few)
@@ -175,21 +180,22 @@ def solve(
         operator = used.operator(DOUBLE)
         begin = [(used.put(vector, DOUBLE), parity) for vector, parity in vectors]
         del vectors
+        # All determinants were diagonalized: the lowest states of every symmetry are there already.
         if few.low.is_whole:
-            found = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
+            solution = replace(davidson(operator, n_roots, begin, criteria, on_step), is_whole=True)
         else:
-            found = lowest_of_every_symmetry(
+            solution = lowest_of_every_symmetry(
                 operator, n_roots, begin, criteria, on_step,
                 used.parities, partial(_start_of_test, used, few, n_roots),
             )  # fmt: skip
-        if store is not None and not found.converged:
-            _keep(used, store, list(zip(found.states, found.parities, strict=True)))
-        energies = found.energies
+        if store is not None and not solution.converged:
+            _keep(used, store, list(zip(solution.states, solution.parities, strict=True)))
+        energies = solution.energies
         if penalty is not None:
-            energies = used.energies(list(zip(found.states, found.parities, strict=True)))
-        states = [used.collect(state) for state in found.states]
+            energies = used.energies(list(zip(solution.states, solution.parities, strict=True)))
+        states = [used.collect(state) for state in solution.states]
     return replace(
-        found, states=states if used.first else [], energies=energies + terms.core,
+        solution, states=states if used.first else [], energies=energies + terms.core,
         early_multiplications=early,
     )  # fmt: skip
 
@@ -213,9 +219,10 @@ def _early(
     )
     operator = backend.operator(SINGLE)
     begin = [(backend.put(vector, SINGLE), parity) for vector, parity in vectors]
-    found = davidson(operator, n_roots, begin, loose, on_step)
-    pairs = zip(found.states, found.parities, strict=True)
-    return [(backend.local(backend.collect(state)), parity) for state, parity in pairs], found.multiplications
+    solution = davidson(operator, n_roots, begin, loose, on_step)
+    pairs = zip(solution.states, solution.parities, strict=True)
+    better = [(backend.local(backend.collect(state)), parity) for state, parity in pairs]
+    return better, solution.multiplications
 
 
 def check_roots(n_roots: int, n_states: int, kind: str = "determinants") -> None:
@@ -283,10 +290,10 @@ def _begin(
 
     def given() -> list[tuple[Array, int]]:
         dtype = "complex128" if hamiltonian.is_complex else DOUBLE
-        kept = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
-        if store is not None and not all(_is_state(hamiltonian, parities_kept, *one) for one in kept):
+        stored = store.open(resume, hamiltonian.shape, dtype) if store is not None else []
+        if store is not None and not all(_is_state(hamiltonian, parities_kept, *entry) for entry in stored):
             raise store.refusal("is damaged (a vector is not of length 1 in its parity)")
-        return kept or _parts(hamiltonian, start, parities_kept)
+        return stored or _parts(hamiltonian, start, parities_kept)
 
     # Only rank 0's whole states are large; the others hear how many there are, and their parities.
     given_states: list[tuple[Array, int]] = []

@@ -226,7 +226,7 @@ class DistributedVectors(_StartVectors):
         """The rows of a state that other ranks hold, as messages."""
         rows = self._partition.rows
         peers = range(1, self._ranks.size)
-        return [one for peer in peers for one in messages(peer, [whole[slice(*rows(peer))]])]
+        return [message for peer in peers for message in messages(peer, [whole[slice(*rows(peer))]])]
 
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Do it on rank 0."""

@@ -128,6 +128,9 @@ def adjoint_gradients(
     InputError
         For a gate with angles whose derivatives are not known.
     """
+    # Adjoint differentiation (Jones and Gacon, arXiv:2009.02823): d<O>/dt = 2 Re <lambda| dU/dt
+    # |psi>, with |lambda> = O |psi> at the end; both go back gate by gate. dU/dt is a sum of Pauli
+    # words times U, so each derivative is a sum of inner products about words.
     joint = prepare_joint(simulator, gates)
     if joint is not None:
         return [_rows(gates, joint.derivatives(simulator, observable)) for observable in observables]
@@ -135,17 +138,18 @@ def adjoint_gradients(
     sweep = _Sweep(simulator, observables)
     plans = sweep.plans(gates, segments)
     waiting = []
+    # Values are read later, all at once: a GPU goes on without waiting.
     for segment, plan in zip(segments, plans, strict=True):
         sweep.undo(plan)
         waiting.append(sweep.values(words_of(segment)))
-    found: list[dict[tuple[int, int], float]] = [{} for _ in observables]
+    derivatives: list[dict[tuple[int, int], float]] = [{} for _ in observables]
     for segment, reads in zip(segments, waiting, strict=True):
-        for own, read in zip(found, reads, strict=True):
+        for own, read in zip(derivatives, reads, strict=True):
             values = iter(read())
             for parameter in segment.parameters:
                 total = sum(coefficient * next(values) for _, _, coefficient in parameter.words)
                 own[parameter.gate, parameter.number] = 2.0 * complex(total).real
-    return [_rows(gates, own) for own in found]
+    return [_rows(gates, own) for own in derivatives]
 
 
 def _rows(gates: Sequence[Gate], found: dict[tuple[int, int], float]) -> list[Derivative]:

@@ -49,6 +49,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
     q = len(tables.held)
     if q < register_bits:
         raise ValueError(f"a tile of {q} bits has none for {register_bits} in registers")
+    # A GPU thread keeps 2^register_bits amplitudes in registers. Steps are taken while their
+    # targets fit among the register bits; phases act on any bits, but one polynomial a round.
     steps, held_places = tables.steps.tolist(), tables.places.tolist()
     targets_of = [held_places[step[4] : step[4] + step[1]] if step[0] == GATE else [] for step in steps]
     rounds: list[tuple[int, ...]] = []
@@ -59,6 +61,8 @@ def register_rounds(tables: PassTables, register_bits: int) -> RegisterRounds:
         if end > now.begin:
             bits = _padded(now.bits, register_bits)
             rounds.append((0, now.begin, end, now.phases, *bits))
+            # Where the targets lie among the register bits of the round; two columns, as larger
+            # gates have a round of their own.
             for targets in targets_of[now.begin : end]:
                 positions = [bits.index(bit) for bit in targets]
                 places.append((*positions, 0, 0)[:2])  # type: ignore[arg-type]

@@ -13,9 +13,14 @@ from tnplan.executor.statevector.cpu.tile_room import LANE_BITS, LANES
 @jit
 def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_im: Any) -> None:
     """Multiply by table[value of the bits at `places`, rising], rows as long as the lowest places allow."""
+    # Selectors that are the lowest bits of the tile vary from neighbour to neighbour: their table
+    # is read in runs. Above them the factor is constant in a run.
     low = 0
     while low < places.size and places[low] == low:
         low += 1
+    # The length of a run: 2^low amplitudes, whose table is read along; or, where bit 0 is no
+    # selector, all amplitudes below the lowest selector, which share one factor. Invariant:
+    # `places` rise.
     length = low
     if low == 0:
         length = places[0] if places.size else q
@@ -24,6 +29,7 @@ def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_i
         at = np.uint64(row << length)
         number = 0
         for k in range(low, places.size):
+            # The high selectors, from the number of the run.
             number |= (row >> (places[k] - length) & 1) << k
         entry = np.uint64(number)
         if low:
@@ -42,28 +48,38 @@ def apply_diagonal(re: Any, im: Any, q: int, places: Any, table_re: Any, table_i
 
 @jit
 def apply_matrix(
-    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, room: Any
+    re: Any, im: Any, q: int, places: Any, t: int, selected: int, m_re: Any, m_im: Any, scratch: Any
 ) -> None:
     """Multiply the 2^t amplitudes of every group by a matrix where the near selectors have value `selected`.
 
     Groups are taken LANES at a time: first gathered, so that the product runs over neighbours.
     """
+    # y[r] = sum_c m[r, c] x[c] over the amplitudes that differ in the target bits alone. offsets[r]
+    # is where row r lies from the group's first amplitude; the near selectors are part of it.
+    # places[:t] are targets, the first the least significant of a row's number; the others are
+    # selectors.
     side = 1 << t
-    offsets, lane, free = room.offsets[:side], room.lane, room.free
+    offsets, lane, free = scratch.offsets[:side], scratch.lane, scratch.free
     for row in range(side):
         offsets[row] = spread(row, places[:t]) | spread(selected, places[t:])
+    # All other bits number the groups. The lowest of them number LANES groups that are done
+    # together, as columns of one product of real matrices.
     n_free = free_bits(q, places, free)
     lane_bits = min(LANE_BITS, n_free)
     lane = lane[: 1 << lane_bits]
     for v in range(lane.size):
         lane[v] = spread(v, free[:lane_bits])
+    # The mask of the remaining free bits. `((base | ~rising) + 1) & rising` is the next number on
+    # these bits: the carry runs through the places that are filled with ones.
     rising = spread(-1, free[lane_bits:n_free])
-    minus_im, real = room.minus_im, True
+    # (A + iB)(x + iy) = Ax - By + i(Bx + Ay): four real products, or two where the matrix is real.
+    minus_im, real = scratch.minus_im, True
     for k in range(side * side):
         minus_im[k] = -m_im[k]
         real &= m_im[k] == 0
-    x_re, x_im, y_re, y_im = room.lanes[0], room.lanes[1], room.lanes[2], room.lanes[3]
+    x_re, x_im, y_re, y_im = scratch.lanes[0], scratch.lanes[1], scratch.lanes[2], scratch.lanes[3]
     base = np.int64(0)
+    # Invariant: the free bits above the lanes give each group once.
     for _ in range(1 << (n_free - lane_bits)):
         gather(re, im, base, offsets, lane, x_re, x_im)
         for v in range(side * LANES):
@@ -83,8 +99,8 @@ def free_bits(q: int, places: Any, free: Any) -> int:
     n = 0
     for bit in range(q):
         taken = False
-        for place in places:
-            taken |= place == bit
+        for used_bit in places:
+            taken |= used_bit == bit
         if not taken:
             free[n] = bit
             n += 1
@@ -114,6 +130,8 @@ def scatter(y_re: Any, y_im: Any, base: int, offsets: Any, lane: Any, re: Any, i
 @jit
 def add_product(side: int, m: Any, x: Any, y: Any, lanes: int) -> None:
     """y += m x for a real matrix of `side` rows and `lanes` columns, 8 or 2 columns of m at a time."""
+    # A matrix of one real part at a time; 8 columns share a load and a store of y. Invariant:
+    # `side` is 2, 4 or a multiple of 8, as it is a power of two.
     for r in range(side):
         row, out = m[r * side :], y[r * LANES :]
         if side >= 8:

@@ -23,6 +23,7 @@ def weight(amplitude: Any) -> float:
 @jit
 def chunk_sums(amplitudes: Any, chunk_bits: int, first: int, last: int, out: Any) -> None:
     """out[chunk] = the probability of chunks first .. last-1."""
+    # Sums are float64 and of one chunk each: no result depends on the number of threads.
     for chunk in range(first, last):
         total = 0.0
         for i in range(chunk << chunk_bits, (chunk + 1) << chunk_bits):
@@ -36,22 +37,28 @@ def draw(amplitudes: Any, chunk_bits: int, chunks: Any, rests: Any, first: int, 
 
     `chunks` rises, and `rests` rises in a chunk. Amplitudes that are 0 are never drawn.
     """
+    # Sampling by the inverse of the cumulative distribution, in two levels: the caller has chosen
+    # chunks by their sums; rests[k] is what is left of the random number within its chunk.
+    # Invariant: both rise, so that one walk through a chunk serves all its draws.
     k = first
     while k < last:
         chunk = chunks[k]
         total = 0.0
-        found = -1
+        last_possible = -1
         for i in range(chunk << chunk_bits, (chunk + 1) << chunk_bits):
             p = weight(amplitudes[i])
+            # An amplitude of 0 is never drawn, also not as `last_possible`, for what rounding leaves.
             if p == 0:
                 continue
             total += p
-            found = i
+            last_possible = i
             while k < last and chunks[k] == chunk and rests[k] < total:
                 out[k] = i
                 k += 1
+        # Rounding may leave a rest above the last total: then it is the last amplitude that is not
+        # 0.
         while k < last and chunks[k] == chunk:
-            out[k] = found
+            out[k] = last_possible
             k += 1
 
 
@@ -68,6 +75,8 @@ def marginal(amplitudes: Any, bits: Any, first: int, last: int, out: Any) -> Non
 @jit
 def pauli(others: Any, amplitudes: Any, x: int, z: int, first: int, last: int) -> Any:
     """The sum over i in first .. last-1 of (-1)^|z & i| conj(others[i ^ x]) amplitudes[i], in two parts."""
+    # A word with masks x and z is i^|x & z| X^x Z^z; the caller has the power of i. Z^z gives
+    # (-1)^|z & i|, X^x takes i to i ^ x. conj(others) is why q has a minus.
     re = im = 0.0
     for i in range(first, last):
         a, b = others[i ^ x], amplitudes[i]
@@ -90,6 +99,7 @@ def add_word(
     out: Any, amplitudes: Any, x: int, z: int, factor_re: float, factor_im: float, first: int, last: int
 ) -> None:
     """out[i] += factor (-1)^|z & (i ^ x)| amplitudes[i ^ x] for i in first .. last-1, in double precision."""
+    # The sign belongs to the source, i ^ x: Z^z acts first.
     for i in range(first, last):
         b = amplitudes[i ^ x]
         s, t = np.float64(b.real), np.float64(b.imag)

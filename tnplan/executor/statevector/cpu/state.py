@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.device.cpu.parallel_rows import over_spans
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
-from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, vector_pass
 from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
@@ -90,6 +90,8 @@ class HostState:
 
     def apply(self, tables: VectorPass) -> None:
         """Do a pass. Tiles of zeros stay as they are."""
+        # Tiles whose far bits are 1 where no amplitude has them are all zeros: they stay so under
+        # any gate, and are skipped. At the beginning of a circuit these are nearly all.
         varying = self._varying
         self._run(tables, tables.far[varying >> tables.far & 1 == 1], 0)
         self._varying = varying | mask_of(tables.flat.held.tolist())
@@ -141,14 +143,16 @@ class HostState:
         """The probability, float64 [2^m], of each value of some bits, the first least significant."""
         from tnplan.executor.statevector.cpu.measure_kernel import marginal
 
+        # Invariant: the number of parts depends on the state and the question alone, not on
+        # threads.
         n_parts = min(len(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
         parts = np.zeros((n_parts, 1 << len(bits)))
         places = np.array(bits, np.int64)
         size = len(self._amplitudes) // n_parts
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                marginal(self._amplitudes, places, part * size, (part + 1) * size, parts[part])
+            for piece in range(first, last):
+                marginal(self._amplitudes, places, piece * size, (piece + 1) * size, parts[piece])
 
         over_chunks(n_parts, self.threads, work)
         return np.asarray(parts.sum(axis=0))
@@ -167,8 +171,8 @@ class HostState:
         size = len(local) // n_parts
 
         def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                parts[part] = complex(*pauli(others, local, x, z, part * size, (part + 1) * size))
+            for piece in range(first, last):
+                parts[piece] = complex(*pauli(others, local, x, z, piece * size, (piece + 1) * size))
 
         over_chunks(n_parts, self.threads, work)
         return complex(parts.sum())
@@ -207,9 +211,9 @@ class HostState:
 
     def twin(self) -> HostState:
         """Another state of the same size, all of whose amplitudes are zero."""
-        found = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
-        found.amplitudes.fill(0)
-        return found
+        other = HostState(self.n_bits, self._amplitudes.dtype.name, self.threads, self.rank)
+        other.amplitudes.fill(0)
+        return other
 
     def assign(self, source: HostState) -> None:
         """Take the amplitudes of another state."""
@@ -244,8 +248,8 @@ class HostState:
 
         Part by part, so that a part is in the cache for all words.
         """
-        found = self._between(other, words)
-        return lambda: found
+        values = self._between(other, words)
+        return lambda: values
 
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
@@ -255,6 +259,7 @@ class HostState:
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize
         masks = np.array(words, np.int64).reshape(-1, 2)
+        # Words with the same low bits of x follow each other, so that `turn` is made once for them.
         order = np.argsort(masks[:, 0] & (lanes // 2 - 1), kind="stable")
         masks = masks[order]
         size = min(WORD_PART, len(self._amplitudes))
@@ -262,15 +267,15 @@ class HostState:
         others, own = other._amplitudes.view(real), self._amplitudes.view(real)
 
         def work(first: int, last: int) -> None:
-            room, totals, signs = (
+            chunk, totals, signs = (
                 np.empty(shape, real) for shape in ((2, 2 * size), 2 * lanes, WORD_VECTORS)
             )
-            add_words(others, own, masks, first, last, room, totals, signs, sums)
+            add_words(others, own, masks, first, last, chunk, totals, signs, sums)
 
         over_chunks(len(sums), self.threads, work)
-        found = np.empty(len(words), np.complex128)
-        found[order] = sums.sum(axis=0) @ [1, 1j]
-        return found
+        values = np.empty(len(words), np.complex128)
+        values[order] = sums.sum(axis=0) @ [1, 1j]
+        return values
 
     def take(self, indices: Array) -> Array:
         """The amplitudes at some indices, on the host."""
@@ -289,7 +294,7 @@ class HostState:
 
 def prepare_passes(passes: Sequence[Pass], n_bits: int, dtype: str) -> list[VectorPass]:
     """What `apply_to_rows` needs of passes over states of so many bits."""
-    return [vector_pass(one, n_bits, np.empty(0, dtype).real.dtype, LOW) for one in passes]
+    return [vector_pass(item, n_bits, np.empty(0, dtype).real.dtype, LOW) for item in passes]
 
 
 def apply_to_rows(rows: Array, tables: VectorPass, threads: int) -> None:

@@ -22,71 +22,89 @@ from tnplan.executor.statevector.scheduling.pass_tables import DIAGONAL
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
+# A pass holds the bits `held` of the index in a tile, 2^held amplitudes, and does all its steps on
+# one tile after another: memory is read and written once for the whole pass. `far` are the bits of
+# the tile's number. Re and im lie apart, so that arithmetic runs over neighbours; APART keeps them
+# from the same lines of a cache.
 @jit
 def run_rounds(
-    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, room: Any, first: int, last: int
+    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, scratch: Any, first: int, last: int
 ) -> None:
     """Do all rounds of a pass, `FlatPass` and `FlatNumbers`, on tiles first .. last-1, in a `TileRoom`.
 
     `rank_base` are the index bits of the rank.
     """
+    # `scratch` belongs to this thread; the slices are views, so that nothing is allocated.
     side = 1 << tables.held.size
-    re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
+    re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
+        # The index of the tile's first amplitude: all held bits are 0.
         base = spread(tile, tables.far)
         read_tile(amplitudes, base, tables.starts, re, im)
         outside_re, outside_im = numbers.outside_re, numbers.outside_im
-        turns_of_tile(base | rank_base, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
+        # Factors of the bits outside, of which those of a rank are part: the same for the whole
+        # tile.
+        turns_of_tile(
+            base | rank_base, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im
+        )
         for s in range(len(tables.steps)):
             row = tables.steps[s]
-            apply_round(re, im, row[1], row[2], row[3], tables, numbers, room)
-        place = factor_of(base | rank_base, tables.numbered, numbers.factors_re)
-        c, d = numbers.factors_re[place], numbers.factors_im[place]
+            apply_round(re, im, row[1], row[2], row[3], tables, numbers, scratch)
+        # Diagonals that touch no held bit are one factor of the whole tile, applied while it is
+        # written back.
+        factor = factor_of(base | rank_base, tables.numbered, numbers.factors_re)
+        c, d = numbers.factors_re[factor], numbers.factors_im[factor]
         write_tile(amplitudes, base, tables.starts, re, im, c, d)
 
 
 @jit
 def run_tiles(
-    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, room: Any, first: int, last: int
+    amplitudes: Any, rank_base: int, tables: Any, numbers: Any, scratch: Any, first: int, last: int
 ) -> None:
     """Do all steps of a pass, rounds and others; see `run_rounds`."""
     places, idle = tables.places, tables.idle
     values_re, values_im = numbers.values_re, numbers.values_im
     q = tables.held.size
     side = 1 << q
-    re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
+    re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for tile in range(first, last):
         base = spread(tile, tables.far)
         read_tile(amplitudes, base, tables.starts, re, im)
         index = base | rank_base
         outside_re, outside_im = numbers.outside_re, numbers.outside_im
-        turns_of_tile(index, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
+        turns_of_tile(index, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im)
         for s in range(len(tables.steps)):
-            kind, t, near, outer, place, value, number = tables.steps[s]
+            # A multiplexed gate: t targets and `near` selectors inside the tile, `outer` selectors
+            # outside. The latter are constant in a tile and choose which of the matrices it sees.
+            kind, t, near, outer, offset, value, number = tables.steps[s]
             if kind == ROUND:
-                apply_round(re, im, t, near, outer, tables, numbers, room)
+                apply_round(re, im, t, near, outer, tables, numbers, scratch)
                 continue
             chosen = 0
             for k in range(outer):
-                chosen |= (index >> places[place + t + near + k] & 1) << k
+                chosen |= (index >> places[offset + t + near + k] & 1) << k
+            # Matrices are ordered by the value of all selectors, the outer ones being the high
+            # bits: 4^t numbers each, and 2^near of them for a tile.
             value += chosen << near + 2 * t
             number += chosen << near
-            inside = places[place : place + t + near]
+            inside = places[offset : offset + t + near]
             if kind == DIAGONAL:
                 apply_diagonal(re, im, q, inside, values_re[value:], values_im[value:])
             else:
                 for v in range(1 << near):
+                    # A matrix that is the identity is skipped.
                     if not idle[number + v]:
                         at = value + (v << 2 * t)
-                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], room)
-        place = factor_of(index, tables.numbered, numbers.factors_re)
-        c, d = numbers.factors_re[place], numbers.factors_im[place]
+                        apply_matrix(re, im, q, inside, t, v, values_re[at:], values_im[at:], scratch)
+        offset = factor_of(index, tables.numbered, numbers.factors_re)
+        c, d = numbers.factors_re[offset], numbers.factors_im[offset]
         write_tile(amplitudes, base, tables.starts, re, im, c, d)
 
 
 @jit
 def turns_of_tile(index: int, beyond: Any, outside_re: Any, outside_im: Any, re: Any, im: Any) -> None:
     """Each turn's factor of the bits outside of a tile; see `vector_tables`."""
+    # The product over the outside bits that are 1 of the turn's factor for this bit.
     for turn in range(outside_re.shape[0]):
         re[turn], im[turn] = 1, 0
         p, q = re[turn], im[turn]
@@ -101,16 +119,21 @@ def turns_of_tile(index: int, beyond: Any, outside_re: Any, outside_im: Any, re:
 @jit
 def factor_of(index: int, numbered: Any, factors: Any) -> int:
     """The number of a tile's factor."""
-    place = 0
+    # The factors are one, or one for each value of the bits `numbered`; see `FlatPass`.
+    number = 0
     if factors.size > 1:
         for k in range(numbered.size):
-            place |= (index >> numbered[k] & 1) << k
-    return place
+            number |= (index >> numbered[k] & 1) << k
+    return number
 
 
 @jit
 def read_tile(amplitudes: Any, base: int, starts: Any, re: Any, im: Any) -> None:
     """Part the amplitudes of a tile, which are runs from base + starts[row] on."""
+    # A tile consists of runs of neighbouring amplitudes, as many as its lowest held bits allow.
+    # Offsets are without sign, so that numba need not look whether they count from the end, and the
+    # copy becomes vector instructions. Amplitude i has its real part at 2 i and its imaginary part
+    # at 2 i + 1.
     run = np.uint64(re.size // starts.size)
     for row in range(starts.size):
         at, start = np.uint64(row) * run, np.uint64(base + starts[row])
@@ -127,6 +150,7 @@ def write_tile(
     run = np.uint64(re.size // starts.size)
     for row in range(starts.size):
         at, start = np.uint64(row) * run, np.uint64(base + starts[row])
+        # A factor of 1, the usual case, costs nothing.
         if factor_re == 1 and factor_im == 0:
             for k in range(run):
                 amplitudes[TWO * (start + k)] = re[at + k]

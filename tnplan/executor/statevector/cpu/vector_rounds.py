@@ -139,6 +139,8 @@ class RoundBuilder:
 
     def _wait(self, bits: tuple[int, ...], angles: Sequence[float]) -> None:
         """The phases of a diagonal on one or two bits."""
+        # exp(i (c + a b_i + a' b_j + w b_i b_j)) on bits i, j: c, a, a' and w are differences of
+        # the four angles, at (b_i, b_j) = 00, 01, 10 and 11.
         self.constant += angles[0]
         last = bits[-1]
         self.linear[last] += angles[1] - angles[0]
@@ -152,6 +154,9 @@ class RoundBuilder:
         if is_real(matrix):
             self._turn(bit, _real(matrix), with_linear=True)
             return
+        # What waits on this bit alone is diag(1, phase): it becomes part of the matrix. Then matrix
+        # = diag(first, second) real diag(1, column); column is the phase of the turn, and the row
+        # phases wait again.
         phase = cmath.exp(1j * self.linear[bit])
         column, real, (first, second) = real_between_phases(product(matrix, (1, 0, 0, phase)))
         self.linear[bit] = cmath.phase(column)
@@ -183,6 +188,8 @@ class RoundBuilder:
 
     def _turn(self, bit: int, matrix: Matrix, with_linear: bool) -> None:
         """What waits on a bit, then a real matrix; nothing where both are nothing."""
+        # All pairs that wait with this bit are one phase where the bit is 1: constant + sum over
+        # the others.
         weights, self.pairs[bit] = self.pairs[bit], {}
         for other in weights:
             del self.pairs[other][bit]
@@ -201,6 +208,7 @@ class RoundBuilder:
 
         Gives the phases of which no bit of a tile is part.
         """
+        # A greedy vertex cover of the graph of pairs: each turn takes all pairs of one bit.
         while any(self.pairs[bit] for bit in self.held):
             most = max(self.held, key=lambda bit: len(self.pairs[bit]))
             if most not in self.bits:

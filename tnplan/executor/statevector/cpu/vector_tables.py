@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
+from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import (
     Multiplication,
     RoundStep,
@@ -137,17 +137,22 @@ def pass_of_steps(
     made: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
+    # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
+    # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
+    # alone.
     steps, outside, held = made.steps, made.outside, actions.held
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
     tables = pass_tables(Pass(tuple(held), tuple(others)), n_bits, low)
+    # Invariant: steps stand in the order of the pass; rounds and other steps are numbered each by
+    # themselves.
     rows, other = [], iter(tables.steps.tolist())
     for step in steps:
         if isinstance(step, VectorRound):
             first = len(actions.rows)
-            for one in step.steps:
-                actions.add(one, step.bits)
+            for action in step.steps:
+                actions.add(action, step.bits)
             rows.append([ROUND, rounds.index(step), first, len(actions.rows), 0, 0, 0])
         else:
             rows.append(next(other))
@@ -162,8 +167,11 @@ def pass_of_steps(
     )  # fmt: skip
     parts = [part for table in (tables.values, *actions.turns(beyond)) for part in (table.real, table.imag)]
     numbers = [np.ascontiguousarray(part, real) for part in parts]
+    # Bits of the rank are constant here: they go into the factors of tiles.
     rank_bits = {bit: rank >> bit - n_bits & 1 for bit in range(n_bits, n_all)}
     factors = _factors(outside, tables.far.tolist(), rank_bits)
+    # Four zeros behind the last: a kernel reads a 2 x 2 matrix for any action, also for one that
+    # has none.
     matrices = np.array([*actions.numbers, *4 * [0.0]], real)
     return VectorPass(
         flat,
@@ -212,25 +220,30 @@ class Actions:
         assert isinstance(step, Multiplication)
         places = [bits.index(bit) for bit in reversed(step.bits)]
         exchanged = []
-        for number, place in enumerate(places):
-            if place < self.lane_bits:
+        # A matrix on a bit of the lane number would mix lanes: the bit changes places with one
+        # outside the lane first, and back afterwards. Invariant: `size` leaves room for two such
+        # places.
+        for number, position in enumerate(places):
+            if position < self.lane_bits:
                 free = next(p for p in range(self.lane_bits, self.size) if p not in places)
-                exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
+                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
                 places[number] = free
         matrix = step.matrix
         if len(places) == 1:
             places.append(next(p for p in range(self.lane_bits, self.size) if p not in places))
+            # A matrix on one bit becomes one on two, the second being any other: one kind of step
+            # less.
             matrix = np.kron(np.eye(2), matrix)
         self.rows += [*exchanged, (MULTIPLY, *places, 0, len(self.numbers)), *reversed(exchanged)]
         for value in matrix.ravel().tolist():
             self.numbers += [value.real, value.imag, -value.imag]
 
     def _turn(self, step: Turn, bits: tuple[int, ...]) -> None:
-        place = 0 if step.bit is None else bits.index(step.bit)
+        position = 0 if step.bit is None else bits.index(step.bit)
         kind = ROTATE
         if step.bit is None:
             kind = TURN_ALL
-        elif place < self.lane_bits:
+        elif position < self.lane_bits:
             kind = LANE_ROTATE
         elif any(map(step.weights.get, bits[: self.low_bits])):
             kind = TURNS_ROTATE
@@ -241,7 +254,7 @@ class Actions:
             number = 0
         else:
             self.turned.append((step, bits))
-        self.rows.append((kind, place, 0, number, len(self.numbers)))
+        self.rows.append((kind, position, 0, number, len(self.numbers)))
         self.numbers += step.matrix
 
     def turns(self, beyond: Sequence[int]) -> tuple[Array, ...]:
@@ -249,6 +262,9 @@ class Actions:
         if not self.turned:
             sizes = 1 << self.lane_bits, 1, 1, len(beyond)
             return tuple(np.ones((1, size), np.complex128) for size in sizes)
+        # exp(i (constant + sum_j weights[j] b_j)) is a product over bits. It is divided by where a
+        # bit is, and each part is tabulated for all values of its bits; `outside` stays a factor
+        # for each bit, as there may be many.
         weights = np.zeros((len(self.turned), len(self.held) + len(beyond)))
         at = [(row, bit) for row, (step, _) in enumerate(self.turned) for bit in step.weights]
         rows, columns = np.array(at, np.int64).reshape(-1, 2).T
@@ -270,14 +286,14 @@ class Actions:
     def starts(self, rounds: Sequence[VectorRound]) -> Array:
         """Where the vectors of each round lie, int64 [round, vector]."""
         lane_bits = min(self.lane_bits, self.size)
-        place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [_vector_starts(tuple([place[bit] for bit in one.bits]), lane_bits) for one in rounds]
+        position_of = {bit: number for number, bit in enumerate(self.held)}
+        rows = [_vector_starts(tuple([position_of[bit] for bit in item.bits]), lane_bits) for item in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), 1 << self.size - lane_bits)
 
     def others(self, rounds: Sequence[VectorRound]) -> Array:
         """The places in a tile of the bits that each round leaves out, int64 [round, bit]."""
-        place = {bit: number for number, bit in enumerate(self.held)}
-        rows = [[place[bit] for bit in self.others_of(one.bits)] for one in rounds]
+        position_of = {bit: number for number, bit in enumerate(self.held)}
+        rows = [[position_of[bit] for bit in self.others_of(item.bits)] for item in rounds]
         return np.array(rows, np.int64).reshape(len(rounds), len(self.held) - self.size)
 
 
@@ -285,13 +301,13 @@ class Actions:
 def _vector_starts(places: tuple[int, ...], lane_bits: int) -> Array:
     """Where the vectors of a round on bits at these places of a tile lie."""
     numbers = np.arange(1 << len(places) - lane_bits, dtype=np.int64) << lane_bits
-    found: Array = index_of(numbers, places)
-    return found
+    starts: Array = index_of(numbers, places)
+    return starts
 
 
 def _products(factors: Array, bits: Array) -> Array:
     """For each row the products of the factors of its bits that are 1, of all values of these bits."""
-    found = np.ones((len(factors), 1), np.complex128)
+    products = np.ones((len(factors), 1), np.complex128)
     for factor in np.take_along_axis(factors, bits, axis=1).T:
-        found = np.concatenate([found, found * factor[:, None]], axis=1)
-    return found
+        products = np.concatenate([products, products * factor[:, None]], axis=1)
+    return products

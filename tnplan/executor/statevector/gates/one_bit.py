@@ -74,12 +74,15 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
     a, b, c, d = matrix
     sizes = abs(a), abs(b), abs(c), abs(d)
     size_a, size_b, size_c, size_d = sizes
+    # U = diag(first, second) R diag(1, column): for a unitary matrix |a| = |d| and |b| = |c|, and
+    # the phases fulfil arg a + arg d = arg b + arg c + pi, which is what makes R real.
     most = max(sizes)
     small = EXACT * most
     if size_b <= small and size_c <= small:
         return 1, None, (a, d)
     if abs(a.imag) <= small and abs(b.imag) <= small and abs(c.imag) <= small and abs(d.imag) <= small:
         return 1, (a.real, b.real, c.real, d.real), (1, 1)
+    # The larger pair of elements gives the phases, so that no phase is that of rounding errors.
     if size_a >= size_b:
         first, sine = _phase(a, size_a), -size_c if size_c > small else 0.0
         second = _phase(c, size_c) if sine else _phase(d, size_d)
@@ -91,6 +94,8 @@ def real_between_phases(matrix: Elements) -> tuple[complex, Elements | None, tup
         column = _phase(b, size_b) / first
         turned = d / (second * column)
         real = (size_a if size_a > small else 0.0, size_b, size_c, math.copysign(size_d, turned.real))
+    # Tested on the product itself: matrices need not be unitary (Kraus operators), and then it may
+    # fail.
     error = max(
         abs(first * real[0] - a), abs(first * real[1] * column - b),
         abs(second * real[2] - c), abs(second * real[3] * column - d),

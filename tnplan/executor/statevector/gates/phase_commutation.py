@@ -40,6 +40,8 @@ def commute_phases(
     With `rotations` a unitary matrix of one bit becomes a gate with the phases of its columns, then a real
     rotation: on many bits at once such phases cost little.
     """
+    # Each bit has a diagonal matrix that waits, diag(waiting[0], waiting[1]). Diagonals commute
+    # with diagonals, so it moves past them, and becomes part of the next matrix on the bit.
     waiting: list[list[complex]] = [[1, 1] for _ in range(n_bits)]
     """For both values of each bit."""
     made: list[MultiplexedGate] = []
@@ -52,6 +54,8 @@ def commute_phases(
                 made += _unless_one(bit, waiting[bit])
                 waiting[bit] = [1, 1]
             now = gate
+        # diag(1, 1, 1, pair) is what is left of a phase gate when the phases of single bits wait:
+        # one multiplication for a quarter of the amplitudes.
         elif is_phase_gate(gate):
             pair = _taken_apart(gate, waiting)
             if abs(pair - 1) <= EXACT:
@@ -60,6 +64,8 @@ def commute_phases(
         elif len(gate.targets) == 1 and not gate.selectors:
             (bit,) = gate.targets
             matrix = product(elements_of(gate), (waiting[bit][0], 0, 0, waiting[bit][1]))
+            # Matrices of one bit in a row are one product. Invariant: latest[bit] is the last gate
+            # with this bit, so between it and now no gate touches the bit.
             while latest[bit] >= 0 and _acts_alone(made[latest[bit]], bit):
                 matrix = product(matrix, elements_of(made[latest[bit]]))
                 made[latest[bit]] = NOTHING

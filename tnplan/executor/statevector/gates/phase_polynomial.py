@@ -114,6 +114,8 @@ class PhasePolynomial:
         Other bits are 0. There is a row for each value of the first half of the bits. Each bit of the second
         half doubles the length of the rows: where it is 1, a row is multiplied by one factor.
         """
+        # 2^m elements with 2^(m/2) exponentials: exp(i p(h, l)) = exp(i p(h)) exp(i p(l)) prod over
+        # low bits l_k = 1 of exp(i sum_j pairs[h_j, l_k] h_j).
         high, low = list(bits[: len(bits) // 2]), list(bits[len(bits) // 2 :])
         factors = np.exp(1j * (_values(len(high)) @ self.pairs[np.ix_(high, low)]))
         found = self._few_elements(high, self.constant)[:, None]
@@ -222,6 +224,8 @@ def phases_of_diagonal(gate: MultiplexedGate, n_bits: int) -> PhasePolynomial | 
     if np.any(np.abs(np.abs(gate.matrices) - 1) > UNIT):
         return None
     values = gate.flat_elements()
+    # A quadratic form is known from its values at no bit, one bit and two bits: second differences
+    # of the phases. Whether all other values agree is tested.
     bits = gate.selectors[::-1]
     linear, pairs = np.zeros(n_bits), np.zeros((n_bits, n_bits))
     for k, bit in enumerate(bits):

@@ -164,11 +164,17 @@ def diagonal_in_a_basis(matrices: bytes) -> tuple[Elements, Array, Elements] | N
 
     The bit that chooses is the first of the diagonal, the target its second. None for other matrices.
     """
+    # Controlled by a bit: |0><0| x A + |1><1| x B = (1 x V) diag(1, 1, l1, l2) (1 x V^dagger A),
+    # where B A^dagger = V diag(l1, l2) V^dagger. So a controlled gate is a diagonal between
+    # matrices of the target alone.
     first, second = np.frombuffer(matrices, np.complex128).reshape(2, 2, 2)
     relative = second @ first.conj().T
     for one in (first, second):
         if np.any(np.abs(one @ one.conj().T - np.eye(2)) > ROUNDING):
             return None
+    # Divided by the root of its determinant, B A^dagger is in SU(2) and equals cos + i sin (n .
+    # sigma): its anti-Hermitian part has the same eigenvectors, and eigh gives them orthonormal,
+    # degenerate or not.
     special = relative / cmath.sqrt(np.linalg.det(relative))
     _, basis = np.linalg.eigh((special - special.conj().T) / 2j)
     values = np.diag(basis.conj().T @ relative @ basis)

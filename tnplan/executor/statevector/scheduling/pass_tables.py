@@ -51,6 +51,7 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
     Diagonals are widened to cover the lowest `low` bits of a tile where they select by any of them. Raises
     ValueError for a gate that no kernel takes.
     """
+    # Places in a tile, not bits of the index: a kernel sees a tile of 2^held amplitudes alone.
     place = {bit: number for number, bit in enumerate(item.held)}
     rows: list[tuple[int, ...]] = []
     places: list[int] = []
@@ -66,12 +67,16 @@ def pass_tables(item: Pass, n_bits: int, low: int) -> PassTables:
             continue
         _check_targets(step)
         wide = with_low_bits(step, item.held, low)
+        # Selectors inside the tile vary within it; those outside are constant there and choose a
+        # block of matrices.
         near = sorted((bit for bit in wide.selectors if bit in place), reverse=True)
         outer = sorted((bit for bit in wide.selectors if bit not in place), reverse=True)
         rows.append((
             DIAGONAL if not wide.targets else GATE, len(wide.targets), len(near), len(outer), len(places),
             n_values, n_idle,
         ))  # fmt: skip
+        # Invariant: places of targets, near selectors, then bits of outer selectors, each part
+        # rising.
         places += [place[bit] for bit in sorted(wide.targets)]
         places += [place[bit] for bit in reversed(near)] + outer[::-1]
         matrices = _sorted(wide, sorted(wide.targets, reverse=True), (*outer, *near))

@@ -13,6 +13,11 @@ import numpy as np
 from tnplan.executor.device.cpu.bits_kernel import count_bits, jit
 
 
+# Bits are held while their gates are done. A gate is a matrix on its `targets` and diagonal on its
+# other bits (selectors). It needs its targets held; a selector may be anywhere. Two gates commute
+# if no target of either is a bit of the other. So, when a gate is left behind:
+#       blocked   its targets: no later gate with any bit there may be done;
+#       fixed     all its bits: no later gate with a target there may be done.
 @jit
 def lowest(mask: int) -> int:
     """The lowest bit of a mask that is not 0."""
@@ -22,24 +27,25 @@ def lowest(mask: int) -> int:
 @jit
 def grow(targets: Any, masks: Any, left: Any, always: int, size: int) -> int:
     """The mask of `size` bits or fewer that the first gates want, the bits of `always` among them."""
-    held = always
+    # Greedy, in the order of the gates: each takes its targets in while there is room.
+    chosen = always
     blocked = fixed = 0
     for k in left:
-        wanted = held | targets[k]
+        wanted = chosen | targets[k]
         if masks[k] & blocked or targets[k] & fixed or count_bits(np.uint64(wanted)) > size:
             blocked |= targets[k]
             fixed |= masks[k]
         else:
-            held = wanted
-    return held
+            chosen = wanted
+    return chosen
 
 
 @jit
-def remaining(targets: Any, masks: Any, left: Any, held: int, out: Any) -> int:
-    """Write the gates left when those that can be done with the bits of `held` are; return how many."""
+def remaining(targets: Any, masks: Any, left: Any, chosen: int, out: Any) -> int:
+    """Write the gates left when those that can be done with the bits of `chosen` are; return how many."""
     blocked = fixed = count = 0
     for k in left:
-        if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
+        if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
             blocked |= targets[k]
             fixed |= masks[k]
             out[count] = k
@@ -48,14 +54,15 @@ def remaining(targets: Any, masks: Any, left: Any, held: int, out: Any) -> int:
 
 
 @jit
-def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
-    """How many gates can be done with the bits of `held`."""
+def n_done(targets: Any, masks: Any, left: Any, chosen: int) -> int:
+    """How many gates can be done with the bits of `chosen`."""
     blocked = fixed = count = 0
     for k in left:
-        if targets[k] & ~held or masks[k] & blocked or targets[k] & fixed:
+        if targets[k] & ~chosen or masks[k] & blocked or targets[k] & fixed:
             blocked |= targets[k]
             fixed |= masks[k]
-            if not held & ~(blocked | fixed):
+            # Every held bit is closed to targets: no further gate with a target can be done.
+            if not chosen & ~(blocked | fixed):
                 break
         else:
             count += 1
@@ -63,52 +70,61 @@ def n_done(targets: Any, masks: Any, left: Any, held: int) -> int:
 
 
 @jit
-def climb(targets: Any, masks: Any, left: Any, held: int, always: int, tries: int, room: Any) -> int:
+def climb(targets: Any, masks: Any, left: Any, chosen: int, always: int, tries: int, scratch: Any) -> int:
     """Exchange a held bit for another target while that lets more gates be done, the best one first.
 
-    `room` is for numbers of each of 64 bits, int64 [3 or more, 64].
+    `scratch` is for numbers of each of 64 bits, int64 [3 or more, 64].
     """
+    # Local search: of all exchanges of one held bit for one target outside, the best; until none is
+    # better.
     every = 0
     for k in left:
         every |= targets[k]
-    taken = n_done(targets, masks, left, held)
+    taken = n_done(targets, masks, left, chosen)
     if taken == len(left):
-        return held
-    counts, blocked, fixed = room[0], room[1], room[2]
+        return chosen
+    counts, blocked, fixed = scratch[0], scratch[1], scratch[2]
     for _ in range(tries):
-        best = held
+        best = chosen
         for out in range(64):
-            if not (held & ~always) >> out & 1:
+            if not (chosen & ~always) >> out & 1:
                 continue
-            kept, others = held & ~(1 << out), every & ~held
-            count_each(targets, masks, left, kept, others, counts, blocked, fixed)
+            fewer, others = chosen & ~(1 << out), every & ~chosen
+            # One walk over the gates counts for all new bits at once, where `n_done` would take a
+            # walk for each.
+            count_each(targets, masks, left, fewer, others, counts, blocked, fixed)
             for new in range(64):
                 if others >> new & 1 and counts[new] > taken:
-                    best, taken = kept | 1 << new, counts[new]
-        if best == held:
+                    best, taken = fewer | 1 << new, counts[new]
+        if best == chosen:
             break
-        held = best
-    return held
+        chosen = best
+    return chosen
 
 
 @jit
 def count_each(
-    targets: Any, masks: Any, left: Any, kept: int, others: int, counts: Any, blocked: Any, fixed: Any
+    targets: Any, masks: Any, left: Any, fewer: int, others: int, counts: Any, blocked: Any, fixed: Any
 ) -> None:  # fmt: skip
-    """In `counts`, for each bit of `others` at once, the `n_done` of `kept` and this bit.
+    """In `counts`, for each bit of `others` at once, the `n_done` of `fewer` and this bit.
 
     Sets of bits of `others` are masks: those with which a gate is done, or stays behind; those with which a
     bit is a target (`blocked`) or any bit (`fixed`) of a gate left behind; those with which a held bit is
     not fixed yet (`alive`): with the others no more gates count. `common` gates, done with all that were
     alive then, are not in `counts` yet.
     """
+    # Bit-parallel: a set of candidates for the new bit is a mask. blocked[bit] and fixed[bit] are
+    # the sets of candidates with which this bit is so. `done` is the set with which gate k is done,
+    # `behind` the others. Gates that are done with every candidate alive are counted once, in
+    # `common`.
     counts[:] = 0
     blocked[:] = 0
     fixed[:] = 0
     alive = others
     common = 0
     for k in left:
-        outside = targets[k] & ~kept
+        # A gate with one target outside is done by that candidate alone; with two, by none.
+        outside = targets[k] & ~fewer
         done = alive
         if outside:
             done = alive & outside if not outside & (outside - 1) else 0
@@ -118,12 +134,14 @@ def count_each(
             rest &= rest - 1
             done &= ~(fixed[bit] if targets[k] >> bit & 1 else blocked[bit])
         behind = alive & ~done
+        # Done with all that are alive.
         if not behind:
             common += 1
             continue
         while done:
             counts[lowest(done)] += 1
             done &= done - 1
+        # Left behind: its bits become fixed, its targets blocked, for the candidates in `behind`.
         grown, rest = 0, masks[k]
         while rest:
             bit = lowest(rest)
@@ -132,8 +150,10 @@ def count_each(
             fixed[bit] |= behind
             if targets[k] >> bit & 1:
                 blocked[bit] |= behind
+        # A candidate dies where all its held bits and itself are fixed: later gates cannot count.
+        # This is `n_done`'s early end for each candidate.
         if grown:
-            still, rest = 0, kept
+            still, rest = 0, fewer
             while rest and still != alive:
                 still |= alive & ~fixed[lowest(rest)]
                 rest &= rest - 1
@@ -157,15 +177,17 @@ def count_each(
 @jit
 def next_passes(
     targets: Any, masks: Any, left: Any, window: int, always: int, size: int, tries: int, seed: int,
-    room: Any, held: Any, rest: Any, counts: Any,
+    scratch: Any, chosen: Any, rest: Any, counts: Any,
 ) -> int:  # fmt: skip
-    """Choose the bits of the next pass in several ways: `held[0]` from those that the first gates want, the
+    """Choose the bits of the next pass in several ways: `chosen[0]` from those that the first gates want, the
     others from random ones, all made better by `climb`.
 
-    The gates that `held[k]` leaves are rest[k, : counts[k]]. The random bits follow from `seed`; what is
-    returned is the seed of others. `room` is int64 [4, 64].
+    The gates that `chosen[k]` leaves are rest[k, : counts[k]]. The random bits follow from `seed`; what is
+    returned is the seed of others. `scratch` is int64 [4, 64].
     """
-    near, bits = left[:window], room[3]
+    # The first choice is greedy; the others begin with random bits among those that the next
+    # `window` gates want, a linear congruential generator giving the same ones on every machine.
+    near, bits = left[:window], scratch[3]
     wanted = n_bits = 0
     for k in near:
         wanted |= targets[k] & ~always
@@ -174,28 +196,29 @@ def next_passes(
         wanted &= wanted - 1
         n_bits += 1
     n_drawn = min(n_bits, size - int(count_bits(np.uint64(always))))
-    for number in range(len(held)):
+    for number in range(len(chosen)):
         start = always
         if number == 0:
             start = grow(targets, masks, left, always, size)
         else:
-            for place in range(n_drawn):  # the first places of a random order
+            for position in range(n_drawn):  # the first places of a random order
                 seed = (1103515245 * seed + 12345) & 0x7FFFFFFF
-                other = place + (seed >> 8) % (n_bits - place)
-                bits[place], bits[other] = bits[other], bits[place]
-                start |= 1 << bits[place]
-        held[number] = climb(targets, masks, near, start, always, tries, room)
-        counts[number] = remaining(targets, masks, left, held[number], rest[number])
+                other = position + (seed >> 8) % (n_bits - position)
+                bits[position], bits[other] = bits[other], bits[position]
+                start |= 1 << bits[position]
+        chosen[number] = climb(targets, masks, near, start, always, tries, scratch)
+        counts[number] = remaining(targets, masks, left, chosen[number], rest[number])
     return seed
 
 
 @jit
 def fill_rounds(
-    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, room: Any, left: Any,
-    numbers: Any, held: Any,
+    targets: Any, masks: Any, always: int, size: int, window: int, tries: int, scratch: Any, left: Any,
+    numbers: Any, round_bits: Any,
 ) -> int:  # fmt: skip
-    """Write in `numbers` the round in which each gate is done, and in `held` the bits of each round; return
-    how many rounds there are.
+    """Write in `numbers` the round in which each gate is done, and in `round_bits` the bits of each round.
+
+    Returns how many rounds there are.
 
     Bits are chosen as by `grow` and `climb`. `left` is for the numbers of the gates that are left.
     """
@@ -205,11 +228,12 @@ def fill_rounds(
     while count:
         now = left[:count]
         chosen = climb(
-            targets, masks, now[:window], grow(targets, masks, now, always, size), always, tries, room
+            targets, masks, now[:window], grow(targets, masks, now, always, size), always, tries, scratch
         )
+        # Every gate left gets this round's number, and those that stay get a later one.
         for k in now:
             numbers[k] = n_rounds
-        held[n_rounds] = chosen
+        round_bits[n_rounds] = chosen
         count = remaining(targets, masks, now, chosen, left)  # which overtakes no number that is not read
         n_rounds += 1
     return n_rounds

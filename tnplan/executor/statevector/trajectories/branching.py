@@ -70,6 +70,8 @@ class BranchingRuns:
 
         The batches have all shots together, and the states and bits after the last step.
         """
+        # Depth first: of the batches that wait, the newest goes on, so that few are there at a
+        # time.
         amplitudes = np.zeros((1, 1 << self.n_qubits), self.dtype)
         amplitudes[0, 0] = 1
         waiting = [(0, Batch(amplitudes, bits[None].copy(), np.array([shots], np.int64)))]
@@ -143,6 +145,8 @@ class BranchingRuns:
 
     def _disturb(self, channel: Channel, batch: Batch) -> None:
         """One operator of a channel acts; the rows stay normalized."""
+        # Operator k acts with probability tr(K rho K^dagger), rho being the reduced density matrix
+        # of the channel's qubits: no row is copied for operators that are not drawn.
         densities = batch.densities(channel.qubits)
         weights = np.stack(
             [np.einsum("ij,rjk,ik->r", k, densities, k.conj()).real for k in channel.kraus], axis=1

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import VECTOR_BYTES
 from tnplan.executor.statevector.cpu.joint.sum_tables import SumPass, sum_pass
 from tnplan.executor.statevector.cpu.state import HostState, over_chunks
 from tnplan.executor.statevector.cpu.tile_room import tile_room
-from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
@@ -32,10 +32,12 @@ PIECES = 256
 
 
 class SumRoom(NamedTuple):
-    """Arrays of one thread in the states' precision: `totals` of four vectors, `products` of a round."""
+    """Arrays of one thread: `totals` of four vectors and `products` of a round in the states' precision, and
+    float64 `lanes` of one vector."""
 
     totals: Array
     products: Array
+    lanes: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +120,8 @@ class HostJointState:
         flat = self._both.amplitudes.view(self._real)
 
         def work(first: int, last: int) -> None:
-            room, own = tile_room(tables, self._real), sum_room(self._real)
-            run_sums(flat, passed, tables.numbers, item.sums, room, own, first, last, out)
+            scratch, sum_scratch = tile_room(tables, self._real), sum_room(self._real)
+            run_sums(flat, passed, tables.numbers, item.sums, scratch, sum_scratch, first, last, out)
 
         over_chunks(len(out), self._both.threads, work)
         return np.asarray(out.sum(axis=0))
@@ -128,7 +130,7 @@ class HostJointState:
 def sum_room(real: np.dtype[np.floating]) -> SumRoom:
     """Room for sums of numbers of this type."""
     lanes = VECTOR_BYTES // real.itemsize
-    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real))
+    return SumRoom(np.empty(4 * lanes, real), np.empty(1 << round_bits(real) - 1, real), np.empty(lanes))
 
 
 def _divided(item: Pass) -> list[Pass]:

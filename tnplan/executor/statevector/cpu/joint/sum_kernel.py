@@ -8,27 +8,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from tnplan.executor.statevector.cpu.joint.sum_tables import CROSS_SUM, DIAGONAL_SUMS
-from tnplan.executor.statevector.cpu.joint.sum_vectors import (
-    add_lanes,
-    add_lanes_of_two,
-    cross_imaginary,
-    cross_real,
-    products,
+import numpy as np
+
+from tnplan.common.kernels.vector_operations import (
+    VECTOR_BYTES,
+    WORD_VECTORS,
+    copy,
+    imaginary_products,
     signed_sum,
-    y_lane_rotate_0,
-    y_lane_rotate_1,
-    y_lane_rotate_2,
-    y_lane_rotate_3,
-    y_rotate,
-    yz_lane_rotate_0,
-    yz_lane_rotate_1,
-    yz_lane_rotate_2,
-    yz_lane_rotate_3,
-    yz_rotate,
+    sum_imaginary,
+    sum_real,
+    sum_y_rotate,
+    sum_y_rotate_lane_bit_0,
+    sum_y_rotate_lane_bit_1,
+    sum_y_rotate_lane_bit_2,
+    sum_y_rotate_lane_bit_3,
+    sum_yz_rotate,
+    sum_yz_rotate_lane_bit_0,
+    sum_yz_rotate_lane_bit_1,
+    sum_yz_rotate_lane_bit_2,
+    sum_yz_rotate_lane_bit_3,
 )
+from tnplan.executor.statevector.cpu.joint.sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.measure_kernel import sign
-from tnplan.executor.statevector.cpu.round_kernel import act, copy, jit, spread, turns_of_part
+from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
 from tnplan.executor.statevector.cpu.tile_room import APART
 from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
     factor_of,
@@ -36,7 +39,6 @@ from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
     turns_of_tile,
     write_tile,
 )
-from tnplan.executor.statevector.cpu.vector_kernel import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
     LANE_ROTATE,
@@ -46,169 +48,224 @@ from tnplan.executor.statevector.cpu.vector_tables import (
 )
 
 
+# The backward sweep of the adjoint method (Jones and Gacon, arXiv:2009.02823): psi and lambda go
+# back through the circuit together, and the derivative by a rotation's angle is Im <lambda| P |psi>
+# at its place, up to a factor that the caller has. Both states lie in one array, lambda behind psi,
+# as if one more bit told them apart: so passes and rounds are those of one state, and each gate is
+# done on both.
 @jit
 def run_sums(
-    amplitudes: Any, tables: Any, numbers: Any, sums: Any, room: Any, own: Any, first: int, last: int,
-    out: Any,
+    amplitudes: Any, tables: Any, numbers: Any, sums: Any, scratch: Any, sum_scratch: Any,
+    first: int, last: int, out: Any,
 ) -> None:  # fmt: skip
     """Do a pass of rounds on the tiles of pieces first .. last-1; out[piece, column] grows by its sums.
 
-    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `room` is a `TileRoom`, `own` a `SumRoom`.
+    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileRoom`, `sum_scratch` a
+    `SumRoom`.
     """
+    # `out` has a row for each piece of the tiles. Invariant: a piece belongs to one thread and its
+    # tiles come in order, so that sums have the same bits for any number of threads.
     side, size = 1 << tables.held.size, (1 << tables.far.size) // out.shape[0]
-    re, im = room.tile[:side], room.tile[side + APART : 2 * side + APART]
+    re, im = scratch.tile[:side], scratch.tile[side + APART : 2 * side + APART]
     for piece in range(first, last):
         for tile in range(piece * size, (piece + 1) * size):
             base = spread(tile, tables.far)
             read_tile(amplitudes, base, tables.starts, re, im)
             outside_re, outside_im = numbers.outside_re, numbers.outside_im
-            turns_of_tile(base, tables.beyond, outside_re, outside_im, room.tile_re, room.tile_im)
+            turns_of_tile(base, tables.beyond, outside_re, outside_im, scratch.tile_re, scratch.tile_im)
             for s in range(len(tables.steps)):
                 row = tables.steps[s]
-                _sum_round(re, im, row[1], row[2], row[3], base, tables, numbers, sums, room, own, out[piece])
-            place = factor_of(base, tables.numbered, numbers.factors_re)
-            c, d = numbers.factors_re[place], numbers.factors_im[place]
+                _sum_round(
+                    re, im, row[1], row[2], row[3], base, tables, numbers, sums, scratch, sum_scratch,
+                    out[piece],
+                )  # fmt: skip
+            factor = factor_of(base, tables.numbered, numbers.factors_re)
+            c, d = numbers.factors_re[factor], numbers.factors_im[factor]
             write_tile(amplitudes, base, tables.starts, re, im, c, d)
 
 
 @jit
 def _sum_round(
     re: Any, im: Any, number: int, first: int, last: int, index: int, tables: Any, numbers: Any, sums: Any,
-    room: Any, own: Any, out: Any,
+    scratch: Any, sum_scratch: Any, out: Any,
 ) -> None:  # fmt: skip
     """Actions first .. last-1 of a round on a tile at `index`; see `apply_round`."""
+    # As in `apply_round`. The highest bit of a round tells psi from lambda: each half of its block
+    # is a state.
     starts, others = tables.round_starts[number], tables.round_others[number]
     whole = others.size == 0
     size = re.size >> others.size
     step = size // starts.size
-    part_re, part_im = (re, im) if whole else (room.round_re[:size], room.round_im[:size])
-    for part in range(1 << others.size):
-        base = spread(part, others)
+    round_re, round_im = (re, im) if whole else (scratch.round_re[:size], scratch.round_im[:size])
+    for chunk in range(1 << others.size):
+        base = spread(chunk, others)
         if not whole:
             for v in range(starts.size):
-                copy((part_re, part_im, v * step, re, im, base + starts[v]))
+                copy(((round_re, round_im), v * step, (re, im), base + starts[v]))
         for a in range(first, last):
             action = tables.actions[a]
+            # Most actions have no sums, and are those of `act`. The third number of an action is 0
+            # there, but in LANE_EXCHANGE and MULTIPLY it is a place.
             if action[0] == DIAGONAL_SUMS:
-                _diagonal_sums(part_re, part_im, action, part, index, sums, own, out)
+                _diagonal_sums(round_re, round_im, action, chunk, index, sums, sum_scratch, out)
             elif action[0] == CROSS_SUM:
-                _cross_sum(part_re, part_im, action, part, index, sums, own, out)
+                _cross_sum(round_re, round_im, action, chunk, index, sums, sum_scratch, out)
             elif action[2] and action[0] != LANE_EXCHANGE and action[0] != MULTIPLY:
-                _sum_turn(part_re, part_im, action, part, index, numbers, sums, room, own, out)
+                _sum_turn(round_re, round_im, action, chunk, index, numbers, sums, scratch, sum_scratch, out)
             else:
-                act(part_re, part_im, action, part, numbers, room)
+                act(round_re, round_im, action, chunk, numbers, scratch)
         if not whole:
             for v in range(starts.size):
-                copy((re, im, base + starts[v], part_re, part_im, v * step))
+                copy(((re, im), base + starts[v], (round_re, round_im), v * step))
 
 
 @jit
 def _sum_turn(  # noqa: C901
-    re: Any, im: Any, action: Any, part: int, index: int, numbers: Any, sums: Any, room: Any, own: Any,
-    out: Any,
+    re: Any, im: Any, action: Any, chunk: int, index: int, numbers: Any, sums: Any, scratch: Any,
+    sum_scratch: Any, out: Any,
 ) -> None:  # fmt: skip
     """A turn of both states, and its sums: one, or two where the number of the column is negative."""
-    kind, place, turn, at = action[0], action[1], action[3], action[4]
+    # The column of the sum is stored plus 1, with a minus where the next column has the sum about
+    # Z.
+    kind, position, turn, at = action[0], action[1], action[3], action[4]
     column, with_z = abs(action[2]) - 1, action[2] < 0
-    lanes, half, matrices, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, numbers.matrices, own.totals
-    a, b, c, d = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
-    high_re, high_im, low_re, low_im = room.high_re, room.high_im, numbers.low_re[turn], numbers.low_im[turn]
+    lanes, half = VECTOR_BYTES // re.itemsize, re.size >> 1
+    matrices, totals = numbers.matrices, sum_scratch.totals
+    matrix = matrices[at], matrices[at + 1], matrices[at + 2], matrices[at + 3]
+    states = re, im, half
+    high_re, high_im = scratch.high_re, scratch.high_im
+    low_re, low_im = numbers.low_re[turn], numbers.low_im[turn]
     if kind != ROTATE:
-        turns_of_part(numbers, room, turn, part)
+        turns_of_part(numbers, scratch, turn, chunk)
     mask, shift = low_re.size - 1, numbers.low_bits[0]
+    # Two vectors of totals, used in turn (i & lanes), so that an addition need not wait for the one
+    # before; two more for Z.
     for lane in range(4 * lanes if with_z else 2 * lanes):
         totals[lane] = 0
     if kind == LANE_ROTATE:
+        # By psi's vectors; lambda's lie `half` behind. Which operation is chosen does not change in
+        # the loop; the bit has to stand in the code, as the lanes that an instruction exchanges do.
         for i in range(0, half, lanes):
-            to, k, s, t = i & lanes, i & mask, high_re[i >> shift], high_im[i >> shift]
-            if place == 0:
+            to, lane_phases = i & lanes, (low_re, low_im, i & mask)
+            phase = high_re[i >> shift], high_im[i >> shift]
+            if position == 0:
                 if with_z:
-                    yz_lane_rotate_0((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                    sum_yz_rotate_lane_bit_0((states, (totals, to), i, matrix, phase, lane_phases))
                 else:
-                    y_lane_rotate_0((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
-            elif place == 1:
+                    sum_y_rotate_lane_bit_0((states, (totals, to), i, matrix, phase, lane_phases))
+            elif position == 1:
                 if with_z:
-                    yz_lane_rotate_1((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                    sum_yz_rotate_lane_bit_1((states, (totals, to), i, matrix, phase, lane_phases))
                 else:
-                    y_lane_rotate_1((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
-            elif place == 2:
+                    sum_y_rotate_lane_bit_1((states, (totals, to), i, matrix, phase, lane_phases))
+            elif position == 2:
                 if with_z:
-                    yz_lane_rotate_2((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                    sum_yz_rotate_lane_bit_2((states, (totals, to), i, matrix, phase, lane_phases))
                 else:
-                    y_lane_rotate_2((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                    sum_y_rotate_lane_bit_2((states, (totals, to), i, matrix, phase, lane_phases))
             elif with_z:
-                yz_lane_rotate_3((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                sum_yz_rotate_lane_bit_3((states, (totals, to), i, matrix, phase, lane_phases))
             else:
-                y_lane_rotate_3((re, im, half, totals, to, i, a, b, c, d, s, t, low_re, low_im, k))
+                sum_y_rotate_lane_bit_3((states, (totals, to), i, matrix, phase, lane_phases))
     else:
-        bit = 1 << place
+        # The vectors with the bit 0; see `act`.
+        bit = 1 << position
         for k in range(0, half >> 1, lanes):
             i = k + (k & -bit)
             to, j = k & lanes, i | bit
             if kind == ROTATE:
                 if with_z:
-                    yz_rotate((re, im, half, totals, to, i, j, a, b, c, d))
+                    sum_yz_rotate((states, (totals, to), i, j, matrix))
                 else:
-                    y_rotate((re, im, half, totals, to, i, j, a, b, c, d))
+                    sum_y_rotate((states, (totals, to), i, j, matrix))
                 continue
-            s, t = high_re[i >> shift], high_im[i >> shift]
+            phase = high_re[i >> shift], high_im[i >> shift]
             if kind == TURN_ROTATE:
                 if with_z:
-                    yz_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t))
+                    sum_yz_rotate((states, (totals, to), i, j, matrix, phase))
                 else:
-                    y_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t))
+                    sum_y_rotate((states, (totals, to), i, j, matrix, phase))
             elif with_z:
-                yz_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
+                sum_yz_rotate((states, (totals, to), i, j, matrix, phase, (low_re, low_im, i & mask)))
             else:
-                y_rotate((re, im, half, totals, to, i, j, a, b, c, d, s, t, low_re, low_im, i & mask))
+                sum_y_rotate((states, (totals, to), i, j, matrix, phase, (low_re, low_im, i & mask)))
+    # The signs of lanes are float64 rows of `lane_signs`, one for each mask of lane bits.
     row = sums.columns[column, 1] * lanes
-    add_lanes_of_two((totals, 0, sums.lane_signs, row, out, column, _sign(sums, column, part, index)))
+    _add_lanes(sum_scratch, 0, 2, sums.lane_signs, row, out, column, _sign(sums, column, chunk, index))
     if with_z:
         column += 1
-        sign_of_z = _sign(sums, column, part, index)
-        add_lanes_of_two((totals, 2 * lanes, sums.lane_signs, row, out, column, sign_of_z))
+        sign_of_z = _sign(sums, column, chunk, index)
+        _add_lanes(sum_scratch, 2 * lanes, 2, sums.lane_signs, row, out, column, sign_of_z)
 
 
 @jit
 def _cross_sum(
-    re: Any, im: Any, action: Any, part: int, index: int, sums: Any, own: Any, out: Any
+    re: Any, im: Any, action: Any, chunk: int, index: int, sums: Any, sum_scratch: Any, out: Any
 ) -> None:  # fmt: skip
     """A sum about bits that are not those of a lane."""
+    # A word with X or Y: i ^ x of lambda meets i of psi. Invariant: x has no bits of the lane
+    # number, as `sum_tables` has exchanged them for others before and back behind.
     x, column, imaginary, z = action[1], action[2], action[3], action[4]
-    lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, own.totals
+    lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, sum_scratch.totals
     for lane in range(2 * lanes):
         totals[lane] = 0
     for here in range(0, half, lanes):
         if imaginary:
-            cross_imaginary((re, im, half, totals, here & lanes, here, here ^ x, sign(z, here)))
+            sum_imaginary(((re, im, half), (totals, here & lanes), here, here ^ x, sign(z, here)))
         else:
-            cross_real((re, im, half, totals, here & lanes, here, here ^ x, sign(z, here)))
+            sum_real(((re, im, half), (totals, here & lanes), here, here ^ x, sign(z, here)))
     row = sums.columns[column, 1] * lanes
-    add_lanes_of_two((totals, 0, sums.lane_signs, row, out, column, _sign(sums, column, part, index)))
+    _add_lanes(sum_scratch, 0, 2, sums.lane_signs, row, out, column, _sign(sums, column, chunk, index))
 
 
 @jit
 def _diagonal_sums(
-    re: Any, im: Any, action: Any, part: int, index: int, sums: Any, own: Any, out: Any
+    re: Any, im: Any, action: Any, chunk: int, index: int, sums: Any, sum_scratch: Any, out: Any
 ) -> None:  # fmt: skip
     """Sums of words of Z: all are sums of the same products with signs."""
+    # All words of Z need Im(conj(lambda[i]) psi[i]): made once. A row of signs over vectors is
+    # shared by the columns that differ in the lane's bits, or outside of the round, alone.
     column, end, first, last = action[1], action[2], action[3], action[4]
-    lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, own.totals
+    lanes, half, totals = VECTOR_BYTES // re.itemsize, re.size >> 1, sum_scratch.totals
     for i in range(0, half, lanes):
-        products((re, im, half, i, own.products))
+        imaginary_products(((re, im, half), i, sum_scratch.products))
     for row in range(first, last):
         for lane in range(lanes):
             totals[lane] = 0
         signs = sums.signs[row]
         for v in range(0, signs.size, WORD_VECTORS):
-            signed_sum((own.products, v * lanes, signs, v, totals, 0))
+            signed_sum((sum_scratch.products, v * lanes, signs, v, totals, 0))
         while column < end and sums.columns[column, 0] == row:
             at = sums.columns[column, 1] * lanes
-            add_lanes((totals, 0, sums.lane_signs, at, out, column, _sign(sums, column, part, index)))
+            _add_lanes(sum_scratch, 0, 1, sums.lane_signs, at, out, column, _sign(sums, column, chunk, index))
             column += 1
 
 
 @jit
-def _sign(sums: Any, column: int, part: int, index: int) -> float:
+def _sign(sums: Any, column: int, chunk: int, index: int) -> float:
     """The sign of a sum by the bits outside of a round."""
-    return sign(sums.columns[column, 2], part) * sign(sums.columns[column, 3], index)
+    return sign(sums.columns[column, 2], chunk) * sign(sums.columns[column, 3], index)
+
+
+@jit
+def _add_lanes(
+    sum_scratch: Any, offset: int, n_vectors: int, signs: Any, first_sign: int, out: Any, column: int,
+    sign: float,
+) -> None:  # fmt: skip
+    """out[column] += sign times the sum over lanes of `n_vectors` totals from `offset` on, times their signs.
+
+    `signs` from `first_sign` on are those of lanes.
+    """
+    # Once for each column of a round: a plain loop, which is no slower than vectors (measured). Halves are
+    # added to each other, so that the order of the sum is that of a vector's lanes, whatever the processor.
+    lanes, width = sum_scratch.lanes, sum_scratch.lanes.size
+    for lane in range(width):
+        total = np.float64(sum_scratch.totals[offset + lane])
+        if n_vectors == 2:
+            total += np.float64(sum_scratch.totals[offset + width + lane])
+        lanes[lane] = total * signs[first_sign + lane]
+    while width > 1:
+        width //= 2
+        for lane in range(width):
+            lanes[lane] += lanes[width + lane]
+    out[column] += lanes[0] * sign

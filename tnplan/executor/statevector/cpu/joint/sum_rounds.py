@@ -104,6 +104,9 @@ class SumRoundBuilder(RoundBuilder):
             self._signed = {}
 
     def _wait(self, bits: tuple[int, ...], angles: Sequence[float]) -> None:
+        # A phase of one bit commutes up to a rotation of X and Y into each other, which `_terms`
+        # accounts for by the phase that was there before. A phase of two bits does not: the sums
+        # are taken first.
         if len(bits) > 1:
             self._settle(bits)
         super()._wait(bits, angles)
@@ -124,6 +127,9 @@ class SumRoundBuilder(RoundBuilder):
     def _act(self, turn: Turn) -> None:
         bit = turn.bit
         assert bit is not None
+        # With phase t between the sum's place and the turn, e^{-itZ/2} X e^{itZ/2} mixes X and Y:
+        # what is about Y now is made by the rotation itself, while it has the amplitudes in
+        # registers. What is about X is a sum of its own.
         x_terms, y_terms = _terms(self._turned.pop(bit, []), turn.constant)
         z_terms = tuple(self._signed.pop(1 << bit, ())) if y_terms and not x_terms else ()
         if turn.has_matrix:
@@ -152,10 +158,10 @@ def _terms(waiting: list[_Waiting], applied: float) -> tuple[Terms, Terms]:
     A phase t between turns X into cos(t) X + sin(t) Y, and Y into cos(t) Y - sin(t) X.
     """
     x_terms, y_terms = [], []
-    for one in waiting:
-        phase = applied - one.phase
-        own, other = one.factor * float(np.cos(phase)), one.factor * float(np.sin(phase))
-        x, y = (-other, own) if one.is_y else (own, other)
-        x_terms += [(one.number, x)] if abs(x) > EXACT else []
-        y_terms += [(one.number, y)] if abs(y) > EXACT else []
+    for pending in waiting:
+        phase = applied - pending.phase
+        own, other = pending.factor * float(np.cos(phase)), pending.factor * float(np.sin(phase))
+        x, y = (-other, own) if pending.is_y else (own, other)
+        x_terms += [(pending.number, x)] if abs(x) > EXACT else []
+        y_terms += [(pending.number, y)] if abs(y) > EXACT else []
     return tuple(x_terms), tuple(y_terms)

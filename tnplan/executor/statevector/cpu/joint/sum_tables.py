@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu.joint.sum_rounds import (
     CrossSum,
     DiagonalSums,
@@ -25,7 +26,6 @@ from tnplan.executor.statevector.cpu.joint.sum_rounds import (
     SumTurn,
     Terms,
 )
-from tnplan.executor.statevector.cpu.vector_kernel import LANE_BITS
 from tnplan.executor.statevector.cpu.vector_rounds import RoundStep
 from tnplan.executor.statevector.cpu.vector_tables import (
     LANE_EXCHANGE,
@@ -68,6 +68,7 @@ class SumPass:
 
 def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     """The tables of a pass over two states, 2^n_bits amplitudes together, of parts of this type."""
+    # `most - 1` bits of a round belong to one state, as its highest bit tells psi from lambda.
     lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held))
     made = SumRoundBuilder(item.held, n_bits, lane_bits, most).all(item.steps)
     actions = _SumActions(item.held, lane_bits, most)
@@ -106,37 +107,42 @@ class _SumActions(Actions):
         else:
             super().add(step, bits)
         if isinstance(step, SumTurn):
-            kind, place, _, turn, at = self.rows[-1]
+            kind, position, _, turn, at = self.rows[-1]
             column = len(self.columns) + 1
-            self.rows[-1] = kind, place, -column if step.z_terms else column, turn, at
+            self.rows[-1] = kind, position, -column if step.z_terms else column, turn, at
             for terms in (step.terms, step.z_terms)[: 1 + bool(step.z_terms)]:
-                self._column(terms, 0, 1 << place if kind == LANE_ROTATE else 0, 0, bits)
+                self._column(terms, 0, 1 << position if kind == LANE_ROTATE else 0, 0, bits)
 
     def _column(self, terms: Terms, row: int, lanes: int, z: int, bits: Sequence[int]) -> None:
         """A column; the sign by bits outside of a round is that of z."""
-        part = sum((z >> bit & 1) << k for k, bit in enumerate(self.others_of(bits)))
+        outside_round = sum((z >> bit & 1) << k for k, bit in enumerate(self.others_of(bits)))
         outside = z & ~sum(1 << bit for bit in self.held)
-        self.columns.append((row, lanes, part, outside))
+        self.columns.append((row, lanes, outside_round, outside))
         self.terms.append(terms)
 
     def _cross(self, step: CrossSum, bits: Sequence[int]) -> None:
+        # A bit of x in the lane number would pair lanes of one vector: it is exchanged for another
+        # bit, before and back afterwards. The signs of z move along: where z has one of the two
+        # bits alone, both change.
         places = [k for k, bit in enumerate(bits) if step.x >> bit & 1]
         z = sum((step.z >> bit & 1) << k for k, bit in enumerate(bits))
         exchanged = []
-        for number, place in enumerate(places):
-            if place < self.lane_bits:
+        for number, position in enumerate(places):
+            if position < self.lane_bits:
                 free = next(p for p in range(self.lane_bits, self.size - 1) if p not in places)
-                exchanged.append((LANE_EXCHANGE, place, free, 0, 0))
-                if (z >> place ^ z >> free) & 1:
-                    z ^= 1 << place | 1 << free
+                exchanged.append((LANE_EXCHANGE, position, free, 0, 0))
+                if (z >> position ^ z >> free) & 1:
+                    z ^= 1 << position | 1 << free
                 places[number] = free
-        lanes, x = z & (1 << self.lane_bits) - 1, sum(1 << place for place in places)
+        lanes, x = z & (1 << self.lane_bits) - 1, sum(1 << position for position in places)
         row = (CROSS_SUM, x, len(self.columns), int(step.imaginary), z - lanes)
         self.rows += [*exchanged, row, *reversed(exchanged)]
         self._column(step.terms, 0, lanes, step.z, bits)
 
     def _diagonal(self, step: DiagonalSums, bits: Sequence[int]) -> None:
         first_column, first_row = len(self.columns), len(self.signs)
+        # Sorted by the bits of z outside the lanes: words that share these share a row of signs of
+        # whole vectors.
         sums = []
         for z, terms in step.sums:
             near = sum((z >> bit & 1) << k for k, bit in enumerate(bits))

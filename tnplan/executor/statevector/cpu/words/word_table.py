@@ -41,9 +41,11 @@ class WordRoom(NamedTuple):
 
 def word_table(words: Sequence[tuple[int, int, complex]], n_amplitudes: int) -> WordTable:
     """The tables of words, masks x and z and factors, of a state of so many amplitudes."""
+    # Sorted by x, then by the bits of z within a block, then by z: groups and runs are neighbours
+    # in the table.
     block = min(BLOCK, n_amplitudes)
     ordered = sorted(words, key=lambda word: (word[0], word[1] & (block - 1), word[1]))
-    x, z = (np.array([word[part] for word in ordered], np.int64) for part in (0, 1))
+    x, z = (np.array([word[mask] for word in ordered], np.int64) for mask in (0, 1))
     keys, run_starts = np.unique(x * block | z & (block - 1), return_index=True)
     groups, starts = np.unique(keys // block, return_index=True)
     factors = np.array([word[2] for word in ordered], np.complex128)
