@@ -268,13 +268,13 @@ NAN = PauliSum(2, parse("Z0", 2).keys, np.array([math.nan]))
     ("arguments", "message"),
     [
         ({"circuit": None}, "circuit: is of type NoneType; give a file"),
-        ({"observable": 5}, "--observable: is 5"),
+        ({"observable": 5}, "observable: is 5"),
         ({"observable": parse("Z2", 3)}, "is a sum on 3 qubits; give one on 2"),
         ({"observable": NAN}, "magnitudes add up to nan"),
-        ({"truncation": 5}, "truncation: is 5"), ({"device": "tpu"}, "--device: 'tpu' is unknown"),
-        ({"state": 0}, "--state: is 0; give letters"), ({"state": ["0", "0"]}, "'0' is no word with a sign"),
-        ({"depolarize": "x"}, "--depolarizing: probability is 'x'"),
-        ({"circuit": GateSequence(2, ()), "depolarize": 2}, "--depolarizing: probability is 2"),
+        ({"truncation": 5}, "truncation: is 5"), ({"device": "tpu"}, "device: 'tpu' is unknown"),
+        ({"state": 0}, "state: is 0; give letters"), ({"state": ["0", "0"]}, "'0' is no word with a sign"),
+        ({"depolarize": "x"}, "depolarizing: probability is 'x'"),
+        ({"circuit": GateSequence(2, ()), "depolarize": 2}, "depolarizing: probability is 2"),
         ({"stop_above": "x"}, "stop_above: is 'x'"), ({"stop_above": 2.5}, "stop_above: is 2.5"),
     ],
 )  # fmt: skip

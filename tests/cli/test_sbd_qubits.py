@@ -97,13 +97,13 @@ BAD = [
     (({"Z0": [0, 1]}, ["0"]), {}, "hamiltonian: is not Hermitian: it has the term 1j Z0; give real"),
     (({}, ["0"]), {}, "hamiltonian: is empty; give words with their coefficients"),
     (("Z0", ["0", "1"]), {"roots": 3}, "roots: are 3 in a space of 2 strings; ask for 1 to 2"),
-    (("Z0", ["0"]), {"observables": ["Z1"]}, "--observable: names qubit 1; use qubits 0 to 0"),
-    (("Z0", ["0"]), {"first_qubit": "top"}, "--first-qubit: 'top' is unknown; choose from right, left"),
+    (("Z0", ["0"]), {"observables": ["Z1"]}, "observable: names qubit 1; use qubits 0 to 0"),
+    (("Z0", ["0"]), {"first_qubit": "top"}, "first_qubit: 'top' is unknown; choose from right, left"),
     (("Z0", ["0"]), {"criteria": 1e-6}, "criteria: is 1e-06; give a Criteria"),
     (("Z0", ["0"]), {"start": [np.ones(1) * 1j]}, "start: holds values that are no real numbers"),
     (("Z0", ["0", "1"]), {"start": [np.ones(3)]}, r"start: has the shape \(3,\)"),
     (("Z0", ["0"]), {"output": "out.txt"}, "out.txt"),
-    (("Z0", "s.txt"), {"output": "s.npz", "resume": True, "checkpoint": False}, "--resume: has no check"),
+    (("Z0", "s.txt"), {"output": "s.npz", "resume": True, "checkpoint": False}, "resume: has no check"),
 ]
 
 

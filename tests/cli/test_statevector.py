@@ -334,7 +334,7 @@ def test_the_transform_of_a_basis_state_from_the_api() -> None:
     [
         ("extern f(int) -> int; int k = f(1);", "line 4: calls 'f', which is extern"),
         ("nope q[0];", r"line 4 \(nope\): uses gate 'nope', which is not defined"),
-        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: --set a=VALUE"),
+        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: parameters a=VALUE"),
     ],
 )
 def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) -> None:
@@ -382,20 +382,20 @@ def test_bad_options_are_one_line(
             lambda: CircuitProgram(1, 1, (Conditional((0,), 1, (Reset(3),)),)),
             "inner operation 0: names qubit 3",
         ),
-        (lambda: tnplan.simulate(GateSequence(2, ()), precision="fp16"), "--precision: 'fp16' is unknown"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), mode="fast"), "--mode: 'fast' is unknown"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), threads=0), "--threads: is 0"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), precision="fp16"), "precision: 'fp16' is unknown"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), mode="fast"), "mode: 'fast' is unknown"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), threads=0), "threads: is 0"),
         (lambda: tnplan.simulate(GateSequence(2, ()), observable=parse("Z4", 5)), "is a sum on 5 qubits"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), observable=5), "--observable: is 5"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(2, ()), memory=math.nan), "--memory: is nan"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), depolarize="x"), "--depolarizing: is 'x'"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), observable=5), "observable: is 5"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), memory=math.nan), "memory: is nan"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), depolarize="x"), "depolarizing: is 'x'"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=[0]), "'0' is no bit string"),  # type: ignore[list-item]
-        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=5), "--amplitudes: is 5; give a list"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(1, ()), amplitudes="01"), "--amplitudes: is '01'; give a list"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=5), "--marginal: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(2, ()), amplitudes=5), "amplitudes: is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(1, ()), amplitudes="01"), "amplitudes: is '01'; give a list"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=5), "marginal: is 5; give a list"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(GateSequence(2, ()), observable=INFINITE), "magnitudes sum to inf"),
-        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=(0.0,)), "--marginal: is 0.0"),  # type: ignore[arg-type]
-        (lambda: tnplan.simulate(GateSequence(27, ()), marginal=range(27)), "--marginal: has 27 qubits"),
+        (lambda: tnplan.simulate(GateSequence(2, ()), marginal=(0.0,)), "marginal: is 0.0"),  # type: ignore[arg-type]
+        (lambda: tnplan.simulate(GateSequence(27, ()), marginal=range(27)), "marginal: has 27 qubits"),
         (lambda: tnplan.simulate(5), "circuit: is of type int; give a file"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(GateSequence(2, ()), save=5), "file 5: is no name"),  # type: ignore[arg-type]
         (lambda: tnplan.simulate(NOT_UNITARY, shots=1), r"operation 1, inner gate 0 \(n\): is not unitary"),

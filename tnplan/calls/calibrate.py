@@ -103,7 +103,7 @@ def calibrate(
             return load_profile(base)
         except InputError as error:
             place = "--base" if error.place == "--hardware" else error.place
-            raise InputError(place, error.problem, error.remedy) from None
+            raise InputError(place, error.problem, error.remedy, error.page) from None
 
     def work(rank: Rank, known: Profile) -> Profile:
         if options.device != "auto":

@@ -19,6 +19,9 @@ from tnplan.compress.cpu import codec
 from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import Header
 
+TOPIC = "compression"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 SUFFIX = ".tnz"
 
 

@@ -13,6 +13,9 @@ import tnplan
 from tnplan.common.errors import InputError
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 
+TOPIC = "contractions in Python"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 def contract(
     network: Any,

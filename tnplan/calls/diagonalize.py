@@ -59,6 +59,9 @@ from tnplan.jobs.outputs.diagonalization_result import (
     write_result,
 )
 
+TOPIC = "molecules"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 Array = NDArray[Any]
 
 PRECISIONS = ("fp64", "mixed")
@@ -250,7 +253,7 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     request = _Request(known, space, given_states(asked.start, space.shape, known.is_complex))
     kind = _fp64_only(known, space, asked)
     if asked.is_mixed and kind:
-        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out")
+        raise InputError("--precision", f"mixed is not there for {kind}", "leave it out", topic="precision")
     return request
 
 

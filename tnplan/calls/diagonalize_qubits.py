@@ -44,6 +44,9 @@ from tnplan.jobs.outputs.diagonalization_result import (
     work_of,
 )
 
+TOPIC = "qubit Hamiltonians"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 Array = NDArray[Any]
 
 FORMAT = "tnplan.sbd-qubits"

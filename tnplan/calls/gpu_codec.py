@@ -5,6 +5,9 @@ from __future__ import annotations
 from tnplan.common.errors import InputError
 from tnplan.compress.gpu.device import KernelDevice
 
+TOPIC = "compression"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 def gpu_codec() -> KernelDevice:
     """Let `tnplan.compress` work on GPUs, through CuPy.
@@ -29,6 +32,7 @@ def gpu_codec() -> KernelDevice:
         from tnplan.executor.device.cuda.array_codec import CupyCodec
     except ImportError as error:
         raise InputError(
-            "gpu_codec", f"needs CuPy ({error})", "install it with: pip install 'tnplan[gpu]'"
+            "gpu_codec", f"needs CuPy ({error})", "install it with: pip install 'tnplan[gpu]'",
+            topic="installation",
         ) from None
     return CupyCodec()

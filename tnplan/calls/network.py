@@ -13,6 +13,9 @@ from tnplan.planner.networks.of_circuits.amplitude_network import circuit_networ
 from tnplan.planner.networks.simplify import simplify as simplified
 from tnplan.planner.networks.tensor_network import TensorNetwork
 
+TOPIC = "files of networks and schedules"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 COMPLEX = ("complex64", "complex128")
 
 

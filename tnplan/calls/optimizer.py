@@ -18,6 +18,9 @@ from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_jointly
 from tnplan.planner.search.search_in_proportion import search_in_proportion
 
+TOPIC = "contractions in Python"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 class Optimizer(PathOptimizer):
     """Finds contraction paths for quimb, cotengra and opt_einsum.

@@ -15,6 +15,9 @@ from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 class PropagationKeywords(ResumableKeywords, total=False):
     """The keywords of a propagation's job; `PropagationOptions` says what they mean."""

@@ -18,6 +18,9 @@ from tnplan.planner.networks.path_file import save_path
 from tnplan.planner.projection.baseline import DEFAULT_S, BaselineSearch
 from tnplan.planner.projection.projection import Projection, project
 
+TOPIC = "reports"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 def report(
     paths: Sequence[ContractionPath | str | Path],

@@ -29,6 +29,9 @@ from tnplan.planner.search.cotengra_search import Report, search_path
 from tnplan.planner.search.search_in_proportion import worthwhile_s
 from tnplan.planner.search.search_options import JOINT, METHODS, OBJECTIVES, SearchOptions
 
+TOPIC = "searches"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 LONGEST_S = 1e9
 """The longest search that may be asked for."""
 Source = TensorNetwork | Network | ContractionPath | str | Path
@@ -143,12 +146,13 @@ def search(
             check_writable(checkpoint, target, *inputs)
         elif resume:
             raise InputError(
-                "--resume", "has no checkpoint", "name it, or the output of the interrupted search"
+                "--resume", "has no checkpoint", "name it, or the output of the interrupted search",
+                topic="checkpoints",
             )
         if minimize is None and devices is not None:
             minimize = "schedule"
     elif resume:
-        raise InputError("--resume", "is for the method joint", "leave it out")
+        raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
     options = SearchOptions(
         max_tensor_elements=max_tensor,
         memory_bytes=memory_bytes,
@@ -234,12 +238,15 @@ def _check_limit(
 ) -> None:
     timed = minimize == "time" and profile is not None
     if (devices is None) != (profile is None) and not timed:
-        raise InputError("limit", "--devices and --hardware belong together", "give both")
+        raise InputError(
+            "limit", "--devices and --hardware belong together", "give both", topic="hardware profiles",
+        )
     limits = (max_tensor is not None) + unlimited
     if limits > 1 or (not limits and devices is None):
         raise InputError(
             "limit", f"is given {'twice' if limits else 'nowhere'}",
             "give one limit: --devices with --hardware, --max-tensor, or --unlimited",
+            topic="hardware profiles",
         )  # fmt: skip
 
 

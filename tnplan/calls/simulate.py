@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 else:
     simulation = LaterModule("tnplan.jobs.statevector.simulation")
 
+TOPIC = "state vectors"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 class SimulationKeywords(JobKeywords, total=False):
     """The keywords of a simulation's job; `SimulationOptions` says what they mean."""

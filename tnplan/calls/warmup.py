@@ -92,11 +92,12 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     folder = cache_folder("")
     if folder is None:
         raise InputError(
-            "warmup", "has no folder of its own that it can write", "name one in TNPLAN_CACHE_DIR"
+            "warmup", "has no folder of its own that it can write", "name one in TNPLAN_CACHE_DIR",
+            topic="compiled kernels",
         )
     has_gpu = sees_gpu()
     if device == "gpu" and not has_gpu:
-        raise InputError("--device gpu", "needs a GPU, and none is seen", "choose --device cpu")
+        raise InputError("--device gpu", "needs a GPU, and none is seen", "choose --device cpu", topic="GPUs")
     parts = [*CPU_PARTS, *(GPU_PARTS if has_gpu and device != "cpu" else ())]
     begin, before = perf_counter(), _files()
     over = Event()

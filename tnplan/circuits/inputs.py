@@ -18,6 +18,9 @@ from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json, read_text
 
+TOPIC = "questions about circuits"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 LONGEST_SHOWN = 40
 """Characters of a value in an error."""
 
@@ -99,7 +102,7 @@ def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
             is_object = isinstance(operator, Mapping)
             return _of_words(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
         except InputError as error:
-            raise InputError(name, error.problem, error.remedy) from None
+            raise InputError(name, error.problem, error.remedy, error.page) from None
     parts = list(_observables_of_file(operator, n_qubits))
     return pauli_sum([term for part in parts for term in part.masks()], n_qubits)
 
@@ -152,7 +155,7 @@ def _observables_of_file(path: Path, n_qubits: int) -> Iterator[PauliSum]:
             else:
                 yield parse(entry, n_qubits)
         except InputError as error:
-            raise InputError(place, error.problem, error.remedy) from None
+            raise InputError(place, error.problem, error.remedy, error.page) from None
 
 
 def _of_words(entry: Mapping[str, Any], n_qubits: int) -> PauliSum:

@@ -114,6 +114,7 @@ def cli(context: click.Context) -> None:
             "mpirun",
             f"started {n_ranks} ranks of 'tnplan {context.invoked_subcommand}'",
             f"start it without mpirun: only {', '.join(ON_RANKS)} work on ranks",
+            topic="ranks",
         )
 
 

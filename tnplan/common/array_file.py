@@ -107,7 +107,7 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         flat = np.empty(prod(header.shape), header.dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            place, f"holds {header.size_bytes} bytes, more than there is memory", "use more"
+            place, f"holds {header.size_bytes} bytes, more than there is memory", "use more", topic="memory",
         ) from None
     view, at = flat.view(np.uint8).data if flat.size else memoryview(b""), 0
     while at < header.size_bytes:

@@ -44,83 +44,29 @@ PAGES = {
     "other messages": "reference/troubleshooting.md",
 }
 """The page of each topic, and its heading. `make docs` fails where the site lacks one."""
-WORDS = (
-    (r"pip install|its installation", "installation"),
-    (r"--compress\b", "compressed exchanges"),
-    (r"--resume\b|checkpoint", "checkpoints"),
-    (r"\bTNPLAN_\w+|compiled kernels", "compiled kernels"),
-    (r"--allow-mixed-builds", "equal builds"),
-    (r"cannot be written|writable", "files that cannot be written"),
-    (r"cutensor", "cuTENSOR"),
-    (r"--precision\b", "precision"),
-    (r"--hardware\b|^profile\b|--base\b", "hardware profiles"),
-    (r"\bmemory\b|\bfree\b.*\b[KMGT]iB|fits a limit|fewer shots", "memory"),
-    (r"--device\b|\bGPUs?\b|\bNCCL\b|CuPy", "GPUs"),
-    (r"mpirun|mpi4py|--timeout|multiple of the schedule", "ranks"),
-)
-"""Words of a message, and its topic whatever part of tnplan it comes from: the first that is found counts."""
-FOLDERS = (
-    ("circuits.observables", "Pauli propagation"),
-    ("circuits.inputs", "questions about circuits"),
-    ("circuits", "circuits"),
-    ("planner.networks.of_circuits", "circuits"),
-    ("planner.networks.tensor_network", "files of networks and schedules"),
-    ("executor.sbd.qubits", "qubit Hamiltonians"),
-    ("executor.sbd.selected_ci", "selected determinants"),
-    ("executor.sbd", "molecules"),
-    ("executor.pauli", "Pauli propagation"),
-    ("executor.statevector", "state vectors"),
-    ("executor.contraction", "ranks"),
-    ("planner.search", "searches"),
-    ("planner.workloads", "workloads"),
-    ("planner.networks.importers.einsum", "contractions in Python"),
-    ("planner.networks.importers.subscripts", "contractions in Python"),
-    ("planner.networks", "files of networks and schedules"),
-    ("planner.schedule", "files of networks and schedules"),
-    ("planner.hardware", "hardware profiles"),
-    ("planner.projection", "reports"),
-    ("reporting", "reports"),
-    ("jobs.arrays", "contractions in Python"),
-    ("calls.contract", "contractions in Python"),
-    ("calls.optimizer", "contractions in Python"),
-    ("questions", "questions about circuits"),
-    ("calls.compress_file", "compression"),
-    ("calls.gpu_codec", "compression"),
-    ("calls.diagonalize_qubits", "qubit Hamiltonians"),
-    ("calls.sqd", "samples of a molecule"),
-    ("jobs.sqd", "samples of a molecule"),
-    ("calls.diagonalize", "molecules"),
-    ("calls.propagate", "Pauli propagation"),
-    ("jobs.pauli", "Pauli propagation"),
-    ("calls.simulate", "state vectors"),
-    ("jobs.statevector", "state vectors"),
-    ("calls.execute", "ranks"),
-    ("jobs.schedules", "ranks"),
-    ("calls.workload", "workloads"),
-    ("calls.report", "reports"),
-    ("calls.search", "searches"),
-    ("planner.load", "files of networks and schedules"),
-    ("calls.plan", "files of networks and schedules"),
-    ("calls.network", "files of networks and schedules"),
-    ("calls.show", "files of networks and schedules"),
-    ("calls.plot", "files of networks and schedules"),
-)
-"""Modules of tnplan, by the beginning of their name, and the topic of what they refuse: the first counts."""
+
+OPTIONS = {
+    "--base": "hardware profiles", "--compress": "compressed exchanges", "--device": "GPUs",
+    "--engine": "cuTENSOR", "--hardware": "hardware profiles", "--memory": "memory", "--precision": "precision",
+    "--resume": "checkpoints", "--timeout": "ranks",
+}  # fmt: skip
+"""The topics of options, whichever module refuses their values."""
 
 
-def page_of(message: str) -> str:
-    """The address of the page that explains a message: by its words, else by the module that refuses."""
-    for words, topic in WORDS:
-        if re.search(words, message, re.IGNORECASE):
-            return DOCS + PAGES[topic]
+def page_of(topic: str | None) -> str:
+    """The address of the page on a topic; without one, that of the module that raises, or of its package.
+
+    Such a topic is a constant `TOPIC`. Where the raising function has none, as in `tnplan.common`, its
+    callers' counts.
+    """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "").removeprefix("tnplan.")
-        for folder, topic in FOLDERS:
-            if module.startswith(folder):
-                return DOCS + PAGES[topic]
+    while topic is None and frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        while topic is None and name.startswith("tnplan"):
+            topic = getattr(sys.modules.get(name), "TOPIC", None)
+            name = name.rpartition(".")[0]
         frame = frame.f_back
-    return DOCS + PAGES["other messages"]
+    return DOCS + PAGES[topic or "other messages"]
 
 
 KEYWORDS = {
@@ -166,6 +112,8 @@ class InputError(ValueError):
         What to do about it.
     page : str, optional
         The address of the page that explains it; by default that of its topic.
+    topic : str, optional
+        A key of `PAGES`; by default that of the option `place`, or else of the module that raises it.
 
     Examples
     --------
@@ -176,12 +124,14 @@ class InputError(ValueError):
     --hardware is explained at docs/reference/hardware.md#fields
     """
 
-    def __init__(self, place: str, problem: str, remedy: str, page: str | None = None) -> None:
+    def __init__(
+        self, place: str, problem: str, remedy: str, page: str | None = None, topic: str | None = None
+    ) -> None:
         super().__init__(in_python(f"{place}: {problem}; {remedy}"))
         self.place = place
         self.problem = problem
         self.remedy = remedy
-        self.page = page or page_of(self.text)
+        self.page = page or page_of(topic or OPTIONS.get(place.partition(" ")[0]))
         self.add_note(f"See {self.page}")
 
     @property
@@ -220,4 +170,4 @@ def located(place: str, build: Callable[[], Built]) -> Built:
     try:
         return build()
     except InputError as error:
-        raise InputError(f"{place}: {error.place}", error.problem, error.remedy) from None
+        raise InputError(f"{place}: {error.place}", error.problem, error.remedy, error.page) from None

@@ -255,6 +255,7 @@ class Staged:
                 str(target),
                 f"cannot be written ({error.strerror})",
                 "choose a folder that exists and is writable",
+                topic="files that cannot be written",
             ) from None
         try:
             with os.fdopen(handle, "w+b") as stream:
@@ -279,6 +280,7 @@ def _not_written(target: Path, error: OSError) -> InputError:
         str(target),
         f"cannot be written ({error.strerror or error})",
         "free space there or choose another place",
+        topic="files that cannot be written",
     )
 
 
@@ -296,7 +298,8 @@ def check_writable(path: str | Path, *inputs: object) -> None:
         is_folder, is_there = target.is_dir(), target.exists()
     except OSError as error:
         raise InputError(
-            str(target), f"cannot be written ({error.strerror})", "give another name or place"
+            str(target), f"cannot be written ({error.strerror})", "give another name or place",
+            topic="files that cannot be written",
         ) from None
     if is_folder:
         raise InputError(str(target), "is a folder", "give the name of a file")
@@ -309,6 +312,7 @@ def check_writable(path: str | Path, *inputs: object) -> None:
             str(target),
             "its folder does not exist or is not writable",
             "choose a folder that exists and is writable",
+            topic="files that cannot be written",
         )
 
 

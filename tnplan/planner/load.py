@@ -16,6 +16,9 @@ from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule import file as schedule_file
 from tnplan.planner.schedule.schedule import Schedule
 
+TOPIC = "files of networks and schedules"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 def load_path(path: str | Path) -> ContractionPath:
     """Read a path.json, or another file that holds a network with a path.

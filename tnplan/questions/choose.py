@@ -27,6 +27,7 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
             raise InputError(
                 "mpirun", f"started more than one rank, and 'contraction' answers {_named(asked)} on one",
                 "start it without mpirun, or use another --method",
+                topic="ranks",
             )  # fmt: skip
         return options.method
     check_answerable(asked, options)
@@ -37,7 +38,10 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
         return "contraction"
     if not possible:
         check_method("contraction", asked, options)
-        raise InputError("mpirun", "started more than one rank, and only 'contraction' answers", "start one")
+        raise InputError(
+            "mpirun", "started more than one rank, and only 'contraction' answers", "start one",
+            topic="ranks",
+        )
     if len(possible) == 1 or (possible[0] == "statevector" and is_small(asked)):
         return possible[0]
     return _fastest(asked, options, possible)
@@ -73,7 +77,9 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
         return best
     if isinstance(asked.question, Sample):  # a longer search than that of an estimate may find what fits
         return possible[-1]
-    raise InputError("--method", f"none fits ({why})", "allow more memory or more ranks, or truncate")
+    raise InputError(
+        "--method", f"none fits ({why})", "allow more memory or more ranks, or truncate", topic="memory",
+    )
 
 
 def _here(options: QuestionOptions) -> Profile:

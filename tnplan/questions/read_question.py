@@ -118,7 +118,7 @@ def _operator(place: str, given: Any, n_qubits: int) -> PauliSum:
     try:
         return given_sum(given, n_qubits)
     except InputError as error:
-        raise InputError(place, error.problem, error.remedy) from None
+        raise InputError(place, error.problem, error.remedy, error.page) from None
 
 
 def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:

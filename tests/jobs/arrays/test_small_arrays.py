@@ -244,7 +244,7 @@ def test_so_many_calls_areremembered() -> None:
         ({"memory": "none"}, "memory"),
         ({"memory": 0}, "memory"),
         ({"memory": "8B"}, "memory: leaves room|memory: is 8"),
-        ({"device": "tpu"}, "--device: 'tpu' is unknown"),
+        ({"device": "tpu"}, "device: 'tpu' is unknown"),
         ({"precision": "fp8"}, "precision"),
         ({"hardware": "abacus"}, "abacus"),
     ],

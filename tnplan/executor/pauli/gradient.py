@@ -165,7 +165,7 @@ def _taped(
         n_ranks = 1 if use.ranks is None else use.ranks.size
         alone = on_cpu_alone(steps, [observable], n_ranks) if use.device == "gpu" else ""
         if alone:
-            raise InputError("--device", f"{alone} run on a CPU alone", "choose --device cpu")
+            raise InputError("--device", f"{alone} run on a CPU alone", "choose --device cpu", topic="GPUs")
         check_steps(steps, observable.n_qubits)
         check_room(observable, limits, None)
         state_values(observable, state)

@@ -363,6 +363,7 @@ class Propagator:
             raise InputError(
                 f"step {self.number}", f"may make {n + new} terms, and the memory holds {self.room}",
                 "give more memory, drop terms (--min-coefficient, --max-terms), or take --when-full truncate",
+                topic="memory",
             )  # fmt: skip
         self.full += 1
         self.terms.keep_largest(max(1, self.room // factor))

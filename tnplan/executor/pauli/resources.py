@@ -70,7 +70,7 @@ class Resources:
         object.__setattr__(self, "threads", check_count("threads", self.threads))
         memory = self.memory_bytes
         if memory is not None and not (is_number(memory) and memory > 0):
-            raise InputError("memory", f"is {memory!r}", "give a positive number of bytes")
+            raise InputError("memory", f"is {memory!r}", "give a positive number of bytes", topic="memory")
         if memory == math.inf:
             object.__setattr__(self, "memory_bytes", None)
 
@@ -105,6 +105,7 @@ class Resources:
             raise InputError(
                 "memory", f"of {size_text(self.memory_bytes)} holds {room} terms",
                 f"give more: the observable has {terms.n_terms}, and a rotation may double them",
+                topic="memory",
             )  # fmt: skip
         return room
 

@@ -246,7 +246,8 @@ class CompiledContraction:
         """
         if find_spec("jax") is None:
             raise InputError(
-                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax"
+                "as_jax", "needs JAX, which is not installed", "install it with: pip install jax",
+                topic="installation",
             )
         from tnplan.jobs.arrays.gradients.jax_function import jax_function
 

@@ -53,7 +53,9 @@ class ContractionOptions:
         if self.search_s is not None and not self.search_s >= 0:
             raise InputError("search time", f"is {self.search_s} seconds", "give 0 or more")
         if self.memory is not None and not (is_number(self.memory) and self.memory > 0):
-            raise InputError("memory", f"is {self.memory!r}", "give a positive number of bytes")
+            raise InputError(
+                "memory", f"is {self.memory!r}", "give a positive number of bytes", topic="memory",
+            )
         if self.threads is not None:
             check_count("threads", self.threads)
         if self.strip_exponent and self.devices > 1:

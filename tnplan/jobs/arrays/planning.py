@@ -253,7 +253,9 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
     device = options.device if options.device != "auto" else "cpu" if options.gpu is None else "gpu"
     elements = options.devices * memory_bytes(options, device) / (TENSORS_AT_ONCE * ITEM_BYTES[dtype])
     if elements < 1:
-        raise InputError("memory", f"is {options.memory} bytes", "allow at least some tensors")
+        raise InputError(
+            "memory", f"is {options.memory} bytes", "allow at least some tensors", topic="memory",
+        )
     # A power of two, so that the free memory of the moment makes no other limit for the cache of paths.
     # An input that fits is not sliced for its size alone: nothing of its size need stand beside it.
     largest = max(prod(network.shape(number)) for number in range(len(network.inputs)))
@@ -263,7 +265,9 @@ def _search(network: Network, dtype: str, options: ContractionOptions, halvings:
         if network.output_size > limit:
             result = count_text(network.output_size, "element", "elements")
             problem = f"leaves room for tensors of {limit:,} elements, and the result has {result}"
-            raise InputError("memory", problem, "allow more, or share the work between more devices")
+            raise InputError(
+                "memory", problem, "allow more, or share the work between more devices", topic="memory",
+            )
         profile = _profile(options, device)
         if options.search_s is not None:
             return search_jointly(network, dtype, Effort(time_s=options.search_s), limit, options.seed)

@@ -51,6 +51,7 @@ def _write(probe: Path) -> None:
         raise InputError(
             f"{probe.parent} on {gethostname()}", f"cannot be written ({error.strerror})",
             "choose a folder that is writable",
+            topic="files that cannot be written",
         ) from None  # fmt: skip
 
 
@@ -64,9 +65,13 @@ def _check(writes: Writes, probe: Path) -> None:
         raise InputError(
             place, "is not the folder that rank 0 writes to, and every rank is to write there",
             "choose a folder that all hosts share, or leave out checkpoints (--no-checkpoint) and shards",
+            topic="checkpoints",
         )  # fmt: skip
     if not os.access(probe.parent, os.W_OK | os.X_OK):
-        raise InputError(place, "is not writable", "choose a folder that is writable on every host")
+        raise InputError(
+            place, "is not writable", "choose a folder that is writable on every host",
+            topic="files that cannot be written",
+        )
     free_bytes = disk_usage(probe.parent).free
     if free_bytes < writes.room_bytes:
         raise InputError(

@@ -55,6 +55,7 @@ def _held(path: Path) -> int:
             raise InputError(
                 str(path), f"cannot be written ({error.strerror})",
                 "free space there or choose another place" if is_full else "choose a folder that is writable",
+                topic="files that cannot be written",
             ) from None  # fmt: skip
         if handle is not None:
             return handle

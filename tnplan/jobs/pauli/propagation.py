@@ -60,7 +60,10 @@ def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOpt
         name = "gradient" if asked.gradient else "each_term"
         raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
     if options.resume and asked.monte_carlo is None:
-        raise InputError("--resume", "is for repetitions, which alone keep a checkpoint", "leave it out")
+        raise InputError(
+            "--resume", "is for repetitions, which alone keep a checkpoint", "leave it out",
+            topic="checkpoints",
+        )
     problem = read_problem(circuit, observable, asked, options.output)
     kept = _checkpoint(problem, asked, options)
     if kept is not None:

@@ -145,7 +145,9 @@ def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
     plan = _compressed(plan, wanted)
     if engine == "cutensormp":
         if plan.compression is not None:
-            raise InputError("--engine", "cutensormp compresses nothing", "take --engine native")
+            raise InputError(
+                "--engine", "cutensormp compresses nothing", "take --engine native", topic="cuTENSOR",
+            )
         plan = unfuse(plan)
     chosen = parse_slices(_slices_text(asked.slices), plan.n_slices)
     source = _source(plan, asked.tensors, folder)
@@ -158,7 +160,10 @@ def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
     arrays = _tensors(plan, source)
     values = "" if kept is None else values_identity(arrays)
     if wanted.checkpoints and kept is None:
-        raise InputError("--compress", "there are no checkpoints to compress", "leave checkpoints out")
+        raise InputError(
+            "--compress", "there are no checkpoints to compress", "leave checkpoints out",
+            topic="compressed exchanges",
+        )
     run = ContractionRun(plan, chosen, kept, options.resume, values, engine, wanted.checkpoints)
     return ExecutionProblem(run, arrays, asked.result)
 
@@ -174,9 +179,12 @@ def _compressed(plan: Schedule, asked: Request) -> Schedule:
 def _check_engine(engine: str, options: JobOptions) -> None:
     check_choice("--engine", engine, ENGINES)
     if engine == "cutensormp" and options.device == "cpu":
-        raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu")
+        raise InputError("--engine", "cutensormp needs GPUs", "choose --device gpu", topic="cuTENSOR")
     if engine == "cutensormp" and options.resume:
-        raise InputError("--resume", "there are no checkpoints with --engine cutensormp", "leave it out")
+        raise InputError(
+            "--resume", "there are no checkpoints with --engine cutensormp", "leave it out",
+            topic="checkpoints",
+        )
 
 
 def _binder(engine: str) -> Bind:

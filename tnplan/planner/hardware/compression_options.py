@@ -61,7 +61,8 @@ class Request:
         """What a plan makes of it: a ratio that is not named is `DEFAULT_RATIO`."""
         if self.checkpoints:
             raise InputError(
-                PLACE, "checkpoints are none of a plan's", "give it to 'tnplan execute', or leave it out"
+                PLACE, "checkpoints are none of a plan's", "give it to 'tnplan execute', or leave it out",
+                topic="checkpoints",
             )
         return Compression(lossy(self.exchange), lossy(self.store), self.setting or SETTINGS[0])
 
@@ -91,7 +92,7 @@ def parse_request(text: str) -> Request:
         try:
             lossy(given)
         except InputError as error:
-            raise InputError(PLACE, f"{name}: {error.problem}", error.remedy) from None
+            raise InputError(PLACE, f"{name}: {error.problem}", error.remedy, error.page) from None
     Compression(setting=request.setting or SETTINGS[0])
     if request.setting is not None and request.exchange is None and request.store is None:
         raise InputError(PLACE, "has a setting and no bound", "add exchange=BOUND or store=BOUND")

@@ -141,6 +141,7 @@ class Profile:
             raise InputError(
                 f"{place}: reserved_bytes", f"is {self.reserved_bytes} of {self.memory_bytes}",
                 "leave some of the memory",
+                topic="memory",
             )  # fmt: skip
         for dtype, rates in self.flop_per_s.items():
             for precision, rate in rates.items():

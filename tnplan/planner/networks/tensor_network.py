@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import check_store, store_network
 
+TOPIC = "files of networks and schedules"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TensorNetwork:

@@ -316,6 +316,7 @@ class Planner:
             raise InputError(
                 "--compress", f"takes {size_text(workspace_bytes)} beside the arena, and the limit of a rank "
                 f"is {size_text(self.limit_bytes)}", "allow more memory, or leave it out",
+                topic="compressed exchanges",
             )  # fmt: skip
         return self.limit_bytes - workspace_bytes
 

@@ -279,6 +279,7 @@ def project(
             "--memory",
             f"no path fits on {_listed(counts)} devices of {profile.name} ({reason})",
             "raise it, add devices, or search a path that needs less",
+            topic="memory",
         )
     given_s = best[1].time_s if 1 in best else None
     known = Baseline(given_s=given_s)

@@ -90,7 +90,9 @@ class SearchOptions:
     def check(self, network: Network, dtype: str) -> None:
         """Refuse what no search of this network can be asked for."""
         if None not in (self.max_tensor_elements, self.memory_bytes):
-            raise InputError("--max-tensor", "stands beside a memory limit", "give one of the two")
+            raise InputError(
+                "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",
+            )
         objectives = JOINT_OBJECTIVES if self.joint else OBJECTIVES
         if self.objective not in objectives:
             known = f"with{'' if self.joint else 'out'} method {JOINT}"
@@ -113,18 +115,25 @@ class SearchOptions:
                     "--from", "is a path of another network", "give a path of the network that is searched"
                 )
         if self.checkpoint is not None and not self.joint:
-            raise InputError("--checkpoint", "is for the method joint", "leave it out, or use --method joint")
+            raise InputError(
+                "--checkpoint", "is for the method joint", "leave it out, or use --method joint",
+                topic="checkpoints",
+            )
         if self.precision is not None and self.objective not in ("time", SCHEDULE):
             raise InputError(
                 "--precision", f"{self.precision} has no part in --minimize {self.objective}",
                 "minimize time or schedule, or leave it out",
+                topic="precision",
             )  # fmt: skip
 
     def element_weight(self, dtype: str) -> float:
         """Multiply-adds that take as long as reading or writing one element."""
         if self.objective == "time":
             if self.profile is None:
-                raise InputError("--minimize", "is time, without a machine", "name a profile with --hardware")
+                raise InputError(
+                    "--minimize", "is time, without a machine", "name a profile with --hardware",
+                    topic="hardware profiles",
+                )
             flop_per_s = self.profile.rate(dtype, self.precision or DEFAULT_PRECISION[dtype])
             products_per_s = flop_per_s / FLOPS_PER_PRODUCT[dtype]
             return products_per_s * ITEM_BYTES[dtype] / self.profile.memory_bytes_per_s
@@ -138,6 +147,7 @@ class SearchOptions:
             raise InputError(
                 "--minimize", "is schedule, without devices",
                 "give --devices and their profile with --hardware",
+                topic="hardware profiles",
             )  # fmt: skip
         if self.precision is not None:
             self.profile.rate(frame.dtype, self.precision)
@@ -152,6 +162,7 @@ class SearchOptions:
                 raise InputError(
                     "--method", f"{method} is not installed",
                     "install the extra: pip install 'tnplan[search]'",
+                    topic="installation",
                 )  # fmt: skip
         if not self.methods:
             raise InputError("--method", "is empty", f"use some of {', '.join(METHODS)}")

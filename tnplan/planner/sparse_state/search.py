@@ -79,6 +79,7 @@ def search_batch(
         raise InputError(
             "memory", f"holds tensors of {max_elements} elements, and there are {n_strings} strings",
             "allow more, or ask for fewer strings at once",
+            topic="memory",
         )  # fmt: skip
     symbols, inputs = in_symbols(network)
     names = {symbol: index for index, symbol in symbols.items()}

@@ -71,7 +71,9 @@ def _stim(place: str) -> ModuleType:
     try:
         import stim
     except ImportError:
-        raise InputError(place, "needs stim", "install it with: pip install 'tnplan[qec]'") from None
+        raise InputError(
+            place, "needs stim", "install it with: pip install 'tnplan[qec]'", topic="installation",
+        ) from None
     module: ModuleType = stim
     return module
 

@@ -71,6 +71,7 @@ class SparseState:
                 raise InputError(
                     "memory", f"of {limit_bytes:.3g} bytes does not hold the amplitudes of so many strings",
                     "allow more, or ask for fewer strings at once",
+                    topic="memory",
                 )  # fmt: skip
 
     def alone(self) -> int:
@@ -108,7 +109,8 @@ def _check(options: ContractionOptions) -> None:
     """Refuse what many amplitudes at once do not do yet."""
     if options.device == "gpu" or options.gpu is not None:
         raise InputError(
-            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"'
+            "device", "is a GPU, and many amplitudes at once run on a CPU", 'use device="cpu", or "auto"',
+            topic="GPUs",
         )
     if options.devices > 1:
         raise InputError(

@@ -44,12 +44,14 @@ def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy,
                 f"its result of {size_text(values.nbytes)}, which is to wait compressed to "
                 f"{size_text(len(stored.data))}, takes more at a bound of {lossy.bound:g}",
                 "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
+                topic="compressed exchanges",
             ) from None
         except CodecError as error:
             raise InputError(
                 f"step {stored.step}",
                 f"its result cannot be compressed ({error.place} {error.problem})",
                 "plan without store=... in --compress",
+                topic="compressed exchanges",
             ) from None
         stored.sample = codec.sample(values, stored.sample)
         stored.size_bytes, stored.header = packed.size_bytes, packed.header

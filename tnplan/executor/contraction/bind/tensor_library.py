@@ -78,6 +78,7 @@ def _refusal(step: int, problem: str) -> InputError:
     return InputError(
         "--engine cutensormp", f"step {step}: {problem}, which cuTENSORMp does not do",
         "plan with --policy paper, or take --engine native",
+        topic="cuTENSOR",
     )  # fmt: skip
 
 

@@ -257,6 +257,7 @@ class _Binder:
                 f"step {how.step}",
                 f"what is exchanged cannot be compressed ({error.place} {error.problem})",
                 "leave exchange=... out of --compress",
+                topic="compressed exchanges",
             ) from None
         message.size[0] = packed.size_bytes
         how.tally.packed(packed, message.values.nbytes)

@@ -119,6 +119,7 @@ class RunCheckpoint:
             raise InputError(
                 str(folder), "holds the checkpoint of an interrupted run",
                 f"continue it with --resume, or {RESTART}",
+                topic="checkpoints",
             )  # fmt: skip
         if not self._manifest.path.exists():
             raise InputError(str(folder), "has lost its manifest", RESTART)

@@ -53,6 +53,7 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
             "cuTENSORMp",
             f"is not part of cuTENSOR {version}",
             "install it with: pip install 'cutensor-cu13==2.6.*'",
+            topic="installation",
         )
     if cutensor_version[:2] >= NEEDS_NCCL_2_29 and nccl_version < NCCL_2_29:
         major, minor, patch = nccl_version // 10000, nccl_version // 100 % 100, nccl_version % 100
@@ -60,6 +61,7 @@ def check_versions(cutensor_version: tuple[int, int, int], nccl_version: int) ->
             "cuTENSORMp",
             f"{version} needs NCCL 2.29 or newer, and {major}.{minor}.{patch} is loaded",
             "install 'nvidia-nccl-cu13>=2.29', or 'cutensor-cu13==2.7.*'",
+            topic="cuTENSOR",
         )
 
 
@@ -76,7 +78,7 @@ class CutensorMp:
 
     def __init__(self, communicator: Communicator, device: Device) -> None:
         if device.name != "gpu":
-            raise InputError("--engine cutensormp", "needs GPUs", "choose --device gpu")
+            raise InputError("--engine cutensormp", "needs GPUs", "choose --device gpu", topic="cuTENSOR")
         from tnplan.executor.device.comm.nccl import connect_ranks, nccl_number
         from tnplan.executor.device.cuda.device import CupyDevice
 

@@ -85,6 +85,7 @@ def world_communicator(timeout_s: float = 0.0) -> World | None:
             "mpirun",
             f"started {size} ranks, but mpi4py is not installed",
             "install it with: pip install 'tnplan[mpi]'",
+            topic="installation",
         )
     given = signal.getsignal(signal.SIGINT)
     if given is signal.default_int_handler:
@@ -100,5 +101,6 @@ def world_communicator(timeout_s: float = 0.0) -> World | None:
         raise InputError(
             "mpirun", f"started {size} ranks, but mpi4py's own MPI sees {world.size}",
             "start with the mpirun of the MPI library that mpi4py was built for",
+            topic="ranks",
         )  # fmt: skip
     return world

@@ -36,6 +36,7 @@ def _enough_memory(values: Any) -> Iterator[None]:
         raise InputError(
             "GPU", f"has too little memory beside its arena for the codec of {size_text(values.nbytes)}",
             "plan with a smaller --memory, or without --compress",
+            topic="compressed exchanges",
         ) from None  # fmt: skip
 
 

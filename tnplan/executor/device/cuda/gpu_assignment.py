@@ -35,12 +35,14 @@ def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
             raise InputError(
                 PLACE, f"{gpus.host} has {_count(n_gpus, 'GPU')} for {_count(len(beside), 'rank')}",
                 "start one rank a GPU, or plan for fewer devices",
+                topic="GPUs",
             )  # fmt: skip
         first = owner.setdefault(gpus.identities[number], own)
         if first != own:
             raise InputError(
                 PLACE, f"ranks {first} and {own} would share a GPU of {gpus.host}",
                 "show every rank of a host the same GPUs, or each one of its own",
+                topic="GPUs",
             )  # fmt: skip
         numbers.append(number)
     kinds = {gpus.architectures[number]: gpus.host for gpus, number in zip(seen, numbers, strict=True)}
@@ -49,6 +51,7 @@ def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
         raise InputError(
             PLACE, f"the ranks' GPUs are of different kinds ({listed})",
             "run on GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
+            topic="GPUs",
         )  # fmt: skip
     return numbers[rank]
 

@@ -23,12 +23,14 @@ def visible_gpus() -> VisibleGpus:
         raise InputError(
             PLACE, f"{gethostname()} has no GPU ({str(error).partition(':')[0]})",
             "run where nvidia-smi lists one, or choose --device cpu",
+            topic="GPUs",
         ) from None  # fmt: skip
     if count == 0:
         raise InputError(
             PLACE,
             f"{gethostname()} shows this process no GPU",
             "look at CUDA_VISIBLE_DEVICES, or choose --device cpu",
+            topic="GPUs",
         )
     found = [runtime.getDeviceProperties(number) for number in range(count)]
     return VisibleGpus(
@@ -53,6 +55,7 @@ def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
             f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
             f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
             f"end what else runs on it, or {remedy}",
+            topic="GPUs",
         )
 
 
@@ -73,7 +76,8 @@ def check_nccl() -> None:
         import_module("cupy_backends.cuda.libs.nccl")
     except ImportError:
         raise InputError(
-            PLACE, "NCCL, which connects GPUs, is not installed", "install it with: pip install 'tnplan[gpu]'"
+            PLACE, "NCCL, which connects GPUs, is not installed",
+            "install it with: pip install 'tnplan[gpu]'", topic="installation",
         ) from None
 
 

@@ -17,7 +17,9 @@ DEVICES = ("auto", "cpu", "gpu")
 def check_device(wanted: str) -> None:
     """Raise InputError where `wanted` is no name of a device."""
     if wanted not in DEVICES:
-        raise InputError("--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}")
+        raise InputError(
+            "--device", f"{wanted!r} is unknown", f"choose from {', '.join(DEVICES)}", topic="GPUs",
+        )
 
 
 def expect_gpu(wanted: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tnplan.common.errors import InputError
+from tnplan.common.errors import InputError, page_of
 from tnplan.executor.device.cpu.host_facts import ranks_here
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory
 from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
@@ -107,22 +107,25 @@ def _check_seen(number: int) -> None:
         raise InputError(*seen)
     if number >= len(seen.identities):
         raise InputError(
-            PLACE, f"GPU {number} is not one of {len(seen.identities)}", "name one that is there"
+            PLACE, f"GPU {number} is not one of {len(seen.identities)}", "name one that is there",
+            topic="GPUs",
         )
 
 
-def look() -> VisibleGpus | tuple[str, str, str]:
+def look() -> VisibleGpus | tuple[str, str, str, str]:
     """What this rank sees, or why it sees nothing, so that all ranks can hear of it."""
     if find_spec("cupy") is None:
-        return PLACE, "CuPy is not installed", "install it with: pip install 'tnplan[gpu]'"
+        remedy = "install it with: pip install 'tnplan[gpu]'"
+        return PLACE, "CuPy is not installed", remedy, page_of("installation")
     try:
         from tnplan.executor.device.cuda.gpus import visible_gpus
     except ImportError as error:
-        return PLACE, f"CuPy cannot be imported ({' '.join(str(error).split())})", "mend its installation"
+        problem = f"CuPy cannot be imported ({' '.join(str(error).split())})"
+        return PLACE, problem, "mend its installation", page_of("installation")
     try:
         return visible_gpus()
     except InputError as error:
-        return error.place, error.problem, error.remedy
+        return error.place, error.problem, error.remedy, error.page
 
 
 def open_gpu(number: int, world: Communicator) -> Chosen:

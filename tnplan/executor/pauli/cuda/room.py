@@ -27,5 +27,6 @@ def room_for(terms: int) -> Iterator[None]:
         yield
     except cupy.cuda.memory.OutOfMemoryError:
         raise InputError(
-            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs"
+            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs",
+            topic="memory",
         ) from None

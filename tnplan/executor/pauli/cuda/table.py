@@ -316,7 +316,8 @@ class GpuTable:
         """Make room for `capacity` rows, when there are n, and `failures`, listed in `spare`, found none."""
         if capacity > MOST_ROWS:
             raise InputError(
-                "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs"
+                "GPU", f"would need {capacity} rows", f"truncate to {MOST_ROWS}, or use more GPUs",
+                topic="GPUs",
             )
         with room_for(capacity):
             self.failed = self.spare[:failures].copy()

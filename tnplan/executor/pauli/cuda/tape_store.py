@@ -84,6 +84,7 @@ class TapeStore:
                 raise InputError(
                     "GPU", f"has no memory for {size_text(needed)} of the tape of a gradient",
                     "truncate, or choose --device cpu",
+                    topic="memory",
                 )  # fmt: skip
             self.spill(self.on_host + -(-on_gpu // 2))
         self.blocks.append(block)
@@ -115,6 +116,7 @@ class TapeStore:
                 raise InputError(
                     "gradient", f"has a tape of {size_text(self.size_bytes)}, and the host has no room for "
                     f"{size_text(block.size_bytes - free)} of it", "truncate, or give more memory",
+                    topic="memory",
                 )  # fmt: skip
             self.blocks[number] = Entries(*map(cupy.asnumpy, block))
             self.on_host = number + 1

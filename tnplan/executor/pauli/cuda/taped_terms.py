@@ -136,7 +136,9 @@ class GpuTapedTerms(Terms):
 
     def transfer(self, step: TransferMatrix, cut: float) -> None:
         """Refused: see `gradient.on_cpu_alone`."""
-        raise InputError("gradient", "of a transfer is computed on the CPU alone", "give --device cpu")
+        raise InputError(
+            "gradient", "of a transfer is computed on the CPU alone", "give --device cpu", topic="GPUs",
+        )
 
     def clifford(self, gates: Sequence[Clifford]) -> None:
         """Apply Cliffords one after another."""

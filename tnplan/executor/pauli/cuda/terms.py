@@ -148,6 +148,7 @@ class GpuTerms(RotatedTerms):
             raise InputError(
                 "several GPUs", "cannot keep the largest terms (--max-terms, --when-full truncate)",
                 "use a cut, or one GPU",
+                topic="GPUs",
             )  # fmt: skip
         self._keep_largest(count)
 

@@ -199,6 +199,7 @@ class TapedTerms(ShardedTerms):
                 f"brings terms and the tape of a gradient to {size_text(max(sizes))}, and the memory is "
                 f"{size_text(self.memory_bytes)}",
                 "give more memory or more ranks, or truncate",
+                topic="memory",
             )  # fmt: skip
 
     def weigh(self, state: Any) -> Any:

@@ -135,7 +135,7 @@ def _strings(given: Strings, integrals: Integrals, spin: int) -> SpinStrings:
             if not integrals.is_general or "fills" not in error.problem:
                 raise
             remedy = f"orbitals are spin orbitals of both spins: a string fills {n_electrons} of them"
-            raise InputError(error.place, error.problem, remedy) from None
+            raise InputError(error.place, error.problem, remedy, error.page) from None
     if not isinstance(given, StringSet):
         return SpinStrings(from_integers(given, n_orbitals, n_electrons), False)
     if (given.n_orbitals, given.n_electrons) != (n_orbitals, n_electrons):

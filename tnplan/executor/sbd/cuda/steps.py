@@ -65,11 +65,13 @@ def check_gpu(n_beta: int) -> None:
         raise InputError(
             "device", f"has compute capability {capability[:-1]}.{capability[-1]}, no tensor cores for fp64",
             "take a GPU of 8.0 or newer, or --device cpu",
+            topic="GPUs",
         )  # fmt: skip
     if n_beta > pair_tiling.MOST_STRINGS:
         raise InputError(
             "beta strings", f"are {n_beta}, more than the {pair_tiling.MOST_STRINGS} that a GPU takes",
             "exchange alpha and beta where alpha has fewer, or take --device cpu",
+            topic="GPUs",
         )  # fmt: skip
 
 

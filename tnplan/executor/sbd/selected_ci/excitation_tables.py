@@ -96,6 +96,7 @@ def excitation_tables(integrals: Integrals, least: float, memory_bytes: float) -
             "memory",
             f"holds {size_text(memory_bytes)} of the {size_text(needed)} that sorted integrals need",
             "give more memory or fewer orbitals",
+            topic="memory",
         )  # fmt: skip
     mixed = _Pairs(integrals.mixed, n)
     alpha = _of_spin(integrals, 0, mixed, least)

@@ -50,6 +50,7 @@ class Workers:
                 f"holds {size_text(self.memory_bytes)} of the {size_text(kept_bytes)} that a search for "
                 "determinants outside the list needs",
                 "give more memory or a larger epsilon",
+                topic="memory",
             )  # fmt: skip
         return replace(self, memory_bytes=self.memory_bytes - kept_bytes)
 
@@ -122,6 +123,7 @@ def by_parts(
         raise InputError(
             "memory", f"holds {size_text(workers.memory_bytes)} for tables of determinants outside the list",
             "give more memory or fewer threads",
+            topic="memory",
         )  # fmt: skip
     first_bits = power_of_two(PARTS_A_THREAD * workers.threads * ranks.size).bit_length() - 1
     for bits in range(first_bits, MOST_BITS):
@@ -131,7 +133,9 @@ def by_parts(
         if all(parts is not None for parts in gathered):
             by_number = {number: made for parts in gathered for number, made in parts.items()}
             return [by_number[number] for number in range(1 << bits)]
-    raise InputError("memory", "is too small for the determinants outside the list", "give more memory")
+    raise InputError(
+        "memory", "is too small for the determinants outside the list", "give more memory", topic="memory",
+    )
 
 
 class _Room:
@@ -150,6 +154,7 @@ class _Room:
                 raise InputError(
                     "memory", f"holds {size_text(self._most_bytes)} of the determinants that a rank selects",
                     "give more memory or a larger epsilon",
+                    topic="memory",
                 )  # fmt: skip
         return made
 

@@ -141,6 +141,7 @@ def _first_families(keys: Array, families: SpinFamilies, most: int) -> Array:
         raise InputError(
             "--grow", f"has to start with {least} determinants of the same orbitals, and {most} can be taken",
             "leave --spin out, or give more memory or --determinants",
+            topic="memory",
         )  # fmt: skip
     return np.asarray(keys[chosen])
 

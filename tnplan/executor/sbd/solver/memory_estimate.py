@@ -53,6 +53,7 @@ def fit_memory(n_elements: int, n_roots: int, criteria: Criteria, memory_bytes: 
             "memory",
             f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the vectors of a solve need",
             "give fewer strings, fewer roots or more memory",
+            topic="memory",
         )  # fmt: skip
     return criteria
 
@@ -131,6 +132,7 @@ def fit_product(
     raise InputError(
         "memory", f"holds {size_text(memory_bytes)} of the {size_text(needed)} that the solve needs",
         "give fewer strings, fewer threads, more ranks or more memory",
+        topic="memory",
     )  # fmt: skip
 
 
@@ -145,6 +147,7 @@ def fit_list(
         raise InputError(
             "memory", f"holds {size_text(memory_bytes)} of the {size_text(kept_bytes)} that the list needs",
             "give a shorter list, more ranks or more memory",
+            topic="memory",
         )  # fmt: skip
     fitted = fit_memory(elements, n_roots, criteria, memory_bytes - kept_bytes)
     return MemoryFit(fitted, True, kept_bytes + vectors_bytes(elements, n_roots, fitted))

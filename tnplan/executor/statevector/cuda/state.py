@@ -124,7 +124,9 @@ class CupyState:
             self.tile = replace(self.tile, wide_bits=0)
         self.tile_bits = min(n_bits, self.tile.bits)
         if self.tile_bits < 2:
-            raise InputError("--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu")
+            raise InputError(
+                "--device gpu", f"has a rank of {n_bits} qubits", "choose --device cpu", topic="GPUs",
+            )
         self.amplitudes = own_array(1 << n_bits, dtype)
         self._measuring = cache(lambda entry: load_kernel(MEASURE_FILE, entry, measure_defines(dtype)))
         self._saved_s = saved_s(self.amplitudes.nbytes)

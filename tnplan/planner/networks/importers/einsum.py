@@ -11,6 +11,9 @@ from tnplan.planner.networks.importers.checks import integer_steps
 from tnplan.planner.networks.importers.subscripts import parse_call
 from tnplan.planner.networks.network import Network
 
+TOPIC = "contractions in Python"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 
 def parse_equation(equation: str, operands: Sequence[Any]) -> Network:
     """The network of an equation such as `ab,bc->ac`, in all of NumPy's and opt_einsum's syntax.

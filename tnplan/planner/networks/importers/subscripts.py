@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tnplan.planner.networks.contraction_path import ContractionPath
     from tnplan.planner.schedule.schedule import Schedule
 
+TOPIC = "contractions in Python"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 Label = Hashable
 """What names an index: a character of an equation, or an element of a list of labels."""
 

@@ -30,6 +30,7 @@ def compress_exchanges(schedule: Schedule, request: Request) -> Schedule:
         raise InputError(
             PLACE, "the schedule stores no tensor compressed",
             "plan it with 'tnplan plan --compress store=BOUND:RATIO'",
+            topic="compressed exchanges",
         )  # fmt: skip
     compression = Compression(
         _settled(planned.exchange, request.exchange), _settled(planned.store, request.store),

@@ -108,4 +108,5 @@ class PlanContext:
             f"a rank of {grid_size(self.sharded.grid)} needs {size_text(self.arena.size_bytes)}, "
             f"{size_text(over)} more than the limit of {size_text(limit_bytes)}",
             "allow more memory, use more ranks, or search a path that is sliced further",
+            topic="memory",
         )

@@ -72,6 +72,7 @@ def _within(
         raise OverLimitError(
             "gradients", f"need {needed} a rank where nothing is kept, and the limit is {limit}",
             "allow more memory, use more devices, or search a path that is sliced further",
+            topic="memory",
         )  # fmt: skip
     fewest, most = 0, len(order) - 1
     while fewest < most:

@@ -65,6 +65,7 @@ def over_limit(
         f"its tensors take {size_text(all_bytes)} together{more} and no layout over {ranks} ranks fits "
         f"a limit of {size_text(limit_bytes)} a rank",
         "allow more memory, use more ranks, or search a path that is sliced further",
+        topic="memory",
     )
 
 

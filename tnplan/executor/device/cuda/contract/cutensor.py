@@ -56,7 +56,9 @@ def bindings() -> Any:
     load("cutensor")
     calls = nvmath_bindings("cutensor")
     if not OLDEST <= version(calls)[:2] < NEWEST:
-        raise InputError("cuTENSOR", f"is of version {'.'.join(map(str, version(calls)))}", REMEDY)
+        raise InputError(
+            "cuTENSOR", f"is of version {'.'.join(map(str, version(calls)))}", REMEDY, topic="cuTENSOR",
+        )
     return calls
 
 
@@ -152,6 +154,7 @@ def check_modes(tensors: Iterable[Modes]) -> None:
             "cuTENSOR",
             f"was given a tensor of {most} modes",
             f"it takes at most {MOST_MODES}; use gemm steps",
+            topic="cuTENSOR",
         )
 
 

@@ -119,7 +119,10 @@ def tile_elements(capacity_bytes: int, dtype: str) -> int:
     """The elements of a tile of so many bytes; InputError where the kernels have no such tiles."""
     if capacity_bytes not in TILE_BYTES:
         names = " or ".join(map(str, TILE_BYTES))
-        raise InputError("profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}")
+        raise InputError(
+            "profile: fused_bytes", f"is {capacity_bytes}", f"plan for GPUs with {names}",
+            topic="hardware profiles",
+        )
     return capacity_bytes // np.dtype(dtype).itemsize
 
 
@@ -145,7 +148,7 @@ def find_kernel(
         raise InputError(
             "profile: fused_bytes",
             f"makes a chain need {shared_bytes} bytes of shared memory, and this GPU has {most} for a block",
-            remedy,
+            remedy, topic="hardware profiles",
         )
     kernel = load_kernel(file, entry, dict(defines))
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)

@@ -98,7 +98,10 @@ def _check_room(place: str, n_orbitals: int, n_pairs: int, item_bytes: int, room
     size_bytes = item_bytes * (n_pairs**2 + n_orbitals**2)
     if size_bytes > room_bytes:
         taken = f"the integrals take {size_text(size_bytes)}, and {size_text(room_bytes)} may be taken"
-        raise InputError(f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory")
+        raise InputError(
+            f"{place}: NORB", f"is {n_orbitals}: {taken}", "give fewer orbitals or more memory",
+            topic="memory",
+        )
 
 
 def _is_general(place: str, header: FcidumpHeader, given: bool | None) -> bool:
