@@ -173,5 +173,5 @@ def test_a_search_refuses_what_it_cannot_do(options: dict[str, object], says: st
 @pytest.mark.parametrize("call", ["memory='much'", "memory='0'", "threshold='unlimited'", "compress='x'"])
 def test_a_plan_refuses_sizes_that_are_none(call: str) -> None:
     _, path = searched()
-    with pytest.raises(tnplan.InputError, match=f"--{call.partition('=')[0]}"):
+    with pytest.raises(tnplan.InputError, match=f"^{call.partition('=')[0]}: "):
         eval(f"tnplan.plan(path, {call})", {"tnplan": tnplan, "path": path})

@@ -196,7 +196,7 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
         in capsys.readouterr().err
     )
     with pytest.raises(
-        InputError, match=r"16\.0 PiB are needed for a rank, .* free; use --precision fp32, more ranks"
+        InputError, match=r"16\.0 PiB are needed for a rank, .* free; use precision fp32, more ranks"
     ):
         tnplan.simulate(GateSequence(50, ()))
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "1000", "--threads", "1"]) == 0
@@ -204,7 +204,7 @@ def test_memory_is_predicted_and_refused(circuit: Path, capsys: pytest.CaptureFi
     assert run(["statevector", str(circuit), "--memory", "1MiB", "--shots", "20000", "--threads", "1"]) == 2
     assert "takes 1.22 MiB a rank besides the state, and 1.00 MiB are there" in capsys.readouterr().err
     check_answer_memory(None, 20, 30, 2**28)
-    with pytest.raises(InputError, match=r"--marginal: takes 512 MiB a rank besides the state, and 256 MiB"):
+    with pytest.raises(InputError, match=r"marginal: takes 512 MiB a rank besides the state, and 256 MiB"):
         check_answer_memory(10, 21, 30, 2**28)
 
 
@@ -334,7 +334,7 @@ def test_the_transform_of_a_basis_state_from_the_api() -> None:
     [
         ("extern f(int) -> int; int k = f(1);", "line 4: calls 'f', which is extern"),
         ("nope q[0];", r"line 4 \(nope\): uses gate 'nope', which is not defined"),
-        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: parameters a=VALUE"),
+        ("input float a; rx(a) q[0];", r"line 4 \(input\): has no value for 'a'; give one: param"),
     ],
 )
 def test_unsupported_openqasm_is_named_with_its_line(text: str, message: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import tnplan
 from tests.house import rules
 from tests.support.root import ROOT
-from tnplan.common.errors import KEYWORDS, OPTIONS, PAGES, InputError, in_python
+from tnplan.common.errors import KEYWORDS, InputError, in_python
 from tnplan.planner.hardware.profile import load_profile
 
 OF_OTHER_PROGRAMS = {
@@ -91,31 +91,3 @@ def test_python_and_the_command_line_each_have_their_words() -> None:
     assert str(refused.value).startswith("hardware: ")
     assert refused.value.line.startswith("--hardware: ")
     assert refused.value.line.endswith("(see docs/reference/hardware.md#fields)")
-
-
-def test_topics_that_are_given_have_a_page() -> None:
-    given = set()
-    for path in rules.sources(ROOT):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "topic" and isinstance(node.value, ast.Constant):
-                given.add(node.value.value)
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TOPIC":
-                given.add(ast.literal_eval(node.value))
-    assert len(given) > 15
-    assert given | set(OPTIONS.values()) <= set(PAGES)
-
-
-@pytest.mark.parametrize(
-    ("refused", "topic"),
-    [
-        (lambda: tnplan.load_profile("abacus"), "hardware profiles"),
-        (lambda: tnplan.contract("ij,jk", [[1.0]]), "contractions in Python"),
-        (lambda: tnplan.workload.kings(0, 4), "workloads"),
-        (lambda: tnplan.Circuit(3), "circuits"),
-        (lambda: tnplan.load_path("absent.json"), "files of networks and schedules"),
-    ],
-)
-def test_errors_lead_to_the_page_of_their_topic(refused: Callable[[], object], topic: str) -> None:
-    with pytest.raises(InputError) as error:
-        refused()
-    assert error.value.page == f"docs/{PAGES[topic]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import tnplan
 from tests.house import rules
 from tests.support.root import ROOT
 from tnplan.cli.main import run
-from tnplan.common.errors import DOCS, FOLDERS, PAGES, WORDS, InputError
+from tnplan.common.errors import DOCS, OPTIONS, PAGES, InputError
 from tnplan.compress.format.errors import PAGE
 from tnplan.executor.device.protocols.communicator import AgreedError, agree
 from tnplan.planner.hardware.profile import load_profile
@@ -51,17 +52,25 @@ def test_every_page_that_the_code_names_exists() -> None:
     assert wrong == []
 
 
+def topics_in_the_code() -> set[str]:
+    """The topics of modules, of errors and of options."""
+    given = set(OPTIONS.values())
+    for path in rules.sources(ROOT):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "topic" and isinstance(node.value, ast.Constant):
+                given.add(str(node.value.value))
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TOPIC":
+                given.add(ast.literal_eval(node.value))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "page_of":
+                given |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+    return given
+
+
 def test_every_topic_is_used_and_listed() -> None:
-    used = {topic for _, topic in (*WORDS, *FOLDERS)} | {"other messages"}
-    assert used == set(PAGES)
+    assert topics_in_the_code() | {"other messages"} == set(PAGES)
     listed = (ROOT / DOCS / PAGES["other messages"]).read_text(encoding="utf-8")
     topics = set(re.findall(r"^\| ([^|]+) \| \[", listed, re.MULTILINE))
     assert topics == set(PAGES) - {"other messages"}
-
-
-def test_every_folder_of_a_topic_exists() -> None:
-    modules = {rules.module_name(path, ROOT).removeprefix("tnplan.") for path in rules.sources(ROOT)}
-    assert [folder for folder, _ in FOLDERS if not any(name.startswith(folder) for name in modules)] == []
 
 
 MATRICES = tnplan.Network((("a", "b"), ("b", "c")), ("a", "c"), {"a": 64, "b": 64, "c": 64})

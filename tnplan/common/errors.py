@@ -47,8 +47,8 @@ PAGES = {
 
 OPTIONS = {
     "--base": "hardware profiles", "--compress": "compressed exchanges", "--device": "GPUs",
-    "--engine": "cuTENSOR", "--hardware": "hardware profiles", "--memory": "memory", "--precision": "precision",
-    "--resume": "checkpoints", "--timeout": "ranks",
+    "--engine": "cuTENSOR", "--hardware": "hardware profiles", "--memory": "memory",
+    "--precision": "precision", "--resume": "checkpoints", "--timeout": "ranks",
 }  # fmt: skip
 """The topics of options, whichever module refuses their values."""
 

@@ -55,7 +55,7 @@ def check_free(number: int, needed_bytes: int, remedy: str = REMEDY) -> None:
             f"{size_text(needed_bytes)} are needed, GPU {number} of {gethostname()} has "
             f"{size_text(free_bytes)} free of {size_text(total_bytes)}",
             f"end what else runs on it, or {remedy}",
-            topic="GPUs",
+            topic="memory",
         )
 
 
