@@ -98,6 +98,8 @@ def compress_into(array: Array, out: NDArray[np.uint8], bound: float, **options:
     """
     if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.ndim != 1 or not out.flags.writeable:
         raise CodecError("out", "is no array of bytes to write to", "give a 1-D NumPy array of uint8")
+    # Pieces are written while later frames are still read: memory that both share would change
+    # them.
     if isinstance(array, np.ndarray) and np.may_share_memory(array, out):
         raise CodecError("out", "shares memory with the array", "give another one")
     at = 0
