@@ -58,11 +58,11 @@ from tnplan.executor.sbd.solver.solve import SpinPenalty as SpinPenalty
 from tnplan.jobs.arrays.compiled import CompiledContraction as CompiledContraction
 from tnplan.jobs.outputs.diagonalization_result import CarryOver as CarryOver
 from tnplan.jobs.outputs.diagonalization_result import Diagonalization as Diagonalization
-from tnplan.jobs.pauli.result import Expectation as Expectation
+from tnplan.jobs.pauli.propagation import Expectation as Expectation
 from tnplan.jobs.progress import Progress as Progress
 from tnplan.jobs.progress import ProgressBar as ProgressBar
-from tnplan.jobs.schedules.result import ExecutionResult as ExecutionResult
-from tnplan.jobs.statevector.result import Simulation as Simulation
+from tnplan.jobs.schedules.execution import ExecutionResult as ExecutionResult
+from tnplan.jobs.statevector.simulation import Simulation as Simulation
 from tnplan.planner.hardware.profile import Profile as Profile
 from tnplan.planner.hardware.profile import load_profile as load_profile
 from tnplan.planner.load import load_path as load_path

@@ -24,7 +24,7 @@ from tensor_codecs import FIXED_ANGLES
 
 from tnplan.compress import compress, decompress
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.networks.network import Network
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
 

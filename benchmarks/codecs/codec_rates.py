@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.compress import worst_size_bytes
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import components, real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode

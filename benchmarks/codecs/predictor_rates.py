@@ -18,7 +18,7 @@ from codec_rates import BOUND, EventTimed, best_s, check
 from tensor_codecs import write as keep
 
 from tnplan.compress import compress, worst_size_bytes
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import real_dtype
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode

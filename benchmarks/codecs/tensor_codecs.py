@@ -30,7 +30,7 @@ from shah2023.pipelines import Pipeline, components, value_range
 
 from tnplan.compress import compress, decompress
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.workloads.qaoa import edge_network, maxcut_graph, random_angles
 
 BOUNDS = (1e-3, 5e-3, 1e-2)

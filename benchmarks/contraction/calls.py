@@ -29,7 +29,7 @@ import tnplan
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path, tensors_file
 from tnplan.planner.networks.tensors import load_tensors, random_tensors

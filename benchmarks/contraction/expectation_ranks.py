@@ -22,7 +22,7 @@ from shared import RESULTS
 
 import tnplan
 from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.workloads.lattice import lattice_circuit
 
 ROWS, COLUMNS, LAYERS = 5, 6, 8

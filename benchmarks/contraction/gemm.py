@@ -19,7 +19,7 @@ from roofline import fill, timed_s
 
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.cuda.device import CupyDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
 from tnplan.executor.device.protocols.device import ContractShape

@@ -30,7 +30,7 @@ from sampled import sampled
 from shared import RESULTS
 
 import tnplan
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.workloads.lattice import lattice_circuit
 
 GOAL = 2.0

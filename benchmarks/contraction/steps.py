@@ -32,7 +32,7 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import write_text
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.cuda.contract.cutensor import CutensorError
 from tnplan.executor.device.protocols.device import Call, ContractShape, Device, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT

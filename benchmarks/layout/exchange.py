@@ -22,7 +22,7 @@ from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.device.selection.select import open_device
 from tnplan.planner.hardware.process_grid import Digit

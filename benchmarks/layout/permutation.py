@@ -20,7 +20,7 @@ import cupy
 import numpy as np
 
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.cuda.copy.permute import bind_copy, bind_placed
 from tnplan.executor.device.cuda.gpus import driver_version, gpu_name
 from tnplan.executor.device.protocols.copy import make_copy, row_major

@@ -35,7 +35,7 @@ import pauli_circuits as circuits
 from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.selection.select import open_device
 from tnplan.executor.pauli.algebra.gates import Clifford

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.hardware.profile import load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers import read_any, read_network
 from tnplan.planner.networks.network import Network

@@ -22,7 +22,7 @@ from networks import erdos_renyi, kings_subgraph, lattice, regular
 
 from tnplan import warmup
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.search.annealing import Effort

@@ -35,7 +35,7 @@ from search_rivals import DTYPE, cotengra, dissection
 
 from tnplan import warmup
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.planner.search.annealing import Effort
 from tnplan.planner.search.cotengra_search import search_path
 from tnplan.planner.search.path_cost import path_cost

@@ -19,9 +19,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 import tnplan
-from tnplan.common.convert import converted_file
 from tnplan.common.errors import InputError
-from tnplan.common.files import read_json
+from tnplan.common.files import converted_file, read_json
 from tnplan.common.units import figure_text, time_text
 from tnplan.planner.projection.projection import Projection
 from tnplan.reporting import tables

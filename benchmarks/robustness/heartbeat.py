@@ -23,7 +23,7 @@ from typing import Any
 
 import tnplan
 from tnplan.executor.device.comm.launcher import world_communicator
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import World
 from tnplan.planner.networks.tensors import load_tensors
 

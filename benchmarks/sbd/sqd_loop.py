@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 import tnplan
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sbd" / "sqd_loop.json"

@@ -158,7 +158,7 @@ def main() -> None:
         child(arguments.child, arguments.device)
         return
     from tnplan.common.files import write_text
-    from tnplan.executor.device.cpu.host_facts import host_facts
+    from tnplan.executor.device.cpu.host_memory import host_facts
 
     rows: list[Row] = []
     for case in (name for name in CASES if arguments.case in name):

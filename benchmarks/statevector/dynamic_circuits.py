@@ -27,7 +27,7 @@ from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from tnplan.circuits.load import load_program
 from tnplan.circuits.noise import depolarized
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.measurement import Question, answer
 from tnplan.executor.statevector.simulator import Simulator

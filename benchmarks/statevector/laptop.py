@@ -312,7 +312,7 @@ def main() -> None:
 def document(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """The results with where they come from."""
     from tnplan.executor.contraction.run.run_report import commit
-    from tnplan.executor.device.cpu.host_facts import host_facts
+    from tnplan.executor.device.cpu.host_memory import host_facts
 
     found = {p: version(p) for module, p in PACKAGES.values() if find_spec(module) is not None}
     return {

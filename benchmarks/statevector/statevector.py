@@ -28,7 +28,7 @@ import numpy as np
 
 from tnplan.circuits.gates import KINDS
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
 from tnplan.executor.statevector.prepared_program import Segment

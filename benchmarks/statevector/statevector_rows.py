@@ -10,7 +10,7 @@ import cupy
 
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 
 
 def write_rows(output: Path | None, **figures: Any) -> None:

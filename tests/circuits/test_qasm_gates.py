@@ -12,8 +12,7 @@ from tests.support.circuits import unitary
 from tests.support.qasm_programs import parse_qasm
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import controlled
-from tnplan.circuits.qasm.gate_calls import power
-from tnplan.circuits.qasm.multi_control import multi_controlled
+from tnplan.circuits.qasm.gate_calls import multi_controlled, power
 from tnplan.circuits.qasm.read import parse_qasm_program
 from tnplan.circuits.qasm.standard_gates import DEFINITIONS, INCLUDED
 from tnplan.common.errors import InputError

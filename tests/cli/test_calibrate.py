@@ -22,10 +22,19 @@ from tnplan.calls.calibrate import calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration.device_rates import CHAINS, ChainTime, LocalBench, chain_shape
-from tnplan.executor.calibration.fit import FREE, chip_rates, redistribution_rate
-from tnplan.executor.calibration.redistribution_time import RedistributionTime, redistribution_time
-from tnplan.executor.calibration.timing import fill, seconds
+from tnplan.executor.calibration.device_rates import (
+    CHAINS,
+    FREE,
+    ChainTime,
+    LocalBench,
+    RedistributionTime,
+    chain_shape,
+    chip_rates,
+    fill,
+    redistribution_rate,
+    redistribution_time,
+    seconds,
+)
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.planner.hardware.profile import Profile, load_profile, profile_text

@@ -10,7 +10,7 @@ import tnplan
 from tnplan.calls import warmup as module
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
-from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 
 PART = "sorting of gates"
 

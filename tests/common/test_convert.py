@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tnplan.common.convert import converted
+from tnplan.common.files import converted
 
 
 def test_one_thread_converts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,4 +49,4 @@ def test_nothing_else_calls_msgspec_convert(root: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "msgspec.convert"
     }
-    assert callers == {"tnplan/common/convert.py"}
+    assert callers == {"tnplan/common/files.py"}

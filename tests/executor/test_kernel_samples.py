@@ -10,7 +10,7 @@ from tests.support.kernels.samples import check_called, forget
 from tnplan.circuits.gates import gate
 from tnplan.executor.pauli.terms import kernel_samples as terms
 from tnplan.executor.statevector.cpu import kernel_samples as states
-from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.planner.workloads.lattice import lattice_circuit, trotter_circuit
 
 

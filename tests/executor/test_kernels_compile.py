@@ -170,7 +170,7 @@ def of_adjoint() -> Iterator[Defines]:
     """Of random chains of each type that fit: all gradients, that of the last branch, that of the operand."""
     from tnplan.executor.device.cuda.fused.adjoint import adjoint_defines, chosen
     from tnplan.executor.device.cuda.fused.chain import TILE_BYTES
-    from tnplan.executor.device.protocols.adjoint import AdjointShape
+    from tnplan.executor.device.protocols.device import AdjointShape
 
     for dtype, capacity_bytes in product(DTYPES, TILE_BYTES):
         itemsize = np.dtype(dtype).itemsize

@@ -30,9 +30,9 @@ from tests.support.root import ROOT
 from tnplan.executor.calibration.device_rates import chain_shape
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
-from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import make_copy
-from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
+from tnplan.executor.device.protocols.device import AdjointShape
+from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners
 from tnplan.planner.passes.pipeline import plan
 from tnplan.planner.passes.reverse.reverse import reverse
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
@@ -174,8 +174,7 @@ def lists_of_bases(dtype: str) -> None:
     from tnplan.executor.sbd.lists.batched_list import BatchedList
     from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
     from tnplan.executor.sbd.qubits.pauli_terms import pauli_terms
-    from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
-    from tnplan.executor.sbd.qubits.string_table import words_of
+    from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 
     integrals, determinants = random_list(6, (3, 2), (20, 6), 70)
     listed = ListHamiltonian(integrals, as_list(determinants, 6), room_bytes=0)

@@ -14,7 +14,7 @@ from tests.support.engines.statevector import random_unitary
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.program import CircuitProgram, Conditional, Measurement
-from tnplan.questions import choose
+from tnplan.questions import ask
 from tnplan.questions.estimates import estimate
 from tnplan.questions.estimates.cost import Cost
 
@@ -52,14 +52,14 @@ def test_no_further_method_is_looked_at_where_one_answers_at_once(
 
 def test_searches_take_a_share_of_the_best_time_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = looked_at(monkeypatch, {"statevector": 4.0, "contraction": 2.0, "pauli": 0.3})
-    assert asked["statevector"] == choose.SEARCH_S
-    assert asked["contraction"] == pytest.approx(choose.SEARCH_SHARE * 4.0 * 1.5)
-    assert asked["pauli"] == pytest.approx(choose.SEARCH_SHARE * 2.0 * 1.5)
+    assert asked["statevector"] == ask.SEARCH_S
+    assert asked["contraction"] == pytest.approx(ask.SEARCH_SHARE * 4.0 * 1.5)
+    assert asked["pauli"] == pytest.approx(ask.SEARCH_SHARE * 2.0 * 1.5)
 
 
 def test_a_search_is_short_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = looked_at(monkeypatch, {"statevector": inf, "contraction": 2.0, "pauli": inf})
-    assert asked["contraction"] == choose.SEARCH_S
+    assert asked["contraction"] == ask.SEARCH_S
 
 
 def test_an_estimate_without_time_to_search_still_makes_a_pilot() -> None:

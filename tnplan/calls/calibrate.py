@@ -19,9 +19,13 @@ from tnplan.common.files import check_writable, write_text
 from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import size_in_bytes, size_text
-from tnplan.executor.calibration.device_rates import CHAINS, LocalBench
-from tnplan.executor.calibration.fit import chip_rates, redistribution_rate
-from tnplan.executor.calibration.redistribution_time import redistribution_time
+from tnplan.executor.calibration.device_rates import (
+    CHAINS,
+    LocalBench,
+    chip_rates,
+    redistribution_rate,
+    redistribution_time,
+)
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator, agree
 from tnplan.executor.device.protocols.precision import supported
 from tnplan.jobs.job import Job, Needs, Rank, run_job

@@ -18,8 +18,7 @@ from tnplan.common.checks import check_choice, check_count, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_writable, file_path
 from tnplan.common.units import size_text
-from tnplan.executor.device.cpu.host_facts import ranks_here
-from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cpu.host_memory import host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
@@ -29,8 +28,7 @@ from tnplan.executor.sbd.basis.orbitals import rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space, Strings, choose_space
 from tnplan.executor.sbd.properties.measure import FermionHamiltonian, densities
 from tnplan.executor.sbd.selected_ci.grow import GrowingList, Grown, GrowthProblem
-from tnplan.executor.sbd.selected_ci.growth import Growth
-from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
+from tnplan.executor.sbd.selected_ci.growth import Growth, GrowthCheckpoint
 from tnplan.executor.sbd.selected_ci.parts import Workers
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states

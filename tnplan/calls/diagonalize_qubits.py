@@ -26,15 +26,13 @@ from tnplan.common.units import plural, size_text
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_bitstrings
 from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
-from tnplan.executor.sbd.qubits.string_table import words_of
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
 from tnplan.executor.sbd.solver.initial_guess import given_states
 from tnplan.executor.sbd.solver.setup import SolveSetup, set_up_qubits
 from tnplan.executor.sbd.solver.solve import check_roots, solve
 from tnplan.jobs.job import Job, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.array_result import write_arrays
 from tnplan.jobs.outputs.diagonalization_result import (
     Solved,
     environment,
@@ -43,6 +41,7 @@ from tnplan.jobs.outputs.diagonalization_result import (
     step_text,
     work_of,
 )
+from tnplan.jobs.outputs.output_checks import write_arrays
 
 TOPIC = "qubit Hamiltonians"
 """What the errors of this module are about, where one says no topic of its own."""

@@ -24,10 +24,10 @@ import numpy as np
 from tnplan.common.cache_folder import cache_folder
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import Samples, end_children, end_with_parent, python
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.selection.expected_gpu import check_device
 from tnplan.executor.device.selection.select import sees_gpu
-from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.jobs.progress import Listener, Progress
 
 PRECISIONS = {"fp32": ("float32", "complex64"), "fp64": ("float64", "complex128")}

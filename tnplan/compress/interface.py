@@ -8,7 +8,7 @@ import numpy as np
 
 from tnplan.compress.cpu.codec import Array, Buffer, Compressed, allocate, decode_bytes, encode
 from tnplan.compress.format import stream
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import FRAME_LOG2
 from tnplan.compress.gpu import arrays
 

@@ -23,9 +23,8 @@ from tnplan.common.units import plural
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
-from tnplan.questions.input_state import read_state
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
-from tnplan.questions.questions import AskedCircuit, prepared
+from tnplan.questions.questions import AskedCircuit, prepared, read_state
 from tnplan.questions.read_question import (
     Reader,
     read_amplitudes,

@@ -29,8 +29,8 @@ from tnplan.compress.cpu.frame import quantize
 from tnplan.compress.format import choice
 from tnplan.compress.format.bit_tiling import CLASSES, NATURAL, sampled
 from tnplan.compress.format.bounds import error_limit, extent, quantizer
-from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.reflection import fill_reflected, reflection_of
+from tnplan.compress.format.box import fill_reflected, reflection_of
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import (
     Header,
     header_size_bytes,

@@ -18,7 +18,7 @@ from tnplan.compress.cpu.prediction.predictor_choice import HostTrials, sampled_
 from tnplan.compress.format.bit_tiling import NATURAL
 from tnplan.compress.format.bounds import error_limit, extent, fine_quantizer, quantizer
 from tnplan.compress.format.box import LARGEST_FINE, PREDICTORS, Predictor, box_of_shape
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.stream import VERSION, Header
 from tnplan.compress.gpu import predicted
 from tnplan.compress.gpu.look import Sampler

@@ -15,8 +15,8 @@ from tests.support.kernels.gpus import needs_gpus
 from tnplan.compress import CodecError, StreamError, compress, decompress, worst_size_bytes
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format.bit_tiling import NATURAL
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import HostOnlyError
-from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import pack_header
 from tnplan.compress.gpu.decode import decode
 from tnplan.compress.gpu.encode import encode

@@ -12,7 +12,7 @@ from tnplan.compress import CodecError, compress, worst_size_bytes
 from tnplan.compress.cpu.codec import flat_values
 from tnplan.compress.format import choice
 from tnplan.compress.format.bit_tiling import LOGS, SAMPLE, ranked_axes
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.gpu import encode as gpu_encode
 from tnplan.compress.gpu import fixed_length
 from tnplan.compress.gpu.write import write

@@ -41,10 +41,11 @@ from tnplan.executor.contraction.redistribute import compressed as bind_compress
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
     MessageWorkspace,
+    Tally,
     bind_compressed,
     slots,
+    summary,
 )
-from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.device.comm.threads import run_ranks

@@ -20,7 +20,7 @@ from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state
-from tnplan.executor.pauli.algebra.expectation import overlap, product_state, value_in
+from tnplan.executor.pauli.algebra.expectation import forward, overlap, product_state, value_in
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,
     Rotation,
@@ -29,7 +29,6 @@ from tnplan.executor.pauli.algebra.gates import (
     local_words,
     word_masks,
 )
-from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources

@@ -23,19 +23,22 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
 from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli import few_terms
+from tnplan.executor.pauli import propagate as propagate_module
 from tnplan.executor.pauli.algebra.channels import depolarizing
-from tnplan.executor.pauli.algebra.expectation import value_in
+from tnplan.executor.pauli.algebra.expectation import adjoint, value_in
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
-from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import OverlapWith
 from tnplan.executor.pauli.cuda.terms import GpuTerms
 from tnplan.executor.pauli.propagate import Propagation, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.echo import echo_parts
-from tnplan.executor.pauli.sampling.estimate import estimate_of
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, echo_task, linear_task, repetition
-from tnplan.executor.pauli.sampling.resampling import StratifiedResampler
+from tnplan.executor.pauli.sampling.estimate import echo_parts, estimate_of
+from tnplan.executor.pauli.sampling.repetitions import (
+    MonteCarlo,
+    StratifiedResampler,
+    echo_task,
+    linear_task,
+    repetition,
+)
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.executor.pauli.terms.truncation import Truncation
 
@@ -288,7 +291,7 @@ def test_the_mean_of_the_draws_of_a_gpu_is_what_is_drawn_from(power: int) -> Non
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("most", [20, 150])
 def test_few_terms_begin_on_the_cpu_and_move(gpu: pytest.MonkeyPatch, name: str, most: int) -> None:
-    gpu.setattr(few_terms, "MOVED_ABOVE", most)
+    gpu.setattr(propagate_module, "MOVED_ABOVE", most)
     moved: list[int] = []
     continued = GpuTerms.continue_from
 

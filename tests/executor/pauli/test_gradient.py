@@ -18,6 +18,7 @@ from tnplan.executor.pauli.algebra import expectation
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import (
     bits_bloch,
+    forward,
     overlap,
     product_state,
     state_values,
@@ -35,7 +36,6 @@ from tnplan.executor.pauli.algebra.gates import (
     named_rotations,
     rotation,
 )
-from tnplan.executor.pauli.algebra.schroedinger import forward
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.terms.truncation import Truncation

@@ -17,25 +17,27 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
 from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.expectation import overlap
+from tnplan.executor.pauli.algebra.expectation import adjoint, overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
-from tnplan.executor.pauli.algebra.schroedinger import adjoint
 from tnplan.executor.pauli.algebra.states import ProductState
 from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.pauli.sampling.echo import EchoParts, echo_parts
-from tnplan.executor.pauli.sampling.estimate import BIASED, estimate_of, student_quantile
+from tnplan.executor.pauli.sampling.estimate import (
+    BIASED,
+    EchoParts,
+    echo_parts,
+    estimate_of,
+    student_quantile,
+)
 from tnplan.executor.pauli.sampling.repetitions import (
+    KEPT_SHARE,
     LinearTask,
     MonteCarlo,
+    StratifiedResampler,
     check_sampling,
     echo_task,
+    letter_factor,
     linear_task,
     repetition,
-)
-from tnplan.executor.pauli.sampling.resampling import (
-    KEPT_SHARE,
-    StratifiedResampler,
-    letter_factor,
     threshold,
     xy_letters,
 )

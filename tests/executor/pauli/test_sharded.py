@@ -29,8 +29,7 @@ from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_ste
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.sharding import resharding
-from tnplan.executor.pauli.sharding.linear_hash import LinearHash
-from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
+from tnplan.executor.pauli.sharding.resharding import Costs, LinearHash, LocalRun, Sample
 from tnplan.executor.pauli.terms import hash_table as hash_terms
 from tnplan.executor.pauli.terms import sharded as sharded_terms
 from tnplan.executor.pauli.terms.hash_table import HashTerms

@@ -18,7 +18,6 @@ from tnplan.executor.sbd.sigma import batched as batched_module
 from tnplan.executor.sbd.sigma import cost_model as cost
 from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
-from tnplan.executor.sbd.sigma.load_balance import balance_rows, tile_work
 from tnplan.executor.sbd.sigma.opposite_spin import beta_entries
 from tnplan.executor.sbd.sigma.packed_entry import NONE, SIGN
 from tnplan.executor.sbd.sigma.pair_tiling import (
@@ -32,7 +31,15 @@ from tnplan.executor.sbd.sigma.pair_tiling import (
     pair_tiles,
     tile_counts,
 )
-from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, NEITHER, ODD, ProductHamiltonian, row_costs
+from tnplan.executor.sbd.sigma.product_hamiltonian import (
+    EVEN,
+    NEITHER,
+    ODD,
+    ProductHamiltonian,
+    balance_rows,
+    row_costs,
+    tile_work,
+)
 from tnplan.executor.sbd.sigma.row_partition import RowPartition
 from tnplan.executor.sbd.solver.davidson import Criteria, davidson
 from tnplan.executor.sbd.solver.vector_backend import HostVectors

@@ -22,9 +22,8 @@ from tnplan.executor.sbd.sigma.batched import BatchedHamiltonian
 from tnplan.executor.sbd.sigma.complex_hamiltonian import product_hamiltonian
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 from tnplan.executor.sbd.solver import initial_guess, lower_states
-from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
-from tnplan.executor.sbd.solver.solve import SpinPenalty, identity_of_solve, solve
+from tnplan.executor.sbd.solver.solve import SolveCheckpoint, SpinPenalty, identity_of_solve, solve
 from tnplan.executor.sbd.solver.vector_backend import DistributedVectors
 
 PATIENT = Criteria(steps=400)

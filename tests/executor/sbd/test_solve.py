@@ -19,21 +19,20 @@ from tests.support.engines.sbd import (
     string_set,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.basis.carryover import carry_over
 from tnplan.executor.sbd.basis.determinants import from_product
 from tnplan.executor.sbd.basis.fcidump import read_fcidump
 from tnplan.executor.sbd.basis.string_files import read_spin_strings
+from tnplan.executor.sbd.basis.strings import carry_over
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations
 from tnplan.executor.sbd.properties.reduced_density import product_weights
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import EVEN, ODD, ProductHamiltonian
-from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
 from tnplan.executor.sbd.solver import initial_guess as start_module
-from tnplan.executor.sbd.solver.checkpoint import SolveCheckpoint
+from tnplan.executor.sbd.solver import solve as checkpoint_module
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Subspace, davidson
 from tnplan.executor.sbd.solver.memory_estimate import fit_memory
-from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
+from tnplan.executor.sbd.solver.solve import SolveCheckpoint, SpinPenalty, solve
 
 TIGHT = Criteria(residual=1e-9)
 

@@ -14,7 +14,7 @@ from tests.support.circuits import random_circuit
 from tests.support.engines.statevector import TOLERANCE, hadamards, many_kinds, plan_of, qft
 from tests.support.kernels.gpus import count_gpus, needs_gpus
 from tnplan.common.errors import InputError
-from tnplan.executor.statevector.codegen.register_rounds import IN_REGISTERS, register_rounds
+from tnplan.executor.statevector.codegen.register_layout import IN_REGISTERS, register_rounds
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.scheduling.pass_tables import GATE, PHASES, pass_tables
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile

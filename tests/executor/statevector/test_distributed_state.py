@@ -26,7 +26,7 @@ from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.distributed_state import DistributedState
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.prepared_program import prepare_program
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, SHORT_BITS, Tile, compile_gates
 from tnplan.executor.statevector.simulator import Simulator
 

@@ -36,8 +36,7 @@ from tnplan.executor.statevector.gates.phase_polynomial import PhasePolynomial, 
 from tnplan.executor.statevector.scheduling import qubit_cover_kernel as grouping_kernel
 from tnplan.executor.statevector.scheduling import tiled_passes as passes
 from tnplan.executor.statevector.scheduling.fusion import fuse
-from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, rounds, sweep
-from tnplan.executor.statevector.scheduling.qubit_remapping import first_places
+from tnplan.executor.statevector.scheduling.qubit_cover import choose, cover, first_places, rounds, sweep
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Pass, Tile, compile_gates
 
 TILES = (Tile(4, 1, 3), Tile(3, 0, 2), Tile(6, 2, 3), Tile(10, 2, 4))

@@ -32,7 +32,7 @@ from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass
 from tnplan.executor.statevector.measurement import Question, answer
 from tnplan.executor.statevector.prepared_program import Mixture, prepare_program
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network

@@ -21,7 +21,7 @@ from tnplan.executor.device.cuda.runtime.signals import COUNTER_BYTES, Signals
 from tnplan.executor.statevector.distributed_state import PreparedOverlap
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.scheduling.overlap import Overlap, with_overlaps
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, compile_gates
 
 

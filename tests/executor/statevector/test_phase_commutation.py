@@ -10,7 +10,7 @@ from tests.support.engines.statevector import dense_matrix, hadamards, many_kind
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate
-from tnplan.executor.statevector.gates.phase_commutation import commute_phases, cost, is_rotation
+from tnplan.executor.statevector.gates.phase_polynomial import commute_phases, cost, is_rotation
 
 N = 5
 

@@ -16,8 +16,7 @@ from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.executor.statevector.gates.one_bit import real_between_phases
 from tnplan.executor.statevector.gates.rotations import as_rotations
-from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
-from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
+from tnplan.executor.statevector.scheduling.tiled_passes import TILES, Pass, Tile
 from tnplan.executor.statevector.simulator import Simulator
 
 DTYPES = ("complex64", "complex128")

@@ -13,8 +13,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.program import CircuitProgram, Measurement
 from tnplan.executor.statevector.cpu.state import HostState
-from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
-from tnplan.executor.statevector.scheduling.tiled_passes import MODES, Tile
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES, Tile
 
 DTYPES = ("complex64", "complex128")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.scheduling.qubit_cover import index_of
-from tnplan.executor.statevector.scheduling.word_tiles import word_groups
+from tnplan.executor.statevector.scheduling.tiled_passes import word_groups
 
 
 def random_words(n_bits: int, count: int, seed: int) -> list[tuple[int, int]]:

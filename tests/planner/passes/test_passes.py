@@ -16,12 +16,12 @@ from tests.support.networks import eager_profile, random_path, window
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError
 from tnplan.planner.hardware.cost import CostModel, make_grid
-from tnplan.planner.hardware.group_sizes import group_sizes
 from tnplan.planner.hardware.process_grid import (
     Digit,
     box,
     box_shape,
     grid_size,
+    group_sizes,
     intersect,
     prime_factors,
     rank_digits,

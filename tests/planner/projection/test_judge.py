@@ -18,7 +18,7 @@ from tests.support.networks import eager_profile, random_path
 from tests.support.root import ROOT
 from tests.support.slow import slow_but
 from tnplan.common.errors import InputError, OverLimitError
-from tnplan.planner.hardware.group_sizes import divisors_and_powers
+from tnplan.planner.hardware.process_grid import divisors_and_powers
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.path_file import load_path

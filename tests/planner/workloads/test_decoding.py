@@ -21,20 +21,19 @@ from tnplan.planner.networks.path_file import load_network
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensors import load_tensors
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.workloads.decoding import decoding_network
-from tnplan.planner.workloads.error_model import Error, ErrorModel, check_syndrome, sample
+from tnplan.planner.workloads.decoding import Error, ErrorModel, check_syndrome, decoding_network, sample
 
 
 def surface_code(kind: str, distance: int, rounds: int, noise: float) -> ErrorModel:
     pytest.importorskip("stim", reason="needs the extra qec")
-    from tnplan.planner.workloads.stim_model import surface_code_model
+    from tnplan.planner.workloads.decoding import surface_code_model
 
     return surface_code_model(kind, distance, rounds, noise)
 
 
 def parsed(text: str) -> ErrorModel:
     pytest.importorskip("stim", reason="needs the extra qec")
-    from tnplan.planner.workloads.stim_model import parse_model
+    from tnplan.planner.workloads.decoding import parse_model
 
     return parse_model(text, "m.dem")
 

@@ -13,8 +13,14 @@ from tests.support.circuits import state_vector, unitary
 from tests.support.engines.pauli import eagle_edges
 from tests.support.root import ROOT
 from tnplan.common.errors import InputError
-from tnplan.planner.workloads.dynamics import kicked_ising, loschmidt, qaoa_ansatz, vqe_ansatz
-from tnplan.planner.workloads.heavy_hex import coupling_map, edge_layers
+from tnplan.planner.workloads.dynamics import (
+    coupling_map,
+    edge_layers,
+    kicked_ising,
+    loschmidt,
+    qaoa_ansatz,
+    vqe_ansatz,
+)
 
 ECHO = ROOT.parent / "shared" / "data" / "circuits" / "ole_49q_l3.qasm"
 Z, X, ONE = np.diag([1.0, -1]), np.array([[0, 1], [1, 0]]), np.eye(2)

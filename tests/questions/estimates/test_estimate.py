@@ -16,7 +16,8 @@ from tests.support.engines.pauli import chain_edges
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.cli.main import run
-from tnplan.questions.estimates import contraction_cost, pauli_pilot, python_speed, state_cost
+from tnplan.questions.estimates import contraction_cost, pauli_pilot, state_cost
+from tnplan.questions.estimates import cost as cost_module
 from tnplan.questions.estimates import cost as costs_of
 
 
@@ -131,9 +132,9 @@ def test_the_speed_of_python_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     """The least seconds of all tests of a process count, not those that were disturbed."""
     seconds = iter([4.0, 50.0, 3.0, 4.0, *[9.0] * 4, 4.0, 2.0, 7.0, 2.0])
     clock = (at for one in seconds for at in (0.0, one))
-    monkeypatch.setattr(python_speed, "thread_time", lambda: next(clock))
-    monkeypatch.setattr(python_speed, "least_s", inf)
-    found = [python_speed.slowness() * python_speed.REFERENCE_S for _ in range(3)]
+    monkeypatch.setattr(cost_module, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(cost_module, "least_s", inf)
+    found = [cost_module.slowness() * cost_module.REFERENCE_S for _ in range(3)]
     assert found == pytest.approx([3, 3, 2])
 
 

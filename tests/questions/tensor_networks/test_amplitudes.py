@@ -21,8 +21,8 @@ from tnplan.planner.workloads.lattice import lattice_circuit
 from tnplan.questions.tensor_networks import amplitudes as module
 from tnplan.questions.tensor_networks import sparse_state
 from tnplan.questions.tensor_networks.amplitudes import amplitudes, open_amplitudes
+from tnplan.questions.tensor_networks.networks import amplitudes_by_calls
 from tnplan.questions.tensor_networks.sparse_state import SparseState
-from tnplan.questions.tensor_networks.string_calls import amplitudes_by_calls
 
 PRECISIONS = {"fp64": 1e-10, "fp32": 1e-5}
 CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)

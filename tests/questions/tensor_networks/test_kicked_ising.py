@@ -14,7 +14,7 @@ from tnplan.circuits.gates import gate
 from tnplan.circuits.observables.pauli_sum import parse
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.networks.of_circuits.light_cone import light_cone
+from tnplan.planner.networks.of_circuits.wires import light_cone
 from tnplan.questions.tensor_networks.networks import LARGEST_BATCH
 
 CPU = ContractionOptions(device="cpu", threads=1)

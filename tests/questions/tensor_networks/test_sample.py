@@ -13,7 +13,7 @@ from tnplan.circuits.program import CircuitProgram
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.workloads.lattice import lattice_circuit
-from tnplan.questions.engines.outcome import linear_xeb
+from tnplan.questions.engines.task_list import linear_xeb
 from tnplan.questions.tensor_networks.sample import SampleOptions, sample
 
 CPU = ContractionOptions(device="cpu", threads=1, search_s=0.3)

@@ -10,13 +10,13 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import gate
 from tnplan.circuits.noise import depolarizing
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.planner.networks.of_circuits.pauli_leaves import support_of
 from tnplan.planner.networks.of_circuits.sandwich import WordCone
 from tnplan.planner.networks.of_circuits.steps import Step
+from tnplan.planner.networks.of_circuits.wires import support_of
 from tnplan.planner.workloads.lattice import edge_colours, lattice_circuit
-from tnplan.questions.tensor_networks import word_network as choice
+from tnplan.questions.tensor_networks import expectation as choice
+from tnplan.questions.tensor_networks.expectation import word_network
 from tnplan.questions.tensor_networks.networks import ClosedNetwork, plan_closed
-from tnplan.questions.tensor_networks.word_network import word_network
 
 SHALLOW, DEEP = 8, 20
 """Layers on 4 x 4 sites. The deep network costs 10^12.5 multiply-adds where it is folded, else 10^7.6."""

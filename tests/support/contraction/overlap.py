@@ -18,7 +18,7 @@ from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.pipeline import plan
-from tnplan.planner.schedule.overlap_rows import overlapped_rows
+from tnplan.planner.schedule.data_flow import overlapped_rows
 from tnplan.planner.schedule.schedule import Redistribute, Schedule
 
 

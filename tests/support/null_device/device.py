@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from tests.support.null_device.codec import NullCodec
 from tests.support.null_device.view import NullInputBlock, NullView
-from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.communicator import BlockingExchange, Message
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import (
+    AdjointShape,
     Call,
     ContractShape,
+    Exponents,
     FusedShape,
     call_in_turn,
     nothing,
 )
-from tnplan.executor.device.protocols.exponents import Exponents
 from tnplan.executor.device.protocols.host_device import HostDevice
 from tnplan.planner.hardware.process_grid import Grid, grid_size, slowest_tier
 

@@ -22,8 +22,8 @@ from tests.support.engines.sbd import fcidump_text, lines_of, random_integrals, 
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
-from tnplan.executor.sbd.selected_ci.growth_state import GrowthCheckpoint
-from tnplan.executor.sbd.solver import checkpoint as solver_checkpoint
+from tnplan.executor.sbd.selected_ci.growth import GrowthCheckpoint
+from tnplan.executor.sbd.solver import solve as solver_checkpoint
 from tnplan.jobs.pauli import sampling
 from tnplan.jobs.progress import Progress
 from tnplan.planner.search.checkpoint import SearchCheckpoint

@@ -24,8 +24,8 @@ from tnplan.executor.contraction.run import checkpoint as run_checkpoint
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels, dense_two
-from tnplan.executor.sbd.solver import checkpoint as solver_checkpoint
 from tnplan.executor.sbd.solver import initial_guess
+from tnplan.executor.sbd.solver import solve as solver_checkpoint
 from tnplan.jobs.progress import Progress
 from tnplan.questions.engines import task_list
 

@@ -37,12 +37,13 @@ from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.array_result import write_arrays
 from tnplan.jobs.outputs.diagonalization_result import environment
-from tnplan.jobs.sqd.batches import Problem, RankGroups
+from tnplan.jobs.outputs.output_checks import write_arrays
 from tnplan.jobs.sqd.checkpoint import LoopCheckpoint
 from tnplan.jobs.sqd.recovery import (
     Loop,
+    Problem,
+    RankGroups,
     Recovery,
     SqdOptions,
     Subspace,

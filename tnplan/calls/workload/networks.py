@@ -10,8 +10,7 @@ from tnplan.common.errors import InputError
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.networks.tensor_network import TensorNetwork
 from tnplan.planner.networks.tensors import random_tensors
-from tnplan.planner.workloads.decoding import decoding_network
-from tnplan.planner.workloads.error_model import sample
+from tnplan.planner.workloads.decoding import decoding_network, load_model, sample, surface_code_model
 from tnplan.planner.workloads.kings import (
     LARGEST_EXACT_LOG2,
     check_range,
@@ -22,7 +21,6 @@ from tnplan.planner.workloads.kings import (
     log2_bound,
 )
 from tnplan.planner.workloads.mixed import peps_network, regular_network
-from tnplan.planner.workloads.stim_model import load_model, surface_code_model
 
 
 @workload(

@@ -6,17 +6,56 @@ CPU and GPU find extents, symmetry and samples each in its own way; what follows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import NATURAL, TILE, ranked_axes, tile_axes
-from tnplan.compress.format.bounds import Extent, error_limit, fine_quantizer, quantizer
+from tnplan.compress.format.bounds import Extent, check_bound, error_limit, fine_quantizer, quantizer
 from tnplan.compress.format.box import Predictor, may_be_smooth
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.errors import CodecError
 from tnplan.compress.format.stream import FIRST_VERSION, VERSION, Header, Quantizer
+
+# What a caller asks of a stream: bound, mode, coder, values that are not finite, size of the frames.
+
+
+SETTINGS = ("auto", "fast", "small")
+"""The coders that a caller may ask for; 'auto' chooses on a sample."""
+NONFINITE = ("keep", "refuse")
+
+
+@dataclass(frozen=True)
+class CodingOptions:
+    """How an array is to be coded; CodecError for an option that is none. See `compress.compress`."""
+
+    bound: float
+    mode: str = "range"
+    setting: str = "auto"
+    nonfinite: str = "keep"
+    frame_log2: int = stream.FRAME_LOG2
+    predict: bool = False
+    """Whether the coder `small` may have a predictor."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", check_bound(self.bound, self.mode))
+        if self.setting not in SETTINGS:
+            raise CodecError("setting", f"is {self.setting!r}", f"give one of {', '.join(SETTINGS)}")
+        if self.nonfinite not in NONFINITE:
+            raise CodecError("nonfinite", f"is {self.nonfinite!r}", f"give one of {', '.join(NONFINITE)}")
+        least, most, given = stream.TILE_LOG2, stream.LARGEST_FRAME_LOG2, self.frame_log2
+        if not isinstance(given, int | np.integer) or not least <= given <= most:
+            raise CodecError("frame_log2", f"is {given!r}", f"give a whole number from {least} to {most}")
+
+    def check_finite(self, any_nonfinite: bool) -> None:
+        """CodecError where values that are not finite are refused, and there are any."""
+        if any_nonfinite and self.nonfinite == "refuse":
+            raise CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
+
+
+# What a stream's header says, chosen from what is known of an array: quantizers, coder, order of the axes.
+
 
 RANKED_FROM = 1 << 16
 """Elements from which the order of the axes is chosen."""

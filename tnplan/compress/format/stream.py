@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.format import box
-from tnplan.compress.format.box import PREDICTORS, Predictor
+from tnplan.compress.format.box import PREDICTORS, REFLECTIONS, Predictor
 from tnplan.compress.format.errors import CodecError, StreamError
-from tnplan.compress.format.reflection import REFLECTIONS
 
 FORMAT = "tnplan.compressed"
 VERSION = 2

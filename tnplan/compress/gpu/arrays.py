@@ -25,8 +25,8 @@ from tnplan.compress.cpu.codec import (
     worst_size_bytes,
 )
 from tnplan.compress.format import stream
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import CodecError, HostOnlyError
-from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.decode import decode, read_header
 from tnplan.compress.gpu.device import WORD_BYTES, KernelDevice

@@ -24,8 +24,7 @@ from tnplan.compress.cpu.rans import count_shape
 from tnplan.compress.format import stream
 from tnplan.compress.format.bit_tiling import CLASSES, SAMPLE, TILE
 from tnplan.compress.format.bounds import Extent
-from tnplan.compress.format.box import ORDERS, Predictor, box_of_shape, passes
-from tnplan.compress.format.reflection import REFLECTIONS
+from tnplan.compress.format.box import ORDERS, REFLECTIONS, Predictor, box_of_shape, passes
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import WORD_BYTES, DeviceArray, KernelDevice
 

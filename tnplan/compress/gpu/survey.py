@@ -17,10 +17,8 @@ from tnplan.compress.cpu.codec import worst_size_bytes
 from tnplan.compress.cpu.frame import filled
 from tnplan.compress.cpu.prediction.predictor_choice import chosen_predictor, sampled_boxes
 from tnplan.compress.format import stream
-from tnplan.compress.format.box import may_be_smooth
-from tnplan.compress.format.choice import Limits, axis_count, chosen_header, trial_pieces
-from tnplan.compress.format.options import CodingOptions
-from tnplan.compress.format.reflection import REFLECTIONS
+from tnplan.compress.format.box import REFLECTIONS, may_be_smooth
+from tnplan.compress.format.choice import CodingOptions, Limits, axis_count, chosen_header, trial_pieces
 from tnplan.compress.format.stream import FRAME_HEADER_BYTES, Header
 from tnplan.compress.gpu import launches
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice, block_count

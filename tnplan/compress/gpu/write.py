@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tnplan.compress.format import stream
-from tnplan.compress.format.choice import RANKED_FROM
-from tnplan.compress.format.options import CodingOptions
+from tnplan.compress.format.choice import RANKED_FROM, CodingOptions
 from tnplan.compress.format.stream import Header
 from tnplan.compress.gpu.device import DeviceArray, KernelDevice
 from tnplan.compress.gpu.encode import encode, go_on

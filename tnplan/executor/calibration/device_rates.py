@@ -7,14 +7,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
+from statistics import median
+from time import perf_counter
+
+import numpy as np
 
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.executor.calibration.timing import REPEATS, fill, seconds, seconds_in_a_row, sustained_seconds
+from tnplan.executor.contraction.redistribute.packed import bind_redistribution
+from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardedTensor
+from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.copy import make_copy, row_major
-from tnplan.executor.device.protocols.device import ContractShape, Device, FusedShape, View
+from tnplan.executor.device.protocols.device import Call, ContractShape, Device, FusedShape, View
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT
 from tnplan.planner.hardware.fusion_tile import fused_tile
+from tnplan.planner.hardware.process_grid import Digit, prime_factors
+
+# Seconds of bound calls on a device, and random values that fill it. Knows the device's interface alone.
+
+
+WARM_UPS = 2
+REPEATS = 5
+LEAST_CALL_S = 1e-4
+FILL_ELEMENTS = 1 << 22
+
+
+def seconds(device: Device, call: Call, repeats: int) -> float:
+    """The median seconds of a call, by the device's own clock."""
+    for _ in range(WARM_UPS):
+        call()
+    marks = device.marks(2 * repeats)
+    for first, second in zip(marks[::2], marks[1::2], strict=True):
+        device.mark(first)
+        call()
+        device.mark(second)
+    device.synchronize()
+    return median(device.elapsed_s(*pair) for pair in zip(marks[::2], marks[1::2], strict=True))
+
+
+def sustained_seconds(device: Device, call: Call, least_s: float) -> float:
+    """The median seconds of a call once calls have gone on for about `least_s`, as in a long run.
+
+    A device lowers its clocks then to keep to its power limit.
+    """
+    once_s = seconds(device, call, 1)
+    for _ in range(round(least_s / max(once_s, LEAST_CALL_S))):
+        call()
+    return seconds(device, call, REPEATS)
+
+
+def seconds_in_a_row(device: Device, call: Call, count: int) -> float:
+    """Seconds of one of `count` calls that follow each other at once, the host's work included."""
+    call()
+    device.synchronize()
+    start = perf_counter()
+    for _ in range(count):
+        call()
+    device.synchronize()
+    return (perf_counter() - start) / count
+
+
+def fill(device: Device, view: View, dtype: str, seed: int) -> None:
+    """Normal random numbers, repeated where the view is long: zeros would flatter the device."""
+    chance = np.random.default_rng(seed)
+    count = min(len(view), FILL_ELEMENTS)
+    values = chance.standard_normal(count)
+    if dtype.startswith("complex"):
+        values = values + 1j * chance.standard_normal(count)
+    values = values.astype(dtype)
+    for first in range(0, len(view), count):
+        piece = view[first : first + count]
+        device.from_host(piece, values[: len(piece)])
+
+
+# What one device does alone: copies, permutations, matrix products and fused chains, as rates.
+
 
 SUSTAINED_S = 0.3
 SUSTAINED_K = 64
@@ -163,3 +230,105 @@ def _halves(extent: int) -> tuple[int, int]:
     """Two factors of a power of two, the second the larger."""
     low = 1 << (extent.bit_length() - 1) // 2
     return low, extent // low
+
+
+# Figures of the cost model from measured times. Pure arithmetic.
+#
+# A chain takes the root of (memory time)^2 + (time on chip)^2, the latter being its bytes on chip over one
+# rate and its operations over another: see `tnplan.planner.hardware.cost.CostModel.fused_s`.
+
+
+FREE = 1e18
+"""Bytes or operations a second of what costs no time."""
+LEAST_SHARE = 0.1
+"""A chain tells of the work on chip only where what is left of its time is more than this share."""
+
+
+def chip_rates(
+    chains: Sequence[ChainTime], memory_bytes_per_s: float, short_run_bytes: float
+) -> tuple[float, float]:
+    """Bytes on chip and operations a second, by least squares of the relative errors of whole times, neither
+    below 0 seconds.
+
+    On chip is what the memory's time leaves of a chain's, as a root of squares. A device hides more than that
+    behind the memory, so that where little is left it says little; an error of it changes the chain's time by
+    its share of the square, which is its weight.
+
+    Raises ValueError where chains are no slower than the memory.
+    """
+    rows, weights = [], []
+    for chain in chains:
+        slower = sum(1 + (short_run_bytes / run_bytes) ** 2 for run_bytes in chain.run_bytes)
+        square = chain.time_s**2 - (chain.side_bytes * slower / memory_bytes_per_s) ** 2
+        chip_s = sqrt(max(square, 0.0))
+        if chip_s > LEAST_SHARE * chain.time_s:
+            weight = (chip_s / chain.time_s) ** 2
+            rows.append((weight * chain.tile_bytes / chip_s, weight * chain.flops / chip_s))
+            weights.append(weight)
+    if len(rows) < 2:
+        raise ValueError("fused chains take no longer than the memory: nothing to fit")
+    table, wanted = np.array(rows), np.array(weights)
+    both = np.linalg.lstsq(table, wanted, rcond=None)[0]
+    alone = wanted @ table / (table**2).sum(axis=0)
+    if both[0] < 0:
+        both = np.array([0.0, alone[1]])
+    elif both[1] < 0:
+        both = np.array([alone[0], 0.0])
+    rates = 1 / np.maximum(both, 1 / FREE)
+    return float(rates[0]), float(rates[1])
+
+
+def redistribution_rate(swap: RedistributionTime, permute_bytes_per_s: float) -> float:
+    """Bytes received a second, once the time to copy what a rank keeps is taken off."""
+    kept_s = 2 * swap.kept_bytes / permute_bytes_per_s
+    return swap.received_bytes / max(swap.time_s - kept_s, swap.time_s / 2)
+
+
+# What devices do together: the seconds of changes of layout, through the executor's own exchange.
+#
+# Knows layouts and the interfaces of devices and communicators; never schedules or profiles.
+
+
+DTYPE = "complex64"
+ITEMSIZE = ITEM_BYTES[DTYPE]
+
+
+@dataclass(frozen=True)
+class RedistributionTime:
+    """A change of layout: bytes that a rank receives, and keeps, and seconds on the slowest rank."""
+
+    received_bytes: int
+    kept_bytes: int
+    time_s: float
+
+
+def redistribution_time(
+    device: Device, communicator: Communicator, shard_bytes: int, buffer_bytes: int, workspace_bytes: int
+) -> RedistributionTime:
+    """Every digit of the grid moves from the slowest modes of a tensor to the next ones; collective.
+
+    Source, result and workspace lie at bytes 0, `buffer_bytes` and 2 `buffer_bytes` of the arena.
+    """
+    radices = prime_factors(communicator.size)
+    inner = shard_bytes // (ITEMSIZE * communicator.size)
+    extents = dict(enumerate((*radices, *radices, inner)))
+    modes = tuple(extents)
+    before, after = modes[: len(radices)], modes[len(radices) : -1]
+
+    count = prod(radices) * inner
+    source, out = (device.view(place * buffer_bytes, count, DTYPE) for place in (0, 1))
+    workspace = device.view(2 * buffer_bytes, workspace_bytes // ITEMSIZE, DTYPE)
+    arena = device.view(0, 2 * buffer_bytes + workspace_bytes, "uint8")
+    change = Redistribution(
+        ShardedTensor(modes, before), ShardedTensor(modes, after, (), buffer_bytes), extents,
+        tuple(Digit(radix, 0) for radix in radices), communicator.rank,
+    )  # fmt: skip
+    call = bind_redistribution(
+        change, device, communicator, source, out, workspace, communicator.open_memory(arena),
+    )  # fmt: skip
+    communicator.connect()
+    communicator.barrier()
+    times = communicator.gather_objects(seconds(device, call, REPEATS))
+    communicator.close_memory()
+    kept_bytes = inner * ITEMSIZE
+    return RedistributionTime(count * ITEMSIZE - kept_bytes, kept_bytes, max(times))

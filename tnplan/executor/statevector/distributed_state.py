@@ -19,8 +19,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.statevector.scheduling.overlap import LEAST_TILE_BITS, Overlap, Piece, with_overlaps
-from tnplan.executor.statevector.scheduling.qubit_cover import index_of
-from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners, QubitExchange
+from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners, QubitExchange, index_of
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 PIECE_BITS = 22

@@ -21,7 +21,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_matrix
 from tnplan.executor.statevector.prepared_program import Mixture, PreparedStep, Rounds, Segment, cumulated
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange, first_places
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, first_places
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, PassPlan, Tile, compile_gates, rename
 
 CHUNK_BITS = 12

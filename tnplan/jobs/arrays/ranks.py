@@ -18,7 +18,7 @@ from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
-from tnplan.executor.device.cpu.host_facts import cores, threads_a_rank
+from tnplan.executor.device.cpu.host_memory import cores, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import Communicator, World, ending_together
 from tnplan.executor.device.selection.select import open_device, open_gpu

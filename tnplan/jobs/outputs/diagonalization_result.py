@@ -22,13 +22,13 @@ from tnplan.common.errors import InputError
 from tnplan.common.files import file_path, write_file, write_text
 from tnplan.common.release import release
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.sbd.basis.carryover import carry_over, check_share
 from tnplan.executor.sbd.basis.determinants import DeterminantList
 from tnplan.executor.sbd.basis.fcidump import write_fcidump
 from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.irreps import state_irrep
 from tnplan.executor.sbd.basis.orbitals import natural_orbitals, rotate_orbitals
 from tnplan.executor.sbd.basis.space import Space
+from tnplan.executor.sbd.basis.strings import carry_over, check_share
 from tnplan.executor.sbd.properties.measure import (
     FermionHamiltonian,
     densities,
@@ -42,7 +42,7 @@ from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
 from tnplan.jobs.job import Rank
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.array_result import write_arrays
+from tnplan.jobs.outputs.output_checks import write_arrays
 
 Array = NDArray[Any]
 

@@ -11,12 +11,32 @@ from pathlib import Path
 from shutil import disk_usage
 from socket import gethostname
 from time import sleep
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
 from tnplan.common.errors import InputError
-from tnplan.common.files import unfinished
+from tnplan.common.files import unfinished, write_file, write_json
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.jobs.job_options import JobOptions
+
+# A result of arrays: an .npz with the report beside it. The checkpoint goes once nothing is left to do.
+
+
+def write_arrays(options: JobOptions, arrays: dict[str, Any], report: dict[str, Any]) -> None:
+    """Write the arrays to the output and the report beside it; delete the checkpoint of what converged."""
+    target, checkpoint = options.output, options.checkpoint_file
+    assert target is not None
+    write_file(target, lambda stream: np.savez(stream, **arrays))
+    write_json(target.with_suffix(".json"), report)
+    if checkpoint is not None and report["converged"]:
+        checkpoint.unlink(missing_ok=True)
+
+
+# Whether every host that will write can: the folder is one for all, it is writable, and it has room.
+
 
 LOOKS, APART_S = 10, 0.3
 """How often a rank looks for a file of rank 0: file systems of networks show it late."""

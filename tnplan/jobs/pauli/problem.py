@@ -11,8 +11,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.circuits.load import load_circuit
-from tnplan.circuits.observables.given_sum import given_sum
-from tnplan.circuits.observables.pauli_sum import PauliSum, merge
+from tnplan.circuits.observables.pauli_sum import PauliSum, given_sum, merge
 from tnplan.common.checks import check_choice, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_suffix, check_writable

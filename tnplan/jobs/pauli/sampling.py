@@ -21,12 +21,12 @@ from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.echo import echo_parts
 from tnplan.executor.pauli.sampling.estimate import (
     BIASED,
     EQUAL,
     UNBIASED,
     Estimate,
+    echo_parts,
     estimate_of,
     nothing_met,
 )

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from tnplan.common.checks import check_choice
 from tnplan.common.errors import InputError, WriteError
 from tnplan.common.files import check_writable, file_path, load_json
+from tnplan.common.shown_text import shown_text
+from tnplan.common.units import percent_text, time_text
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import needed_bytes
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed
@@ -44,8 +46,6 @@ from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs.output_checks import Writes
-from tnplan.jobs.schedules.result import ExecutionResult
-from tnplan.jobs.schedules.topology import topology_note
 from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.load import load_schedule
 from tnplan.planner.networks.network import Network
@@ -54,6 +54,98 @@ from tnplan.planner.passes.lowering.compress_exchanges import compress_exchanges
 from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
+
+# Whether the ranks lie on hosts and switches as a schedule expects, and what it costs where they do not.
+
+
+Place = tuple[str, ...]
+"""Where a rank runs, the widest first: switches, where they are known, and the host."""
+UNITS = ("a host", "a switch", "a group of switches")
+"""What the tiers of a profile join, the first tier first."""
+
+
+def topology_note(schedule: Schedule, places: Sequence[Place]) -> str:
+    """What a user should know where a tier reaches over more units than planned; empty where none does.
+
+    `places` has the place of each rank. A tier of the schedule's profile joins so many devices (0: all of
+    them): those of one host, then those of one switch, as far as switches are known. Exchanges that were
+    planned within a tier go by the next one where its ranks are apart.
+    """
+    size, tiers = schedule.ranks_per_group, schedule.profile["tiers"]
+    groups = [places[first : first + size] for first in range(0, len(places), size)]
+    for number, tier in enumerate(tiers[: min(map(len, places))]):
+        planned = min(tier["devices"] or size, size)
+        units = [[place[: len(place) - number] for place in group] for group in groups]
+        if not (together := _together(units, planned)):
+            continue
+        unit, near = UNITS[min(number, len(UNITS) - 1)], shown_text(tier["name"], 40)
+        text = f"planned for {planned} ranks {unit} that exchange by {near}; here {together} are together: "
+        in_order = [sorted(group) for group in units]
+        remedy = (
+            f"plan with devices = {together} in tier {near} of the profile" if _together(in_order, planned)
+            else "start ranks host by host (srun --distribution=block)"
+        )  # fmt: skip
+        return f"{text}{_loss(schedule, number)}; {remedy}"
+    return ""
+
+
+def _together(groups: Sequence[Sequence[Place]], planned: int) -> int:
+    """The ranks in one unit, of the first that should be `planned`; 0 where all units are whole.
+
+    Ranks first, first + 1, ... of a group are one domain of the tier.
+    """
+    domains = [group[first : first + planned] for group in groups for first in range(0, len(group), planned)]
+    split = [domain for domain in domains if len({*domain}) > 1]
+    return max(split[0].count(unit) for unit in split[0]) if split else 0
+
+
+def _loss(schedule: Schedule, number: int) -> str:
+    """The time that is lost where exchanges of a tier go by the next one."""
+    tiers = schedule.profile["tiers"]
+    if number + 1 == len(tiers):
+        return "exchanges between them may take much longer than predicted"
+    factor = tiers[number]["bytes_per_s"] / tiers[number + 1]["bytes_per_s"]
+    whole_s = sum(step.predicted_s for step in schedule.steps)
+    exchange_s = sum(step.exchange_s for step in schedule.steps)
+    more = exchange_s / whole_s * max(0.0, factor - 1) if whole_s else 0.0
+    far = shown_text(tiers[number + 1]["name"], 40)
+    return f"predicted to take up to {percent_text(more)} longer, exchanges by {far}"
+
+
+# The job of `execute`: inputs are read and checked, slices carried out on all ranks, results written.
+
+
+# What `execute` gives.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExecutionResult:
+    """What `execute` gives.
+
+    Parameters
+    ----------
+    array : array or None
+        The result, with the axes of the schedule's output. None on ranks other than 0, and where the result
+        is sharded.
+    report : dict
+        The document of result.json (docs/reference/formats.md), on every rank.
+
+    Examples
+    --------
+    >>> tnplan.ExecutionResult(np.ones((2, 2)), {"measured": {"run_s": 0.5}})
+    ExecutionResult(float64 array of shape (2, 2), 500 ms)
+    """
+
+    array: NDArray[Any] | None
+    report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        array = "no array" if self.array is None else f"{self.array.dtype} array of shape {self.array.shape}"
+        return f"ExecutionResult({array}, {time_text(self.report['measured']['run_s'])})"
+
+
+# The job of `execute`: inputs are read and checked, slices carried out on all ranks, results written.
+
 
 Tensors = str | Path | Sequence[NDArray[Any]]
 """Arrays in the order of the network, or an .npz of them."""

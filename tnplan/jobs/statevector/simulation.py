@@ -20,19 +20,19 @@ import numpy as np
 
 from tnplan.circuits.load import load_program
 from tnplan.circuits.noise import depolarized
-from tnplan.circuits.observables.given_sum import given_sum
+from tnplan.circuits.observables.pauli_sum import given_sum
 from tnplan.circuits.program import CircuitProgram, final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
 from tnplan.executor.statevector.prepared_program import prepare_program
-from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.scheduling.tiled_passes import MODES
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.executor.statevector.state_file import (
@@ -47,7 +47,6 @@ from tnplan.executor.statevector.state_file import (
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.outputs.output_checks import Writes
-from tnplan.jobs.statevector.result import Simulation
 from tnplan.jobs.statevector.state import (
     DTYPES,
     check_state_ranks,
@@ -56,6 +55,42 @@ from tnplan.jobs.statevector.state import (
     open_state,
     state_needs,
 )
+
+# What `simulate` gives.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simulation:
+    """What `simulate` gives.
+
+    Parameters
+    ----------
+    answer : Answer
+        What was asked for: `counts`, `expectation`, `deviation`, `amplitudes`, `probabilities`, and `norm`.
+    simulator : Simulator
+        The final state (of the last run). With several ranks in this process it has no more answers to give.
+    report : dict
+        What the JSON file says (docs/explanation/statevector.md).
+
+    Examples
+    --------
+    >>> tnplan.simulate(tnplan.GateSequence(2, ()), observable="Z0", precision="fp32", device="cpu")
+    Simulation(2 qubits, complex64: expectation)
+    """
+
+    answer: Answer
+    simulator: Simulator
+    report: dict[str, Any]
+
+    def __repr__(self) -> str:
+        names = ("counts", "expectation", "amplitudes", "probabilities", "gradient")
+        given = [name for name in names if getattr(self.answer, name) is not None]
+        size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
+        return f"Simulation({size}: {', '.join(given) or 'no question'})"
+
+
+# The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
+
 
 Start = str | Path | Sequence[complex] | Array
 """A saved state, or amplitudes."""

@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from tnplan.circuits.program import Operation, largest_operator
 from tnplan.common.errors import InputError
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.executor.device.cpu.host_facts import ranks_here
-from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cpu.host_memory import host_memory, ranks_here
 from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.memory_estimate import predicted_bytes
-from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
+from tnplan.executor.statevector.scheduling.tiled_passes import TILES
 from tnplan.executor.statevector.simulator import StateVector
 from tnplan.jobs.job import Needs, Rank
 

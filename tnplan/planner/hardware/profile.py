@@ -15,9 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from tnplan.common.convert import converted
 from tnplan.common.errors import InputError
-from tnplan.common.files import file_path, plain, read_text
+from tnplan.common.files import converted, file_path, plain, read_text
 from tnplan.common.units import size_text
 
 DEFAULT_PRECISION = {"float32": "fp32", "complex64": "fp32", "float64": "fp64", "complex128": "fp64"}

@@ -13,9 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tnplan.common.convert import converted_file
 from tnplan.common.errors import InputError, located
-from tnplan.common.files import file_path, identity_of, plain, read_json, write_text
+from tnplan.common.files import converted_file, file_path, identity_of, plain, read_json, write_text
 from tnplan.planner.networks.contraction_path import DTYPES, ContractionPath, ssa_from_linear
 from tnplan.planner.networks.network import Network
 

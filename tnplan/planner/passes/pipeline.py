@@ -13,7 +13,7 @@ from tnplan.common.errors import InputError, OverLimitError
 from tnplan.common.units import size_text
 from tnplan.planner.hardware.compression_options import Compression
 from tnplan.planner.hardware.cost import CostModel, make_grid, memory_limit
-from tnplan.planner.hardware.group_sizes import group_sizes
+from tnplan.planner.hardware.process_grid import group_sizes
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.context_passes import (

@@ -8,9 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from tnplan.common.convert import converted
 from tnplan.common.errors import InputError
-from tnplan.common.files import identity_of, plain, read_json, write_text
+from tnplan.common.files import converted, identity_of, plain, read_json, write_text
 from tnplan.planner.schedule.schedule import FORMAT, OPCODES, VERSION, Instruction, LoopLevel, Schedule
 
 PARTS = ("once", "outer", "body")

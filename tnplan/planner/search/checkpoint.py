@@ -18,8 +18,7 @@ from typing import Any
 
 from tnplan.common.arrays import Array
 from tnplan.common.checkpoint import CheckpointFile
-from tnplan.common.convert import converted
-from tnplan.common.files import identity_of, plain
+from tnplan.common.files import converted, identity_of, plain
 from tnplan.planner.search.annealing import ScoredTree, Task
 from tnplan.planner.search.ranking import Target
 from tnplan.planner.search.round_policy import Pools

@@ -12,11 +12,113 @@ tensor over what it flips and no index of its own. Knows no code, no path and no
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
 import numpy as np
 
-from tnplan.common.errors import InputError
+from tnplan.common.checks import check_count
+from tnplan.common.errors import InputError, located
+from tnplan.common.files import read_text
 from tnplan.planner.networks.network import Network
-from tnplan.planner.workloads.error_model import ErrorModel, check_syndrome
+
+# Independent errors of a quantum code and what each flips: detectors and logical observables.
+#
+# Plain data, without geometry; where it comes from is the business of adapters. Knows no tensor network.
+
+
+LARGEST_MODEL = 1_000_000
+"""The most errors, detectors or observables."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """An event of probability `probability`; both lists ascend and name each detector or observable once."""
+
+    probability: float
+    detectors: tuple[int, ...]
+    observables: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ErrorModel:
+    """Errors that happen independently of each other, each flipping its detectors and observables."""
+
+    n_detectors: int
+    n_observables: int
+    errors: tuple[Error, ...]
+
+    def __post_init__(self) -> None:
+        sizes = (
+            ("detectors", self.n_detectors),
+            ("observables", self.n_observables),
+            ("errors", len(self.errors)),
+        )
+        for what, size in sizes:
+            if not 0 <= size <= LARGEST_MODEL:
+                raise InputError("error model", f"has {size} {what}", f"give at most {LARGEST_MODEL}")
+        if not self.errors:
+            raise InputError("error model", "has no errors", "give noise above 0")
+        for number, error in enumerate(self.errors):
+            _check(f"error {number}", error, self.n_detectors, self.n_observables)
+
+
+def check_syndrome(model: ErrorModel, syndrome: str) -> None:
+    """Refuse a syndrome that has not 0 or 1 for each detector, or a 1 where no error flips the detector."""
+    if len(syndrome) != model.n_detectors:
+        raise InputError(
+            "--syndrome",
+            f"has {len(syndrome)} characters",
+            f"give one for each of {model.n_detectors} detectors",
+        )
+    wrong = sorted(set(syndrome) - set("01"))
+    if wrong:
+        raise InputError("--syndrome", f"has the character {wrong[0]!r}", "write 0 or 1 for each detector")
+    flipped = {detector for error in model.errors for detector in error.detectors}
+    for detector, bit in enumerate(syndrome):
+        if bit == "1" and detector not in flipped:
+            raise InputError("--syndrome", f"has a 1 for detector {detector}", "no error flips it: write 0")
+
+
+def sample(model: ErrorModel, seed: int) -> tuple[str, str]:
+    """What a random set of errors flips: the syndrome and the observables, 0 or 1 for each of them."""
+    check_count("--seed", seed, 0)
+    generator = np.random.default_rng(seed)
+    happens = generator.random(len(model.errors)) < [error.probability for error in model.errors]
+    detectors, observables = np.zeros(model.n_detectors, bool), np.zeros(model.n_observables, bool)
+    for number in np.flatnonzero(happens):
+        detectors[list(model.errors[number].detectors)] ^= True
+        observables[list(model.errors[number].observables)] ^= True
+    return _bits(detectors), _bits(observables)
+
+
+def _bits(values: np.ndarray) -> str:
+    return "".join("1" if value else "0" for value in values)
+
+
+def _check(place: str, error: Error, n_detectors: int, n_observables: int) -> None:
+    if not 0 < error.probability < 1:
+        remedy = "give a probability above 0 and below 1"
+        if error.probability == 0:
+            remedy = "leave out what never happens"
+        elif error.probability == 1:
+            remedy = "leave it out, and flip what it flips in the syndrome"
+        raise InputError(place, f"has probability {error.probability:g}", remedy)
+    for what, numbers, size in (
+        ("detector", error.detectors, n_detectors),
+        ("observable", error.observables, n_observables),
+    ):
+        if list(numbers) != sorted(set(numbers)):
+            raise InputError(place, f"names {what}s {numbers}", "name each once, in ascending order")
+        outside = [number for number in numbers if not 0 <= number < size]
+        if outside:
+            raise InputError(place, f"names {what} {outside[0]}", f"the model has {size}, from 0 up")
+
+
+# Exact maximum-likelihood decoding: the network of how likely each logical class is, given a syndrome.
+
 
 Factors = dict[tuple[str, ...], np.ndarray]
 """Tensors by their indices; none has an index twice, and all have theirs in the same order."""
@@ -87,3 +189,95 @@ def _absorb(factors: Factors) -> Factors:
         for index in term:
             holders.setdefault(index, {})[term] = None
     return kept
+
+
+# Error models from stim (extra `qec`): detector error models in its format, and rotated surface codes.
+#
+# The only file that imports stim. Turns its models into ours, nothing more.
+
+
+KINDS = ("circuit", "capacity")
+LARGEST_DISTANCE = 51
+LARGEST_ROUNDS = 1000
+
+
+def surface_code_model(kind: str, distance: int, rounds: int, noise: float) -> ErrorModel:
+    """The errors of a rotated surface code that keeps a Z state over `rounds` rounds of measurement.
+
+    `circuit`: with probability `noise` each, every Clifford gate is followed by a depolarizing channel on its
+    qubits, every reset and every measurement flips, and every data qubit depolarizes at the start of a round.
+    `capacity`: only the last of these, so that measurements are perfect.
+    """
+    stim = _stim("--distance")
+    if kind not in KINDS:
+        raise InputError("--kind", f"{kind!r} is unknown", f"use one of {', '.join(KINDS)}")
+    check_count("--distance", distance, 2, LARGEST_DISTANCE)
+    check_count("--rounds", rounds, 1, LARGEST_ROUNDS)
+    if not 0 < noise < 0.5:
+        raise InputError("--noise", f"is {noise}", "give a probability above 0 and below 0.5")
+    rest = 0 if kind == "capacity" else noise
+    circuit = stim.Circuit.generated(
+        "surface_code:rotated_memory_z",
+        distance=distance,
+        rounds=rounds,
+        before_round_data_depolarization=noise,
+        after_clifford_depolarization=rest,
+        after_reset_flip_probability=rest,
+        before_measure_flip_probability=rest,
+    )
+    return _model(circuit.detector_error_model())
+
+
+def load_model(path: str | Path) -> ErrorModel:
+    """Read a detector error model in stim's format."""
+    return parse_model(read_text(path, "a detector error model"), str(path))
+
+
+def parse_model(text: str, place: str) -> ErrorModel:
+    """Parse a detector error model; `place` names it in errors.
+
+    Parts of an error that ^ separates act together: what two of them flip is not flipped. An error that flips
+    nothing is left out.
+    """
+    stim = _stim(place)
+    if "\0" in text:
+        raise InputError(place, "has a character of value 0, where stim stops reading", "give plain text")
+    try:
+        model = stim.DetectorErrorModel(text)
+    except (ValueError, IndexError) as error:
+        raise InputError(place, f"is no model that stim reads ({error})", "mend the file") from None
+    return located(place, lambda: _model(model))
+
+
+def _stim(place: str) -> ModuleType:
+    try:
+        import stim
+    except ImportError:
+        raise InputError(
+            place, "needs stim", "install it with: pip install 'tnplan[qec]'", topic="installation",
+        ) from None
+    module: ModuleType = stim
+    return module
+
+
+def _model(model: Any) -> ErrorModel:
+    """Ours, from a stim.DetectorErrorModel."""
+    largest = max(model.num_errors, model.num_detectors, model.num_observables)
+    if largest > LARGEST_MODEL:
+        problem = f"has {largest} errors, detectors or observables"
+        raise InputError("error model", problem, f"give at most {LARGEST_MODEL} of each")
+    errors = []
+    for instruction in model.flattened():
+        if instruction.type != "error":
+            continue
+        detectors: set[int] = set()
+        observables: set[int] = set()
+        for target in instruction.targets_copy():
+            if not target.is_separator():
+                (detectors if target.is_relative_detector_id() else observables).symmetric_difference_update(
+                    {target.val}
+                )
+        if detectors or observables:
+            (probability,) = instruction.args_copy()
+            errors.append(Error(probability, tuple(sorted(detectors)), tuple(sorted(observables))))
+    return ErrorModel(model.num_detectors, model.num_observables, tuple(errors))

@@ -12,8 +12,7 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.statevector.measurement import outcomes
 from tnplan.jobs.arrays.options import ContractionOptions
-from tnplan.questions.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
-from tnplan.questions.engines.task_list import TaskCheckpoint
+from tnplan.questions.engines.task_list import EXACT, STATISTICAL, Outcome, TaskCheckpoint, cross_entropy
 from tnplan.questions.methods import SMALL
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -27,7 +26,7 @@ from tnplan.questions.questions import (
     Sample,
     Trace,
 )
-from tnplan.questions.tensor_networks.samples import INDEPENDENT, ContractionSamples
+from tnplan.questions.tensor_networks.sample import INDEPENDENT, ContractionSamples
 
 
 def answer_by_contraction(

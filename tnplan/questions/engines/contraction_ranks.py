@@ -16,7 +16,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.program import CircuitProgram
 from tnplan.common.arrays import Array
 from tnplan.executor.device.comm.launcher import launched_size
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.job import Job, Rank, Request, Result, run_job
 from tnplan.planner.sparse_state.rows import distinct_strings
@@ -25,8 +25,7 @@ from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import Amplitudes, AskedCircuit, ExpectationValues
 from tnplan.questions.tensor_networks.amplitudes import amplitudes
 from tnplan.questions.tensor_networks.expectation import LightCones, PlannedAhead
-from tnplan.questions.tensor_networks.sample import SampleOptions, sample
-from tnplan.questions.tensor_networks.samples import ContractionSamples
+from tnplan.questions.tensor_networks.sample import ContractionSamples, SampleOptions, sample
 
 
 def shared_expectations(

@@ -5,24 +5,55 @@ Noise, measurements and resets without conditions are channels, so that values a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.dual_number import slopes_of
+from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.observables.pauli_sum import PauliSum, pauli_sum
+from tnplan.circuits.program import (
+    Channel,
+    Measurement,
+    Operation,
+    Reset,
+    without_final_measurements,
+)
 from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
+from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.errors import farthest
-from tnplan.executor.pauli.algebra.gates import local_words
+from tnplan.executor.pauli.algebra.gates import (
+    PauliStep,
+    circuit_steps,
+    gate_steps,
+    local_words,
+    named_rotations,
+    word_masks,
+)
+from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
+from tnplan.executor.pauli.gradient import gradient, on_cpu_alone
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
-from tnplan.executor.pauli.resources import Resources
+from tnplan.executor.pauli.resources import Resources, term_bytes
+from tnplan.executor.pauli.sampling.estimate import Estimate
+from tnplan.executor.pauli.sampling.repetitions import check_sampling
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.job import Job, Rank, run_job
-from tnplan.questions.engines.outcome import EXACT, TRUNCATION, Outcome
-from tnplan.questions.engines.pauli_gradient import gradients_by_pauli
-from tnplan.questions.engines.pauli_job import check_power_of_two, pauli_needs, resources_of
-from tnplan.questions.engines.pauli_monte_carlo import estimates_by_pauli
-from tnplan.questions.engines.pauli_work import PauliWork, planned_sums, words_of
-from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, tasks_together
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sample, sampling_needs
+from tnplan.questions.engines.task_list import (
+    BIASED,
+    EXACT,
+    STATISTICAL,
+    TRUNCATION,
+    Outcome,
+    Rows,
+    TaskCheckpoint,
+    tasks_together,
+)
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     AskedCircuit,
@@ -31,6 +62,180 @@ from tnplan.questions.questions import (
     ReducedDensityMatrix,
     Trace,
 )
+
+# Pauli propagation of a circuit as a job: the steps of its operations, and what it needs of a rank.
+
+
+ZERO, ONE = np.diag([1.0, 0.0]).astype(np.complex128), np.diag([0.0, 1.0]).astype(np.complex128)
+LOWER = np.array([[0, 1], [0, 0]], np.complex128)
+"""|0><1|."""
+
+
+def program_steps(operations: Sequence[Operation]) -> tuple[PauliStep, ...]:
+    """The steps of gates, channels, measurements and resets; final measurements are left out."""
+    kept, _ = without_final_measurements(operations)
+    return tuple(step for number, one in enumerate(kept) for step in operation_steps(one, number))
+
+
+def operation_steps(one: Operation, number: int) -> tuple[PauliStep, ...]:
+    """The steps of operation `number`."""
+    if isinstance(one, Gate):
+        return gate_steps(one, f"gate {number} ({one.name})")
+    if isinstance(one, Channel):
+        return (kraus_channel(one.qubits, one.kraus),)
+    if isinstance(one, Measurement):
+        return (kraus_channel((one.qubit,), (ZERO, ONE)),)
+    if isinstance(one, Reset):
+        return (kraus_channel((one.qubit,), (ZERO, LOWER)),)
+    raise InputError(f"operation {number}", "depends on measured bits", "use --method statevector")
+
+
+def resources_of(rank: Rank, precision: str) -> Resources:
+    """What a propagation may use of a rank."""
+    return Resources(
+        device=rank.device.name, threads=rank.threads, precision=precision,
+        memory_bytes=rank.memory_bytes, ranks=rank.connected(),
+    )  # fmt: skip
+
+
+def pauli_needs(sums: Sequence[PauliSum]) -> Needs:
+    """What the terms take that sums start with."""
+    words = max(one.n_terms for one in sums)
+    size_bytes = words * term_bytes(sums[0].n_qubits, 8)
+    return Needs(size_bytes, size_bytes, "give an observable of fewer words")
+
+
+def check_power_of_two(n_ranks: int) -> None:
+    """Refuse a number of ranks that cannot share terms."""
+    if n_ranks & (n_ranks - 1):
+        raise InputError("ranks", f"are {n_ranks}", "start a power of two")
+
+
+# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
+
+
+# What Pauli propagation does for a question: the sums that it takes through a circuit's steps.
+
+
+@dataclass(frozen=True, eq=False)
+class PauliWork:
+    """The steps of a circuit, the sums that are taken through them, and what their values are measured in."""
+
+    steps: tuple[PauliStep, ...]
+    sums: tuple[PauliSum, ...]
+    state: str | State | None
+
+
+def planned_sums(asked: AskedCircuit) -> PauliWork:
+    """The steps, and the sums whose values the question needs."""
+    gates, question, n = asked.circuit_gates, asked.question, asked.n_qubits
+    steps = program_steps(asked.circuit_operations) if gates is None else circuit_steps(gates)
+    state = None if asked.start is None else asked.start.measured
+    if isinstance(question, ExpectationValues):
+        return PauliWork(steps, question.sums, state)
+    if isinstance(question, Trace):
+        return PauliWork(steps, (question.b,), _measured_in(question.a, state))
+    assert isinstance(question, Probabilities | ReducedDensityMatrix)
+    words = [word_masks(question.qubits, word) for word in words_of(question)]
+    return PauliWork(steps, tuple(pauli_sum([(x, z, 1.0)], n) for x, z in words), state)
+
+
+def _measured_in(a: PauliSum, state: str | State | None) -> State:
+    """What gives words W the values Tr(A W) / 2^n; in a state those of A W."""
+    if state is not None:
+        return AfterOperator(a, state)
+    return OverlapWith(PauliSum(a.n_qubits, a.keys, np.conj(a.coefficients)))
+
+
+def words_of(question: Probabilities | ReducedDensityMatrix) -> list[int]:
+    """The local words that the question needs: of Z alone, or all."""
+    words = range(4 ** len(question.qubits))
+    if isinstance(question, ReducedDensityMatrix):
+        return [*words]
+    has_x = sum(1 << 2 * k for k in range(len(question.qubits)))
+    return [word for word in words if not word & has_x]
+
+
+# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
+
+
+# Expectation values with their derivatives by parameters, by Pauli propagation: a sweep back for each.
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """The steps, and by the number of a rotation the slopes of its angle, where it has some."""
+
+    steps: tuple[PauliStep, ...]
+    slopes: dict[int, Mapping[str, float]]
+
+
+def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The values and their derivatives; collective under mpirun.
+
+    With a truncation they are the derivatives of the truncated value: what was dropped stays dropped.
+    """
+    question, truncation = asked.question, options.truncation or Truncation()
+    assert isinstance(question, ExpectationValues)
+    state = None if asked.start is None else asked.start.measured
+
+    def prepare() -> _Planned:
+        steps: list[PauliStep] = []
+        slopes: dict[int, Mapping[str, float]] = {}
+        kept, _ = without_final_measurements(asked.circuit_operations)
+        for number, one in enumerate(kept):
+            if not isinstance(one, VariedGate):
+                steps += operation_steps(one, number)
+                continue
+            for turn in named_rotations(one):
+                if slopes_of(turn.angle):
+                    slopes[len(steps)] = slopes_of(turn.angle)
+                steps.append(replace(turn, angle=float(turn.angle)))
+        return _Planned(tuple(steps), slopes)
+
+    def work(rank: Rank, planned: _Planned) -> Outcome:
+        found = []
+        with rank.on_stream():
+            use = resources_of(rank, options.precision)
+            for number, one in enumerate(question.sums, 1):
+                found.append(gradient(
+                    planned.steps, one, truncation, use, state=state, wanted=[*planned.slopes]
+                ))  # fmt: skip
+                if len(question.sums) > 1:
+                    rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
+        values = np.array([one.value.real for one in found])
+        bounds = np.array([one.dropped.l1 for one in found])
+        rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
+        value, error = (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
+        is_cut = options.truncation is not None
+        details = {
+            "device": rank.device.name, "ranks": rank.world.size,
+            "terms": max(one.n_terms for one in found),
+            "tape_bytes": max(one.tape_bytes for one in found),
+        }  # fmt: skip
+        kind = TRUNCATION if is_cut else EXACT
+        return Outcome(value, error if is_cut else 0.0, kind, details, np.array(rows))
+
+    job = Job(
+        prepare=prepare, work=work,
+        needs=lambda planned, n_ranks, threads: replace(
+            pauli_needs(question.sums), cpu_only=on_cpu_alone(planned.steps, question.sums, n_ranks)
+        ),
+        check_ranks=lambda _, n_ranks: check_power_of_two(n_ranks),
+    )  # fmt: skip
+    return run_job(job, options)
+
+
+def _by_parameters(planned: _Planned, derivatives: Array, names: Sequence[str]) -> Array:
+    """The derivatives by parameters, float64 [parameter], from those by the angles of rotations."""
+    row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
+    for number, slopes in planned.slopes.items():
+        for name, slope in slopes.items():
+            row[places[name]] += slope * derivatives[number].real
+    return row
+
+
+# Questions answered by Pauli propagation: all are values of words taken backwards through the circuit.
 
 
 def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None) -> Outcome:
@@ -130,3 +335,83 @@ def _propagated(
         planned.steps, planned.sums[number], truncation, use, state=planned.state, keep="none",
         progress=heard,
     )  # fmt: skip
+
+
+# Expectation values and traces by Monte Carlo propagation: repetitions for each sum, and their errors.
+
+
+Given = tuple[tuple[SampledValue, ...], Rows]
+
+
+def estimates_by_pauli(
+    asked: AskedCircuit, options: QuestionOptions, kept: TaskCheckpoint | None
+) -> Outcome:  # fmt: skip
+    """The means of repetitions with their standard errors; collective under mpirun.
+
+    Repetition r of every sum has the same random numbers, those of `propagate` with the same `MonteCarlo`.
+    """
+    plan, truncation = options.monte_carlo, options.truncation or Truncation()
+    assert plan is not None
+
+    def prepare() -> Given:
+        sampled = sampled_values(asked, planned_sums(asked), options)
+        widths = [2 + plan.repetitions] * len(sampled)
+        done = {} if kept is None else kept.rows(widths, options.resume)
+        return sampled, done
+
+    def needs(given: Given, n_ranks: int, threads: int) -> Needs:
+        return sampling_needs(max(given[0], key=lambda one: one.terms.n_terms), threads, options.device)
+
+    def work(rank: Rank, given: Given) -> Outcome:
+        sampled, done = given
+        use = Resources(
+            device=rank.device.name, threads=rank.threads, precision=options.precision,
+            ranks=rank.world if rank.world.size > 1 else None,
+        )  # fmt: skip
+
+        def one(number: int) -> Array:
+            def say(repetition: int, n: int) -> None:
+                text = f"sum {number + 1} of {len(sampled)}: repetition {repetition} of {n}"
+                rank.say(number * n + repetition, len(sampled) * n, text)
+
+            estimate, figures = sample(rank, sampled[number], use, None, say)
+            values = np.broadcast_to(estimate.values, plan.repetitions)
+            return np.concatenate([[figures["resampled"], figures["largest_terms"]], values])
+
+        with rank.on_stream():
+            rows = tasks_together(rank, len(sampled), one, done, kept, None)
+        estimates = [
+            estimate_of_values(row[2:].tolist(), row[0] > 0, one)
+            for row, one in zip(rows, sampled, strict=True)
+        ]
+        return _outcome(asked, estimates, {
+            "device": rank.device.name, "ranks": rank.world.size, "terms": truncation.max_terms,
+            "largest_terms": int(max(row[1] for row in rows)), "monte_carlo": asdict(plan),
+            "estimates": [asdict(one) for one in estimates],
+        })  # fmt: skip
+
+    return run_job(Job(prepare=prepare, work=work, needs=needs), options)
+
+
+def sampled_values(
+    asked: AskedCircuit, planned: PauliWork, options: QuestionOptions
+) -> tuple[SampledValue, ...]:  # fmt: skip
+    """What is estimated; refuses sums and truncations that cannot be resampled."""
+    plan, truncation = options.monte_carlo, options.truncation or Truncation()
+    assert plan is not None
+    if isinstance(asked.question, Trace):
+        check_sampling(asked.question.a, truncation)
+    return tuple(SampledValue(planned.steps, one, planned.state, plan, truncation) for one in planned.sums)
+
+
+def _outcome(asked: AskedCircuit, estimates: Sequence[Estimate], details: dict[str, Any]) -> Outcome:
+    """The means and their standard errors; exact where nothing was resampled, biased where a mean is not."""
+    question = asked.question
+    values = np.array([one.value for one in estimates])
+    errors = np.array([one.standard_error for one in estimates])
+    kinds = {one.kind for one in estimates}
+    kind = EXACT if kinds == {"exact"} else BIASED if BIASED in kinds else STATISTICAL
+    if isinstance(question, ExpectationValues) and not question.is_single:
+        return Outcome(values, 0.0 if kind == EXACT else errors, kind, details)
+    value = complex(values[0]) if isinstance(question, Trace) else float(values[0])
+    return Outcome(value, float(errors[0]), kind, details)

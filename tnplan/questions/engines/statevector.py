@@ -6,7 +6,7 @@ A question becomes one or more programs, each with its final state, or a program
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -16,6 +16,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import inverse, pauli_word_gates, widened
+from tnplan.circuits.derivatives.dual_number import slopes_of
 from tnplan.circuits.gates import gate
 from tnplan.circuits.observables.pauli_sum import PauliSum
 from tnplan.circuits.program import (
@@ -26,16 +27,20 @@ from tnplan.circuits.program import (
 )
 from tnplan.common.arrays import Array
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.executor.device.cpu.host_facts import ranks_here
-from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
+from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
 from tnplan.executor.statevector.measurement import answer, trajectories
-from tnplan.executor.statevector.memory_estimate import check_answer_memory
+from tnplan.executor.statevector.memory_estimate import (
+    GRADIENT_STATES,
+    check_answer_memory,
+    observables_at_once,
+)
 from tnplan.executor.statevector.prepared_program import prepare_program
-from tnplan.executor.statevector.scheduling.cover_samples import COVERS
+from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
 from tnplan.executor.statevector.simulator import Simulator
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector.state import (
@@ -45,9 +50,15 @@ from tnplan.jobs.statevector.state import (
     open_state,
     state_needs,
 )
-from tnplan.questions.engines.outcome import EXACT, STATISTICAL, Outcome, cross_entropy
-from tnplan.questions.engines.statevector_gradient import gradients_by_state
-from tnplan.questions.engines.task_list import Rows, TaskCheckpoint, tasks_together
+from tnplan.questions.engines.task_list import (
+    EXACT,
+    STATISTICAL,
+    Outcome,
+    Rows,
+    TaskCheckpoint,
+    cross_entropy,
+    tasks_together,
+)
 from tnplan.questions.methods import possible_methods
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
@@ -61,6 +72,65 @@ from tnplan.questions.questions import (
     Sample,
     Trace,
 )
+
+# Expectation values with their derivatives by parameters, from the state vector: one sweep back for
+# as many observables as the memory holds states.
+
+
+
+
+
+def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome:
+    """The values and their derivatives; collective under mpirun."""
+    question, gates, n = asked.question, asked.gates, asked.n_qubits
+    assert isinstance(question, ExpectationValues)
+    assert gates is not None
+
+    def prepare() -> None:
+        compile_soon([COVERS])
+
+    def needs(_: None, n_ranks: int, threads: int) -> Needs:
+        return state_needs(n, options.dtype, n_ranks, threads, GRADIENT_STATES)
+
+    def work(rank: Rank, _: None) -> Outcome:
+        values, rows, sums = [], [], question.sums
+        room = rank.memory_bytes - needs(None, rank.world.size, rank.threads).cpu_bytes
+        fitting = observables_at_once(len(sums), room, n, options.dtype, rank.world.size)
+        together = min(rank.world.gather_objects(fitting))
+        with rank.on_stream():
+            state = open_state(rank, n, options.dtype, gates.gates, gradient=True)
+            simulator = Simulator(state, n, seed=0)
+            simulator.run(prepare_program(gates.gates), NO_BITS)
+            for first in range(0, len(sums), together):
+                some = sums[first : first + together]
+                values += [simulator.expectation(one).real for one in some]
+                found = adjoint_gradients(simulator, gates.gates, some)
+                rows += [by_parameters(one, gates.gates, question.names) for one in found]
+                if len(sums) > 1:
+                    rank.say(len(rows), len(sums), f"{len(rows)} of {len(sums)} observables")
+        end_state(rank, state)
+        details = {"device": rank.device.name, "ranks": rank.world.size}
+        value = values[0] if question.is_single else np.array(values)
+        return Outcome(value, 0.0, EXACT, details, np.array(rows))
+
+    job = Job(
+        prepare=prepare, work=work, needs=needs,
+        check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n),
+    )  # fmt: skip
+    return run_job(job, options)
+
+
+def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Sequence[str]) -> Array:
+    """The derivatives by parameters, float64 [parameter], from those by the angles of gates."""
+    row, places = np.zeros(len(names)), {name: place for place, name in enumerate(names)}
+    for one in found:
+        for name, slope in slopes_of(gates[one.gate].params[one.parameter]).items():
+            row[places[name]] += slope * one.derivative
+    return row
+
+
+# Questions answered by the state vector: what is run for each of them, and what is read from the state.
+
 
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""

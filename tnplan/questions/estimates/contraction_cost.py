@@ -21,14 +21,13 @@ from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network
-from tnplan.planner.networks.of_circuits.pauli_leaves import by_support, support_of
 from tnplan.planner.networks.of_circuits.sandwich import (
     density_network,
     marginal_network,
     sandwich,
 )
 from tnplan.planner.networks.of_circuits.steps import steps_of
-from tnplan.planner.networks.of_circuits.wires import OpenNetwork
+from tnplan.planner.networks.of_circuits.wires import OpenNetwork, by_support, support_of
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.projection.projection import project
 from tnplan.planner.search.path_cost import path_cost
@@ -41,14 +40,14 @@ from tnplan.questions.estimates.cost import (
     Cost,
     first_use_s,
     room_bytes,
+    slowness,
 )
-from tnplan.questions.estimates.python_speed import slowness
 from tnplan.questions.estimates.rejection_cost import rejection_cost
-from tnplan.questions.input_state import InputState
 from tnplan.questions.questions import (
     Amplitudes,
     AskedCircuit,
     ExpectationValues,
+    InputState,
     OpenAmplitudes,
     Overlap,
     Probabilities,
@@ -56,10 +55,10 @@ from tnplan.questions.questions import (
     Sample,
     Trace,
 )
+from tnplan.questions.tensor_networks.expectation import word_network
 from tnplan.questions.tensor_networks.networks import closed_by_leaves
 from tnplan.questions.tensor_networks.overlap import pairs_of_trace
 from tnplan.questions.tensor_networks.sample import chain_groups
-from tnplan.questions.tensor_networks.word_network import word_network
 
 START_S, TENSOR_S = 0.0012, 3.2e-5
 """Seconds to make and simplify a network, and for each of its tensors, where `slowness` is 1."""

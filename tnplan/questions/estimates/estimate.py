@@ -11,9 +11,9 @@ from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError
 from tnplan.common.shown_text import html_table, text_table
 from tnplan.common.units import count_text, size_text, time_text
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.engines.outcome import EXACT, STATISTICAL, TRUNCATION
+from tnplan.questions.engines.task_list import EXACT, STATISTICAL, TRUNCATION
 from tnplan.questions.estimates.contraction_cost import contraction_cost
 from tnplan.questions.estimates.cost import Cost, is_gpu, room_bytes
 from tnplan.questions.estimates.pauli_pilot import pauli_cost

@@ -24,10 +24,8 @@ from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.pauli.sampling import GPU_ABOVE
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.engines.pauli_monte_carlo import sampled_values
-from tnplan.questions.engines.pauli_work import planned_sums
-from tnplan.questions.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu
-from tnplan.questions.estimates.python_speed import slowness
+from tnplan.questions.engines.pauli import planned_sums, sampled_values
+from tnplan.questions.estimates.cost import EXACT_FACTOR, GRADIENT_TIME, Cost, is_gpu, slowness
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 

@@ -13,7 +13,7 @@ from tnplan.circuits.program import gates_of
 from tnplan.executor.statevector.adjoint.joint_sweep import takes_words
 from tnplan.executor.statevector.adjoint.segments import derivative_segments
 from tnplan.executor.statevector.adjoint.sweep import plans_back, words_of
-from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM
+from tnplan.executor.statevector.cpu.state import JOINT_FROM
 from tnplan.executor.statevector.gates.multiplexed_gate import (
     LARGEST_TARGETS,
     MultiplexedGate,
@@ -21,7 +21,6 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     mask_of,
 )
 from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, MOST_OBSERVABLES, predicted_bytes
-from tnplan.executor.statevector.scheduling.cpu_tiles import TILES
 from tnplan.executor.statevector.scheduling.gpu_tiles import JOINT_FROM as GPU_JOINT_FROM
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
     MOST_WORDS,
@@ -33,16 +32,16 @@ from tnplan.executor.statevector.scheduling.gpu_tiles import (
 from tnplan.executor.statevector.scheduling.tiled_passes import (
     EMPTY_PRICE,
     TARGET_PRICE,
+    TILES,
     Pass,
     PassPlan,
     compile_gates,
+    word_groups,
 )
-from tnplan.executor.statevector.scheduling.word_tiles import word_groups
 from tnplan.jobs.statevector.state import DTYPES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.statevector import planned_work
-from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes
-from tnplan.questions.estimates.python_speed import slowness
+from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedDensityMatrix, Sample
 
 START_S, GATE_S = 0.004, 7e-6

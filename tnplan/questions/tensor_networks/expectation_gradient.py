@@ -18,9 +18,9 @@ from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.pauli_leaves import leaves, support_of
 from tnplan.planner.networks.of_circuits.sandwich import sandwich
 from tnplan.planner.networks.of_circuits.steps import Step, keeps_trace, steps_of
+from tnplan.planner.networks.of_circuits.wires import leaves, support_of
 from tnplan.questions.tensor_networks.networks import value_and_gradients
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tnplan.circuits.circuit import GateSequence
 from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.compiled import CompiledContraction
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import compiled, find_batched, find_schedule
 from tnplan.planner.networks.importers.subscripts import EinsumCall
 from tnplan.planner.networks.network import Network
+from tnplan.planner.networks.of_circuits.amplitude_network import circuit_network
 from tnplan.planner.networks.of_circuits.wires import OpenNetwork
 from tnplan.planner.networks.simplify import Simplified, simplify
 
@@ -156,3 +158,22 @@ def _ordered(array: Array, network: Network) -> Array:
     """The tensor of a network of one, with its axes in the order of the result."""
     (term,) = network.inputs
     return np.transpose(array, [term.index(index) for index in network.output])
+
+
+# Bit strings one after the other: a contraction that is called with the ends of each, on CPUs and GPUs.
+
+
+def varied_ends(bitstrings: Array) -> tuple[Array, str]:
+    """The qubits on which some strings differ, and what closes each qubit: `.` leaves it open."""
+    varied = np.flatnonzero((bitstrings != bitstrings[:1]).any(axis=0))
+    ends = ["." if qubit in varied else "01"[bit] for qubit, bit in enumerate(bitstrings[0].tolist())]
+    return varied, "".join(ends)
+
+
+def amplitudes_by_calls(circuit: GateSequence, bitstrings: Array, options: ContractionOptions) -> Array:
+    """The amplitudes of strings, uint8 [string, qubit]; what does not depend on them is contracted once."""
+    varied, ends = varied_ends(bitstrings)
+    network, arrays = circuit_network(circuit, ends)
+    opened = OpenNetwork(network, arrays, (), tuple((index,) for index in network.output))
+    basis = np.eye(2, dtype=np.complex128)
+    return contract_batch(opened, [basis[bitstrings[:, qubit]] for qubit in varied], options)

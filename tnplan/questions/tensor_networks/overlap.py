@@ -13,8 +13,8 @@ from tnplan.circuits.observables.pauli_sum import PauliSum
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network
-from tnplan.planner.networks.of_circuits.pauli_leaves import by_support, leaves
 from tnplan.planner.networks.of_circuits.steps import is_unitary
+from tnplan.planner.networks.of_circuits.wires import by_support, leaves
 from tnplan.questions.tensor_networks.networks import contract_batch, contract_network
 
 

@@ -20,8 +20,51 @@ from tnplan.planner.networks.of_circuits.sandwich import marginal_network
 from tnplan.planner.networks.of_circuits.steps import Step, steps_of
 from tnplan.planner.sparse_state.rows import distinct_strings
 from tnplan.questions.tensor_networks.networks import contract_batch
-from tnplan.questions.tensor_networks.samples import CORRELATED, INDEPENDENT, ContractionSamples
 from tnplan.questions.tensor_networks.sparse_state import SparseState
+
+# What sampling by contraction gives: bit strings, how they depend on each other, and their probabilities.
+
+
+INDEPENDENT, CORRELATED = "independent", "correlated"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContractionSamples:
+    """Bit strings drawn from a circuit's final state.
+
+    Parameters
+    ----------
+    bitstrings : array
+        uint8, shape (shots, n); column q is qubit q.
+    kind : {"independent", "correlated"}
+        Whether each string was drawn by itself; of correlated ones, several share the values of most qubits.
+    exact : bool
+        Whether the strings follow the circuit's distribution without approximation.
+    fidelity : float
+        Of the state that was sampled: the share of the slices that were summed.
+    clipped : float
+        By rejection, the share of the probability that is left out, of strings likelier than the bound.
+    probabilities : array or None
+        The exact probability of each string, float64 [shots]; None where some of the slices were summed.
+    candidates : int
+        By rejection, how many strings were drawn and taken or not.
+    """
+
+    bitstrings: Array
+    kind: str
+    exact: bool
+    fidelity: float = 1.0
+    clipped: float = 0.0
+    probabilities: Array | None = None
+    candidates: int = 0
+
+    def __repr__(self) -> str:
+        shots, n_qubits = self.bitstrings.shape
+        return f"ContractionSamples({shots} {self.kind} strings of {n_qubits} qubits)"
+
+
+# Samples by contraction: the chain of conditional marginals, or rejection among amplitudes of candidates.
+
 
 METHODS = ("chain", "rejection")
 GROUP = 6

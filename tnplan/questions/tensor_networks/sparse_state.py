@@ -10,8 +10,7 @@ from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
 from tnplan.executor.contraction.sparse_state.replay import BatchReplay, peak_elements
-from tnplan.executor.device.cpu.host_facts import cores
-from tnplan.executor.device.cpu.host_memory import host_memory
+from tnplan.executor.device.cpu.host_memory import cores, host_memory
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import memory_bytes
 from tnplan.jobs.progress import Progress
@@ -27,8 +26,7 @@ from tnplan.planner.sparse_state.search import (
     BatchSearch,
     search_batch_in_proportion,
 )
-from tnplan.questions.tensor_networks.networks import dtype_of
-from tnplan.questions.tensor_networks.string_calls import varied_ends
+from tnplan.questions.tensor_networks.networks import dtype_of, varied_ends
 
 
 class SparseState:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.kernels.gpus import DEVICES, opened
-from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
+from tnplan.executor.contraction.redistribute.compressed import Tally, summary
 from tnplan.executor.device.protocols.codec import Packed, measured
 from tnplan.planner.hardware.compression_options import Lossy
 

@@ -27,11 +27,11 @@ from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run import checkpoint as checkpoints
 from tnplan.executor.contraction.run import rank_run
-from tnplan.executor.contraction.run.checkpoint_manifest import Division
+from tnplan.executor.contraction.run.checkpoint import Division
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.jobs.progress import Progress
-from tnplan.jobs.schedules.result import ExecutionResult
+from tnplan.jobs.schedules.execution import ExecutionResult
 
 GROUP = 2
 SLICES = 16

@@ -16,7 +16,7 @@ from tests.support.networks import agrees, eager_profile, random_arrays, random_
 from tnplan.calls.execute import execute
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.bind.tensor_library import bind_distributed, block_exchange, local_tensors
-from tnplan.executor.contraction.run.checkpoint_manifest import Division
+from tnplan.executor.contraction.run.checkpoint import Division
 from tnplan.executor.contraction.run.rank_run import RunOutcome
 from tnplan.executor.contraction.run.replay import new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.result import gather_result

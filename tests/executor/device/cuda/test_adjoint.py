@@ -16,7 +16,7 @@ from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.calibration.device_rates import chain_shape
-from tnplan.executor.device.protocols.adjoint import AdjointShape
+from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, fused_tile
 
 RUNNERS = [

@@ -14,7 +14,7 @@ from tests.support.kernels.gpus import needs_gpus, opened
 
 def test_neighbours() -> None:
     pytest.importorskip("cupy")
-    from tnplan.executor.device.cuda.input_block import neighbours
+    from tnplan.executor.device.cuda.device import neighbours
 
     rng = random.Random(0)
     for _ in range(200):

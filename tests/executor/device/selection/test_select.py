@@ -13,9 +13,9 @@ from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import step_error
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu import device as numpy_device
-from tnplan.executor.device.cpu import host_facts as host
 from tnplan.executor.device.cpu import host_memory
-from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
+from tnplan.executor.device.cpu import host_memory as host
+from tnplan.executor.device.cuda.gpus import VisibleGpus, assign
 from tnplan.executor.device.cuda.runtime import early_context
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import expected_gpu, select

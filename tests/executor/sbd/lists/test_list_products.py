@@ -17,10 +17,10 @@ from tests.support.kernels.emulator import has_compiler, needs_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
-from tnplan.executor.sbd.lists import list_tasks as tasks_module
+from tnplan.executor.sbd.lists import list_hamiltonian as tasks_module
 from tnplan.executor.sbd.lists.batched_list import BatchedList, PutOnce
-from tnplan.executor.sbd.lists.list_cells import list_cells
 from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.list_tables import list_cells
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
 NO_STEPS: Any = None

@@ -30,8 +30,8 @@ from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
 from tnplan.executor.sbd.properties.measure import densities, occupations, string_weights
 from tnplan.executor.sbd.properties.spin_square import spin_square
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
-from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
 from tnplan.executor.sbd.solver import initial_guess as start_module
+from tnplan.executor.sbd.solver import solve as checkpoint_module
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep
 from tnplan.executor.sbd.solver.memory_estimate import fit_list
 from tnplan.executor.sbd.solver.setup import choose_device, set_up_solve

@@ -20,14 +20,12 @@ from tests.support.engines.sbd_qubits import (
 )
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.circuits.observables.given_sum import given_sum
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.observables.pauli_sum import given_sum, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.sbd.qubits.pauli_terms import PauliTerms, pauli_terms
-from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian
-from tnplan.executor.sbd.qubits.string_table import words_of
+from tnplan.executor.sbd.qubits.qubit_hamiltonian import QubitHamiltonian, words_of
 from tnplan.executor.sbd.sigma.distributed import DistributedHamiltonian
 
 CASES = {

@@ -22,8 +22,8 @@ from tests.support.engines.sbd_qubits import (
 )
 from tests.support.kernels.gpus import DEVICES, needs_gpus
 from tnplan.common.errors import InputError
-from tnplan.executor.sbd.solver import checkpoint as checkpoint_module
 from tnplan.executor.sbd.solver import initial_guess as start_module
+from tnplan.executor.sbd.solver import solve as checkpoint_module
 from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep
 
 TIGHT: dict[str, Any] = {"criteria": Criteria(residual=1e-8, steps=300), "device": "cpu", "threads": 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tnplan.executor.sbd.selected_ci.extrapolation import extrapolate
+from tnplan.executor.sbd.selected_ci.grow import extrapolate
 
 CORRECTIONS = np.array([-0.03, -0.02, -0.012, -0.007, -0.003])
 EXACT = -109.25

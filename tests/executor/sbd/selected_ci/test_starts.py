@@ -16,8 +16,8 @@ from tests.support.engines.sbd_growth import PLENTY, chain, every_determinant, s
 from tests.support.engines.sbd_lists import as_list
 from tnplan.executor.sbd.basis.integral_arrays import from_arrays
 from tnplan.executor.sbd.basis.integrals import Integrals, OrbitalLabels
-from tnplan.executor.sbd.selected_ci.determinant_search import DETERMINANTS, DeterminantSearch
 from tnplan.executor.sbd.selected_ci.excitation_tables import excitation_tables
+from tnplan.executor.sbd.selected_ci.starts import DETERMINANTS, DeterminantSearch
 
 Array = NDArray[Any]
 OPTIONS: dict[str, Any] = {"device": "cpu", "threads": 1, "checkpoint": False}
@@ -127,7 +127,7 @@ def test_a_growth_reaches_the_ground_state_of_any_symmetry(
 
     From ten determinants, so that most of the space is beyond those that starts are made of.
     """
-    monkeypatch.setattr("tnplan.executor.sbd.selected_ci.determinant_search.DETERMINANTS", 10)
+    monkeypatch.setattr("tnplan.executor.sbd.selected_ci.starts.DETERMINANTS", 10)
     integrals = model(seed)
     lowest = np.linalg.eigvalsh(reference_matrix(integrals, EVERY))[0]
     growth = tnplan.Growth((0.1, 0.01, 0.0), stable=0.0, epsilon_pt2=0.0)

@@ -121,7 +121,7 @@ def test_a_gpu_takes_both_states_back_at_once(
     monkeypatch: pytest.MonkeyPatch, precision: str, rounding: float
 ) -> None:
     from tnplan.executor.statevector.cuda import state as module
-    from tnplan.executor.statevector.cuda.joint_state import JointState
+    from tnplan.executor.statevector.cuda.state import JointState
 
     monkeypatch.setattr(module, "JOINT_FROM", 18)
     taken: list[Any] = []

@@ -11,9 +11,8 @@ from tests.support.engines.statevector import simulator_of
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
 from tnplan.circuits.observables.pauli_sum import parse
-from tnplan.executor.statevector.adjoint.mirrored_sweep import mirrored_sweep
-from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, prepare_joint
-from tnplan.executor.statevector.cpu.joint import state as joint
+from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient, mirrored_sweep, prepare_joint
+from tnplan.executor.statevector.cpu import state as joint
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.tiled_passes import Tile

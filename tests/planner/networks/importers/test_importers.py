@@ -25,7 +25,7 @@ from tnplan.planner.networks.importers import (
     read_any,
     read_network,
 )
-from tnplan.planner.networks.importers.einsum import parse_equation
+from tnplan.planner.networks.importers.subscripts import parse_equation
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.path_file import save_network, save_path
 from tnplan.planner.networks.tensors import random_tensors

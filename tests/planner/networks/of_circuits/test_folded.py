@@ -10,16 +10,16 @@ from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import I2, X, Y, Z, gate
 from tnplan.circuits.noise import depolarizing
 from tnplan.circuits.program import Channel
-from tnplan.planner.networks.of_circuits.folded import (
+from tnplan.planner.networks.of_circuits.sandwich import (
+    WordCone,
     folded_leaves,
     folded_sandwich,
     folding_pays,
+    sandwich,
     transfer_parts,
 )
-from tnplan.planner.networks.of_circuits.pauli_leaves import MATRICES, leaves, support_of
-from tnplan.planner.networks.of_circuits.sandwich import WordCone, sandwich
 from tnplan.planner.networks.of_circuits.steps import Step
-from tnplan.planner.networks.of_circuits.wires import OpenNetwork
+from tnplan.planner.networks.of_circuits.wires import MATRICES, OpenNetwork, leaves, support_of
 from tnplan.planner.networks.simplify import simplify
 from tnplan.planner.workloads.lattice import lattice_circuit
 

@@ -6,25 +6,30 @@ Knows schedules and the device's interface; never how a device or a communicator
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 from numpy.typing import NDArray
 
+from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
+from tnplan.common.units import size_text
+from tnplan.compress.format.errors import CodecError
+from tnplan.compress.format.stream import Header
 from tnplan.executor.contraction.bind.chains import bind_adjoint, chain_shape, prepare_adjoints
 from tnplan.executor.contraction.bind.program import BoundInstruction, BoundProgram, arena_bytes
-from tnplan.executor.contraction.bind.spilled import SpilledTensor, bind_decode, bind_encode
 from tnplan.executor.contraction.redistribute.chunked import bind_chunks
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
     MessageWorkspace,
+    Tally,
     bind_compressed,
 )
 from tnplan.executor.contraction.redistribute.packed import bind_redistribution
 from tnplan.executor.contraction.redistribute.redistribution import Redistribution, ShardBox, ShardedTensor
-from tnplan.executor.device.protocols.codec import Codec
+from tnplan.executor.device.protocols.codec import Codec, StreamTooLongError
 from tnplan.executor.device.protocols.communicator import Communicator, PeerMemory
 from tnplan.executor.device.protocols.copy import make_copy, row_major
 from tnplan.executor.device.protocols.device import (
@@ -34,12 +39,14 @@ from tnplan.executor.device.protocols.device import (
     FusedShape,
     View,
     call_in_turn,
+    nothing,
 )
 from tnplan.planner.hardware.chunked_overlap import chunk_order
+from tnplan.planner.hardware.compression_options import Lossy
 from tnplan.planner.hardware.process_grid import box, box_shape, rank_digits
+from tnplan.planner.schedule.data_flow import Row, overlapped_rows
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
 from tnplan.planner.schedule.gradient_schedule import GradientSchedule
-from tnplan.planner.schedule.overlap_rows import Row, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     AddSlice,
@@ -57,6 +64,70 @@ from tnplan.planner.schedule.schedule import (
     SumModes,
     Zero,
 )
+
+# Tensors that wait compressed: bound to be written into bytes of the arena and read again.
+#
+# Knows views and a codec's interface; never schedules.
+
+
+@dataclass
+class SpilledTensor:
+    """A tensor of `step` that waits compressed in `data`: its stream's size and header, and some of its
+    values."""
+
+    data: View
+    step: int
+    tally: Tally = field(default_factory=Tally)
+    size_bytes: int = 0
+    header: Header | None = None
+    sample: View | None = None
+
+
+def bind_encode(values: View, stored: SpilledTensor, codec: Codec, lossy: Lossy, setting: str) -> Call:
+    """The call that compresses `values`; it raises InputError where they need more room than was planned."""
+    if not len(values):
+        return nothing
+
+    def run() -> None:
+        try:
+            packed = codec.encode(values, lossy, setting, stored.data)
+        except StreamTooLongError:
+            raise InputError(
+                f"step {stored.step}",
+                f"its result of {size_text(values.nbytes)}, which is to wait compressed to "
+                f"{size_text(len(stored.data))}, takes more at a bound of {lossy.bound:g}",
+                "plan with a smaller ratio in --compress store=BOUND:RATIO, or run with a larger bound",
+                topic="compressed exchanges",
+            ) from None
+        except CodecError as error:
+            raise InputError(
+                f"step {stored.step}",
+                f"its result cannot be compressed ({error.place} {error.problem})",
+                "plan without store=... in --compress",
+                topic="compressed exchanges",
+            ) from None
+        stored.sample = codec.sample(values, stored.sample)
+        stored.size_bytes, stored.header = packed.size_bytes, packed.header
+        stored.tally.packed(packed, values.nbytes)
+
+    return run
+
+
+def bind_decode(stored: SpilledTensor, values: View, codec: Codec) -> Call:
+    """The call that restores the tensor into `values`."""
+    if not len(values):
+        return nothing
+    overlaps = stored.tally.overlaps = stored.tally.overlaps or codec.overlaps()
+
+    def run() -> None:
+        codec.decode(stored.data[: stored.size_bytes], values, stored.header)
+        assert stored.sample is not None
+        overlaps.add(stored.sample, values)
+
+    return run
+
+
+# Instructions to callables: every view, shape and table of one rank made once, before the first slice.
 
 
 def bind(

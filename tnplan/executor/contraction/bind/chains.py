@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tnplan.executor.contraction.redistribute.redistribution import ShardBox
-from tnplan.executor.device.protocols.adjoint import AdjointShape
-from tnplan.executor.device.protocols.device import Call, Device, FusedShape, View
+from tnplan.executor.device.protocols.device import AdjointShape, Call, Device, FusedShape, View
 from tnplan.planner.hardware.chunked_overlap import cut_modes
+from tnplan.planner.schedule.data_flow import end_of
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.overlap_rows import end_of
 from tnplan.planner.schedule.schedule import Fused, Schedule
 
 Shard = Callable[[int], ShardBox]

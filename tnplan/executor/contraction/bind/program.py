@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tnplan.executor.contraction.redistribute.error_bound import Tally
+from tnplan.executor.contraction.redistribute.compressed import Tally
 from tnplan.executor.device.protocols.device import Call, View
 from tnplan.planner.hardware.profile import profile_from_document
 from tnplan.planner.schedule.schedule import Schedule

@@ -18,8 +18,13 @@ from numpy.typing import NDArray
 
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
-from tnplan.executor.contraction.run.checkpoint import Kept, RunCheckpoint
-from tnplan.executor.contraction.run.checkpoint_manifest import Division, RunIdentity, first_division
+from tnplan.executor.contraction.run.checkpoint import (
+    Division,
+    Kept,
+    RunCheckpoint,
+    RunIdentity,
+    first_division,
+)
 from tnplan.executor.contraction.run.replay import Timings, new_timings, run_once, run_slices
 from tnplan.executor.contraction.run.slice_partition import Share, active_groups, bind_sum_groups, share_of
 from tnplan.executor.device.protocols.communicator import Communicator, CountedCommunicator

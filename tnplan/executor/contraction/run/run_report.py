@@ -17,10 +17,10 @@ import subprocess
 from typing import Any
 
 from tnplan.common.release import PACKAGE, release
-from tnplan.executor.contraction.redistribute.error_bound import Tally, summary
+from tnplan.executor.contraction.redistribute.compressed import Tally, summary
 from tnplan.executor.contraction.run.rank_run import ContractionRun, RunOutcome
 from tnplan.executor.contraction.run.slice_partition import Share, SliceRanges, starts
-from tnplan.executor.device.cpu.host_facts import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.protocols.precision import check_precision, expected_error, supported

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.release import release, source_hash
-from tnplan.executor.device.cpu.host_facts import cpu_name
+from tnplan.executor.device.cpu.host_memory import cpu_name
 from tnplan.executor.device.protocols.communicator import AgreedError, Communicator
 
 LIBRARIES = ("numba", "llvmlite", "mpi4py")

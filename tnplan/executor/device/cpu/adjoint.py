@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.adjoint import AdjointShape
-from tnplan.executor.device.protocols.device import Call
+from tnplan.executor.device.protocols.device import AdjointShape, Call
 from tnplan.planner.hardware.fusion_tile import fused_tile
 
 Array = NDArray[Any]

@@ -19,11 +19,10 @@ from tnplan.executor.device.cpu.copy import SMALL_COPY, CopyKernel, bind_small
 from tnplan.executor.device.cpu.exponents import NumpyExponents
 from tnplan.executor.device.cpu.fused import bind_chain
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory
-from tnplan.executor.device.cpu.input_block import NumpyInputBlock
 from tnplan.executor.device.cpu.parallel_rows import blas_threads, is_blas_single
-from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import Copy
 from tnplan.executor.device.protocols.device import (
+    AdjointShape,
     Call,
     ContractShape,
     FusedShape,
@@ -34,6 +33,27 @@ from tnplan.executor.device.protocols.output_tiling import OutputTiling, cut_out
 
 if TYPE_CHECKING:
     from tnplan.executor.device.cpu.codec import NumpyCodec
+
+
+# Inputs whose values change between runs, on the CPU: arrays of their own.
+
+
+class NumpyInputBlock:
+    """Flat arrays; see `InputBlock`."""
+
+    def __init__(self, counts: Sequence[int], dtype: str) -> None:
+        self.views: list[Any] = [np.zeros(count, dtype) for count in counts]
+
+    def set(self, number: int, values: NDArray[Any]) -> None:
+        """Copy the values."""
+        np.copyto(self.views[number].reshape(values.shape), values)
+
+    def send(self) -> None:
+        """They are there."""
+
+
+# The NumPy device: one CPU rank. BLAS products, numba copies; a replay allocates nothing.
+
 
 Array = NDArray[Any]
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.device import Call, nothing
-from tnplan.executor.device.protocols.exponents import ZERO
+from tnplan.executor.device.protocols.device import ZERO, Call, nothing
 
 Array = NDArray[Any]
 

@@ -15,8 +15,8 @@ import cupy
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.compress.cpu.codec import worst_size_bytes
+from tnplan.compress.format.choice import CodingOptions
 from tnplan.compress.format.errors import CodecError
-from tnplan.compress.format.options import CodingOptions
 from tnplan.compress.format.stream import FRAME_LOG2, Header, real_dtype
 from tnplan.compress.gpu import decode, survey
 from tnplan.compress.gpu.write import write

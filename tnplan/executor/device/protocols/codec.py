@@ -11,7 +11,7 @@ from math import hypot, inf, isnan, sqrt
 from typing import Any, Protocol
 
 from tnplan.compress.format.stream import Header
-from tnplan.executor.device.protocols.device import View
+from tnplan.executor.device.protocols.copy import View
 from tnplan.planner.hardware.compression_options import Lossy
 
 HOST_FRAME_LOG2 = 18

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+View = Any
+"""A flat typed view of a device's memory: a NumPy array on the CPU."""
 Axis = tuple[int, int, int]
 """Extent, stride in the source, stride in the target; strides in elements."""
 

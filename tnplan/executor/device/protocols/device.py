@@ -14,17 +14,113 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-from tnplan.executor.device.protocols.adjoint import AdjointDevice
 from tnplan.executor.device.protocols.copy import Copy, row_major
-from tnplan.executor.device.protocols.input_block import InputBlock
+from tnplan.executor.device.protocols.copy import View as View
 
 if TYPE_CHECKING:
     from tnplan.executor.device.protocols.codec import Codec
-    from tnplan.executor.device.protocols.exponents import Exponents
+
+
+# The backward pass through a fused chain, as gradients use it: the part of the interface of a device.
+
+
+@dataclass(frozen=True)
+class AdjointShape:
+    """The backward pass through a chain: from the cotangent of its result, stored as that is, to those of its
+    branches and of its operand.
+
+    `gradients` has the modes of each branch's, and `back` those of the operand's, as they are stored, (mode,
+    extent) each; None for what is not wanted.
+
+    Examples
+    --------
+    >>> from tnplan.executor.device.protocols.device import FusedShape
+    >>> chain = FusedShape(((0, 4), (1, 2)), (((2, 2), (1, 2)),), ((0, 4), (2, 2)))
+    >>> shape = AdjointShape(chain, (((1, 2), (2, 2)),), None)  # the branch's gradient alone, transposed
+    """
+
+    chain: FusedShape
+    gradients: tuple[tuple[tuple[int, int], ...] | None, ...]
+    back: tuple[tuple[int, int], ...] | None
+
+
+class AdjointDevice(Protocol):
+    """What a `Device` does in the backward pass through chains."""
+
+    def bind_adjoint(
+        self, shape: AdjointShape, operand: View, branches: Sequence[View], cotangent: View,
+        gradients: Sequence[View | None], out: View | None, capacity_bytes: int,
+    ) -> Call:  # fmt: skip
+        """Bind the backward pass through a chain.
+
+        Parameters
+        ----------
+        shape
+            The chain, and the modes of all gradients as they are stored.
+        operand, branches, cotangent
+            Flat views of one dtype: what the chain reads, and the cotangent of its result.
+        gradients, out
+            Those of the branches and of the operand; None where the shape has none.
+        capacity_bytes
+            As in `bind_fused`.
+
+        Raises
+        ------
+        ValueError
+            Where `tnplan.planner.hardware.fusion_tile` finds no tile.
+        """
+
+    def prepare_adjoints(self, shapes: Iterable[AdjointShape], dtype: str, capacity_bytes: int) -> None:
+        """Compile what `bind_adjoint` will need, all at once.
+
+        Parameters
+        ----------
+        shapes
+            Those of all backward passes.
+        dtype
+            That of their values.
+        capacity_bytes
+            As in `bind_fused`.
+        """
+
+
+# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
+
+
+# Inputs whose values change between runs: what a device gives for them. Knows no device.
+
+
+class InputBlock(Protocol):
+    """Flat views of a device for the inputs of a program, outside its arena.
+
+    Attributes
+    ----------
+    views : list of flat views
+        Row-major values of one dtype, as many as each input has.
+    """
+
+    views: list[Any]
+
+    def set(self, number: int, values: Any) -> None:
+        """Give an input new values.
+
+        Parameters
+        ----------
+        number : int
+            The input.
+        values : array or int
+            Of the input's shape, on the host or on this device, with any strides; converted to the dtype. Or
+            the address of contiguous values of the dtype on this device, which are read with `send`.
+        """
+
+    def send(self) -> None:
+        """Have what was set on the device for the work that is given to it next."""
+
+
+# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
+
 
 Call = Callable[[], None]
-View = Any
-"""A flat typed view of a device's memory: a NumPy array on the CPU."""
 Mark = Any
 """A point in a device's work, made by `Device.marks`."""
 
@@ -427,3 +523,100 @@ class Device(AdjointDevice, Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What result.json says of the device: kind, name, versions of its libraries."""
+
+
+# Exponents of two on a device: what it gives to keep tensors within the range of their type.
+#
+# Knows flat views and slots; not what a tensor stands for. Nothing here makes the host wait but `total` of
+# `bind_total`.
+
+
+ZERO = -0x7F7F7F80
+"""The exponent of a tensor of zeros. All its bytes are equal, and no sum with it comes above half of it."""
+ZERO_BYTE = 0x80
+
+
+class Exponents(Protocol):
+    """Slots with an integer each, all ZERO at first, and calls that scale tensors and write how much there.
+
+    Tensors stand for their values times 2 to the sum of some slots. Scaling by a power of two rounds nothing
+    but what leaves the range at its lower end. A tensor with values that are not finite stays as it is. Calls
+    are made one after the other, and while this object lives.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tnplan.executor.device.cpu.device import NumpyDevice
+    >>> device = NumpyDevice()
+    >>> device.allocate(16)
+    >>> values = device.view(0, 2, "float64")
+    >>> device.from_host(values, np.array([3.0, -6.0]))
+    >>> exponents = device.exponents(1, "float64")
+    >>> exponents.bind_normalize([values], [0])()
+    >>> send, total = exponents.bind_total([0])
+    >>> send()
+    >>> device.to_host(values).tolist(), total()
+    ([0.375, -0.75], 3)
+    """
+
+    def bind_normalize(self, views: Sequence[View], slots: Sequence[int], tolerated_bits: int = 0) -> Call:
+        """Bind the scaling of tensors until their largest part, of real and imaginary ones, is from 0.5 to 1.
+
+        Parameters
+        ----------
+        views
+            Flat views, each with its own slot.
+        slots
+            Get p where the values were multiplied by 2^-p, ZERO where all of them are zero.
+        tolerated_bits
+            Tensors with a p of this size at most stay as they are, and their slots get 0.
+        """
+
+    def bind_clear(self, slot: int) -> Call:
+        """Bind the writing of ZERO to a slot: a sum begins, whose tensor is zero."""
+
+    def bind_accumulate(self, target: View, source: View, slot: int, terms: Sequence[int]) -> Call:
+        """Bind the sum target += source, where both stand for multiples.
+
+        Parameters
+        ----------
+        target, source
+            Flat views of one length. The source is not changed.
+        slot
+            The exponent of the target, which becomes that of the sum.
+        terms
+            The slots whose sum is the exponent of the source.
+        """
+
+    def bind_aligned(self, target: View, factor: View, slot: int, terms: Sequence[int], call: Call) -> Call:
+        """Bind a call that adds to the target a product of tensors.
+
+        Parameters
+        ----------
+        target
+            A flat view.
+        factor
+            One of the tensors, which is scaled for the call, and is as before afterwards.
+        slot
+            The exponent of the target, which becomes that of the sum.
+        terms
+            The slots whose sum is the exponent of the product.
+        call
+            Adds the product.
+        """
+
+    def bind_total(self, slots: Sequence[int]) -> tuple[Call, Callable[[], int]]:
+        """Bind the sending of slots to the host.
+
+        Parameters
+        ----------
+        slots
+            Those of which a tensor's exponent is the sum.
+
+        Returns
+        -------
+        send : callable
+            Sends what they hold by then.
+        total : callable
+            The sum of what was sent last, 0 for a tensor of zeros; waits for the work before.
+        """

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from tnplan.executor.device.protocols.adjoint import AdjointShape
-from tnplan.executor.device.protocols.device import Call, ContractShape, FusedShape
+from tnplan.executor.device.protocols.device import AdjointShape, Call, ContractShape, FusedShape
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from math import ceil
 
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.protocols.device import FusedShape
 
 KERNEL_S = 0.33

@@ -12,8 +12,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.circuits.observables.given_sum import given_sum
-from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, pack, parse, product_powers, unpack
+from tnplan.circuits.observables.pauli_sum import (
+    PauliSum,
+    bit_counts,
+    given_sum,
+    pack,
+    parse,
+    product_powers,
+    unpack,
+)
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import coefficients_of, product_values, state_values

@@ -5,18 +5,293 @@ Under a limit a launch ends where the next group may pass it, and the host looks
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from tnplan.circuits.observables.pauli_sum import PauliSum, commuting_groups
 from tnplan.common.arrays import Array
-from tnplan.executor.pauli.cuda.layout import limits_struct
-from tnplan.executor.pauli.cuda.logged import LoggedTerms
-from tnplan.executor.pauli.terms.ledger import Loss
-from tnplan.executor.pauli.terms.protocol import RotationBatch
+from tnplan.common.errors import InputError
+from tnplan.executor.pauli.algebra.tableau import CliffordLayer
+from tnplan.executor.pauli.cuda.layout import EVENT, limits_struct
+from tnplan.executor.pauli.terms.ledger import Ledger, Loss, total_loss
+from tnplan.executor.pauli.terms.protocol import RotationBatch, Terms
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
+
+# What launches on a GPU did, entered in the ledger: reads the columns of a log. Knows no array of terms.
+
+
+CUT, SWEPT = ("l1", "squares", "gone"), ("swept_l1", "swept_squares", "swept")
+"""The fields of what was lost in branches, and in sweeps."""
+PLACES = {name: number for number, name in enumerate(EVENT.names or ())}
+"""The places of the fields of an event, which has 8 bytes for each."""
+COUNTED = [
+    PLACES[name] for name in ("fresh", "revived", "passed", "hits", "merged", "swept", "zeros", "left")
+]
+LOSSES = [[PLACES[name] for name in names] for names in (CUT, SWEPT)]
+
+
+class EventLedger:
+    """The ledger of terms on a GPU, `live` of them, and notes of what is to be entered.
+
+    A term whose coefficient is 0 does not count as one.
+    """
+
+    def __init__(self, live: int) -> None:
+        self.ledger, self.live = Ledger(), live
+        self.notes: list[tuple[Any, ...]] = []
+        """What the events since the log began were, and where steps end."""
+        self._step = [live, live, 0, 0]
+        self._lost: list[Loss] = []
+
+    def note(self, kind: str, event: int, *rotations: Array) -> None:
+        """Note an event, or that a step ends with it.
+
+        "steps" are rotations from this event on, each a step: whether by pi/2, and which sweep followed.
+        """
+        self.notes.append((kind, event, *rotations))
+
+    def enter(self, log: Array) -> None:
+        """Enter all that is noted; `log` has an element an event, with the fields of Event (table.cuh)."""
+        for kind, event, *rotations in self.notes:
+            if kind == "steps":
+                self._enter_steps(log, event, *rotations)
+            else:
+                self._enter(kind, event, log)
+        self.notes.clear()
+
+    def amend(self) -> None:
+        """Say of the newest step that there are `live` terms after it."""
+        newest = self.ledger.steps
+        if newest:
+            newest[-1] = (*newest[-1][:2], self.live, *newest[-1][3:])
+        else:
+            self.ledger.blocks[-1][0][-1, 2] = self.live
+        self._step = [self.live, self.live, 0, 0]
+
+    def _enter_steps(self, log: Array, first: int, quarters: Array, sweeps: Array) -> None:
+        """Enter rotations, each of them a step, and their sweeps."""
+        n = len(sweeps)
+        part = log[first : first + n]
+        counts, sums = (part.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
+        fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
+        more = fresh + revived + passed - hits * quarters
+        after = np.cumsum(more - (swept + zeros) * (sweeps == 1)) + self.live
+        # A sweep of all rows counts the terms anew.
+        resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(n), -1))
+        after += np.where(resets >= 0, (left - after)[resets], 0)
+        steps, losses = np.empty((n, 5), np.int64), np.zeros((2, n, 4))
+        steps[0, 0], steps[1:, 0] = self.live, after[:-1]
+        steps[:, 1], steps[:, 2], steps[:, 3], steps[:, 4] = steps[:, 0] + more, after, hits, merged
+        for loss, (*summed, counted) in zip(losses, LOSSES, strict=True):
+            loss[:, :2], loss[:, 2] = sums[:, summed], counts[:, counted]
+        self.ledger.enter(steps, losses.reshape(-1, 4))
+        self.live = int(after[-1])
+        self._step = [self.live, self.live, 0, 0]
+
+    def _enter(self, kind: str, event: int, log: Array) -> None:
+        """Follow an event, or the end of a step."""
+        if kind == "end":
+            before, grown, branched, merged = self._step
+            self.ledger.steps.append((before, grown, self.live, branched, merged))
+            self._step = [self.live, self.live, 0, 0]
+            return
+        own = log[event]
+        if kind == "sweep":
+            self.ledger.losses.append(_loss(own, SWEPT))
+            self.live = int(own["left"])
+            return
+        loss = _loss(own, CUT)
+        if kind == "part":
+            self._lost.append(loss)
+        elif kind == "scale":
+            self.ledger.losses.append(total_loss(self._lost)._replace(may_merge=True))
+            self._lost.clear()
+        elif kind in ("turn", "quarter"):
+            self.ledger.losses.append(loss)
+        self.live += sum(int(own[name]) for name in ("added", "fresh", "revived", "passed"))
+        self.live -= int(own["hits"]) if kind == "quarter" else 0
+        self._step[1] = self.live
+        self._step[2] += int(own["hits"])
+        self._step[3] += int(own["merged"])
+
+
+def _loss(event: Any, names: tuple[str, ...]) -> Loss:
+    """What an event lost in branches or in its sweep."""
+    l1, squares, terms = (event[name].item() for name in names)
+    return Loss(l1, squares, terms)
+
+
+# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
+
+
+# The terms of a GPU and the log of what happens to them: launches that wait for nothing.
+#
+# Every change is an event, launched at once, Cliffords in a row when something else follows; what it did
+# stands in a log on the GPU. `settle` waits, enters the log in the ledger, and where rows found no room,
+# makes room and does the rest again. It is called when the log is full and wherever the host needs a
+# number. Knows no step of a propagation, and no other rank.
+
+
+Again = Callable[[int, int], None]
+"""A launch; from an event on, if it is not 0, where a first attempt found no room and left so many rows."""
+
+FOURFOLD_BELOW = 1 << 21
+"""Rows below which arrays grow fourfold, else twofold."""
+
+
+class LoggedTerms(Terms):
+    """Terms on the current GPU, in a table, with their log and ledger. Coefficients are real."""
+
+    def __init__(self, start: PauliSum) -> None:
+        from tnplan.executor.pauli.cuda import table as table_module
+
+        if np.iscomplexobj(start.coefficients):
+            raise InputError("observable", "has complex coefficients", "give its two parts one by one")
+        self.n_qubits, self.adapter = start.n_qubits, table_module
+        self.table = table_module.GpuTable(start.keys, start.coefficients)
+        self.event_ledger = EventLedger(start.n_terms)
+        self.ledger, self.most = self.event_ledger.ledger, table_module.MOST_ROWS
+        self.event = self.moved_bytes = 0
+        self.queue: list[tuple[int, Again]] = []
+        """Launches since the log began, and their last events."""
+        self.maps: list[CliffordLayer] = []
+        """Cliffords of the newest event that are not launched yet."""
+        self.is_stale = False
+        """Whether rows have changed since they were entered into the table."""
+        self.within: TermLimits | None = None
+        """All terms are within these limits."""
+
+    def continue_from(self, ledger: Ledger, frequencies: Array) -> None:
+        """Go on with a ledger, and with frequencies in the order in which the terms were given."""
+        self.ledger = self.event_ledger.ledger = ledger
+        self.table.frequencies[: len(frequencies)].set(np.ascontiguousarray(frequencies))
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.queue.clear()
+        self.table.close()
+
+    @property
+    def n(self) -> int:
+        """How many terms this rank has; waits."""
+        self.settle()
+        return self.event_ledger.live
+
+    @property
+    def size_bytes(self) -> int:
+        """What this rank's arrays take, and took while words moved."""
+        return self.table.size_bytes + self.moved_bytes
+
+    def settle(self) -> None:
+        """Wait for all events, and enter them in the ledger."""
+        if not self.event and not self.event_ledger.notes:
+            return
+        self._launch_maps()
+        self._enter(self._catch_up(self.event + 1))
+
+    def _enter(self, log: Array) -> None:
+        """Enter the log in the ledger, and begin a new one."""
+        self.event_ledger.enter(log)
+        n, live = rows_after(log[self.event]), self.event_ledger.live
+        self.queue.clear()
+        self.event = 0
+        wasted = 3 * n > 4 * live and n > self.adapter.SMALLEST_CAPACITY
+        if wasted or (n > live and n + live > self.most):
+            self._close_gaps(n)
+        else:
+            self.table.restart(n, max(0, n - live))
+
+    def _begin(self, kind: str) -> int:
+        """The number of a new event."""
+        self._launch_maps()
+        if self.event == self.adapter.LOG_EVENTS - 1:
+            self.settle()
+        self.event += 1
+        self.event_ledger.note(kind, self.event)
+        return self.event
+
+    def _do(self, launch: Again) -> None:
+        """Launch for the newest event; again where an event before it found no room."""
+        self.queue.append((self.event, launch))
+        launch(0, 0)
+
+    def _launch_maps(self) -> None:
+        """Launch the Cliffords that are not launched yet."""
+        if not self.maps:
+            return
+        distinct = list({id(one): one for one in self.maps}.values())
+        numbers = {id(one): number for number, one in enumerate(distinct)}
+        order = np.array([numbers[id(one)] for one in self.maps], np.int32)
+        *maps, order = self.table.to_gpu(
+            *(np.stack([getattr(one, name) for one in distinct]) for name in ("images", "powers", "touched")),
+            order,
+        )  # fmt: skip
+        event = self.event
+        self._do(lambda *_: self.table.clifford(maps, order, event))
+        self.maps.clear()
+        self.is_stale, self.within = True, None
+
+    def _refresh(self) -> None:
+        """Enter all rows into the table, if they have changed."""
+        if self.is_stale:
+            event = self.event
+            self._do(lambda *_: self.table.rebuild(event))
+            self.is_stale = False
+
+    def _catch_up(self, last: int = 0) -> Array:
+        """Wait for all events; where one found no room, make room and launch it and what follows again.
+
+        So too where rotations wait for the form that is for more rows. Returns the log before event `last`.
+        """
+        while True:
+            stalled, log = self.table.read_all(last)
+            if not stalled:
+                return log
+            wanted, there = int(self.table.read(stalled)["n"]), self.table.capacity
+            if wanted > there:
+                self._grow(there, wanted, wanted - there)
+            else:
+                self.table.choose_form(wanted)
+                self.table.resume()
+            again = [launch for event, launch in self.queue if event >= stalled]
+            again[0](stalled, there if wanted > there else 0)
+            for launch in again[1:]:
+                launch(0, 0)
+
+    def _grow(self, n: int, least: int, failures: int = 0) -> None:
+        capacity = self.table.capacity
+        times = 2 if capacity >= FOURFOLD_BELOW else 4
+        self.table.grow(n, max(least, min(times * capacity, self.most)), failures)
+
+    def _rows_after(self, event: int) -> int:
+        return rows_after(self.table.read(event))
+
+    def _settled(self) -> int:
+        """The rows of the table, when all is done and the log is new."""
+        self.settle()
+        return self._rows_after(0)
+
+    def _close_gaps(self, n: int) -> None:
+        self.event_ledger.live = self.table.close_gaps(n)
+        self.is_stale = False
+
+    def _keep(self, chosen: Any) -> None:
+        self.table.keep(chosen)
+        self.event_ledger.live = len(chosen)
+        self.is_stale = False
+
+
+def rows_after(event: Any) -> int:
+    """How many rows an event left."""
+    return int(event["n"] + event["added"] - event["packed"])
+
+
+# Rotations that stay on a GPU, many in a launch, also under limits of terms and of memory.
+
 
 ANY_FREQUENCY = TermLimits(0.0, NO_LIMIT, NO_LIMIT, NO_LIMIT - 1, False)
 """No limit, where frequencies must be followed since it is not known whether they are one."""

@@ -18,14 +18,15 @@ from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.cuda.rotated import RotatedTerms
-from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
 from tnplan.executor.pauli.sharding.resharding import (
     LEAST_ROTATIONS,
     SAMPLE_TERMS,
     SHORT_RUN,
     Costs,
+    LinearHash,
     LocalRun,
     Sample,
+    place_of,
 )
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 from tnplan.executor.pauli.terms.truncation import TermLimits

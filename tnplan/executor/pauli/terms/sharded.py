@@ -20,8 +20,15 @@ from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
-from tnplan.executor.pauli.sharding.linear_hash import LinearHash, place_of
-from tnplan.executor.pauli.sharding.resharding import LEAST_ROTATIONS, SAMPLE_TERMS, Costs, LocalRun, Sample
+from tnplan.executor.pauli.sharding.resharding import (
+    LEAST_ROTATIONS,
+    SAMPLE_TERMS,
+    Costs,
+    LinearHash,
+    LocalRun,
+    Sample,
+    place_of,
+)
 from tnplan.executor.pauli.terms.batched_rotations import NO_BOUND, Bound, rotate_all
 from tnplan.executor.pauli.terms.hash_table import Branches, HashTerms, unpacked
 from tnplan.executor.pauli.terms.ledger import Ledger, loss_of, total_loss

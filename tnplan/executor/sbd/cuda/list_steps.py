@@ -14,7 +14,7 @@ import numpy as np
 
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.sbd.lists.batched_list import CellRows, GroupRows, LinkedRows
-from tnplan.executor.sbd.lists.list_tasks import ROWS
+from tnplan.executor.sbd.lists.list_hamiltonian import ROWS
 
 Array = Any
 """A cupy.ndarray."""

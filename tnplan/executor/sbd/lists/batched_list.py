@@ -16,10 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.executor.sbd.lists.list_cells import ListCells
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
-from tnplan.executor.sbd.lists.list_tables import GroupLinks, SpinTerms, StringGroups
-from tnplan.executor.sbd.lists.list_tasks import ListTasks, list_tasks
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian, ListTasks, list_tasks
+from tnplan.executor.sbd.lists.list_tables import GroupLinks, ListCells, SpinTerms, StringGroups
 
 Array = Any
 """An array where the steps work."""

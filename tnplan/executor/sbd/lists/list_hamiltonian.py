@@ -6,26 +6,69 @@ Knows determinants, integrals and arrays; nothing of solvers.
 from __future__ import annotations
 
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from tnplan.common.arrays import Array
-from tnplan.executor.device.cpu.host_facts import cores
+from tnplan.executor.device.cpu.host_memory import cores
 from tnplan.executor.device.cpu.parallel_rows import over_rows
 from tnplan.executor.sbd.basis.determinants import DeterminantList
-from tnplan.executor.sbd.basis.integrals import Integrals, spin_constant
-from tnplan.executor.sbd.basis.real_parts import add_by_parts
-from tnplan.executor.sbd.lists.list_cells import ListCells, list_cells
+from tnplan.executor.sbd.basis.integral_arrays import add_by_parts
+from tnplan.executor.sbd.basis.integrals import Integrals, all_pairs, spin_constant
 from tnplan.executor.sbd.lists.list_tables import (
     GroupLinks,
+    ListCells,
     SpinTerms,
     StringGroups,
+    list_cells,
     list_tables,
     row_work,
     spin_terms,
 )
 from tnplan.executor.sbd.lists.listed_rows import LEAST_ROWS, ListedRows
+from tnplan.executor.sbd.properties.reduced_density import Densities, densities_of_parts
 from tnplan.executor.sbd.sigma.row_partition import partition_rows
+
+# How the rows of a list of determinants are dealt to blocks of threads on a GPU.
+#
+# Rows of one group have the same candidates, so that a block brings these to its shared memory once for all
+# its rows. Knows numbers of members and candidates; no states.
+
+
+ROWS = 64
+"""Rows of a task, at most."""
+MOST_WORK = 1 << 21
+"""Candidates times rows of a task, at most, unless one row alone has more."""
+
+
+class ListTasks(NamedTuple):
+    """The tasks of one rank, those of most work first.
+
+    table [task, 3]: group, and the first and one after the last of its rows; row i is member local[i].
+    """
+
+    table: Array
+    local: Array
+
+
+def list_tasks(groups: StringGroups, candidates: Array, rows: tuple[int, int]) -> ListTasks:
+    """The tasks of determinants rows[0] .. rows[1]-1, for so many candidates of each group."""
+    local = np.flatnonzero((groups.place >= rows[0]) & (groups.place < rows[1])).astype(np.int32)
+    counts = np.bincount(groups.number[groups.place[local]], minlength=len(candidates))
+    first = np.cumsum(counts) - counts
+    at_once = np.clip(MOST_WORK // np.maximum(candidates, 1), 1, ROWS)
+    pieces = np.where(candidates > 0, -(-counts // at_once), 0)
+    group = np.repeat(np.arange(len(candidates)), pieces)
+    number = np.arange(len(group)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begin = first[group] + number * at_once[group]
+    end = np.minimum(begin + at_once[group], (first + counts)[group])
+    order = np.argsort(-(end - begin) * candidates[group], kind="stable")
+    return ListTasks(np.stack([group, begin, end], 1)[order].astype(np.int64), local)
+
+
+# The Hamiltonian among a list of determinants, on a CPU: the rows of one rank.
+
 
 NO_COLUMNS = np.empty(0, np.int32)
 NO_VALUES = np.empty(0)
@@ -139,3 +182,40 @@ class ListHamiltonian(ListedRows):
             turned = np.zeros_like(y)
             add_by_parts(partial(add, 1), x, turned)
             y += 1j * turned
+
+
+# Density matrices and occupations of a state over a list of determinants.
+#
+# Knows the tables of a `ListHamiltonian`; no files.
+
+
+def list_densities(hamiltonian: ListHamiltonian, x: Array) -> Densities:
+    """The density matrices of a whole normalized state x[determinant]."""
+    h = hamiltonian.alone()
+    return densities_of_parts(lambda bra, ket: _between(h, bra, ket), x)
+
+
+def _between(h: ListHamiltonian, bra: Array, ket: Array) -> Densities:
+    """The same products of operators between two real states."""
+    from tnplan.executor.sbd.lists import list_density_kernel
+
+    n, cells = h.integrals.n_orbitals, h.cells
+    high, low = (np.append(side, side[n:]).astype(np.int32) for side in all_pairs(n))
+    bounds = np.linspace(0, len(bra), h.threads + 1).astype(int)
+    parts: list[list[Array]] = [[] for _ in range(h.threads)]
+
+    def share(first: int, last: int) -> None:
+        for number in range(first, last):
+            parts[number] = [np.zeros((n,) * axes) for axes in (2, 2, 4, 4, 4)]
+            rows = int(bounds[number]), int(bounds[number + 1])
+            list_density_kernel.add_densities(*rows, h.tables, cells, low, high, bra, ket, *parts[number])
+
+    over_rows(h.threads, h.threads, share)
+    return Densities(*(np.sum(same, axis=0) for same in zip(*parts, strict=True)))
+
+
+def list_weights(hamiltonian: ListHamiltonian, x: Array) -> tuple[Array, Array]:
+    """The probability of every alpha and of every beta string."""
+    basis, squared = hamiltonian.basis, np.abs(x) ** 2
+    n_alpha, n_beta = basis.product_shape
+    return np.bincount(basis.alpha, squared, n_alpha), np.bincount(basis.beta, squared, n_beta)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from tnplan.common.arrays import Array
 from tnplan.executor.sbd.basis.strings import StringSet
-from tnplan.executor.sbd.lists.list_density import list_densities, list_weights
-from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian
+from tnplan.executor.sbd.lists.list_hamiltonian import ListHamiltonian, list_densities, list_weights
 from tnplan.executor.sbd.properties.reduced_density import Densities, product_densities, product_weights
 from tnplan.executor.sbd.sigma.product_hamiltonian import ProductHamiltonian
 

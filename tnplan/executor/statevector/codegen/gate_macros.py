@@ -12,7 +12,7 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.executor.statevector.codegen.register_layout import RegisterLayout
 from tnplan.executor.statevector.gates.multiplexed_gate import EXACT, MultiplexedGate
-from tnplan.executor.statevector.gates.phase_commutation import is_rotation
+from tnplan.executor.statevector.gates.phase_polynomial import is_rotation
 
 NOTHING, PLUS, MINUS, PLUS_I, MINUS_I, REAL, IMAGINARY, ANY = range(8)
 """Kinds of an element of a matrix: what program.cu need not multiply by."""

@@ -8,8 +8,8 @@ from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.common.kernels.vector_operations import LANE_BITS
 from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
 from tnplan.executor.statevector.cpu.joint import sum_kernel
-from tnplan.executor.statevector.cpu.joint.state import JOINT_FROM, sum_room
 from tnplan.executor.statevector.cpu.joint.sum_tables import sum_pass
+from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_room
 from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass

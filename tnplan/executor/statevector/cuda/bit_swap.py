@@ -20,8 +20,7 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.device.protocols.device import Call
 from tnplan.executor.statevector.scheduling.overlap import Piece
-from tnplan.executor.statevector.scheduling.qubit_cover import index_of
-from tnplan.executor.statevector.scheduling.qubit_remapping import ExchangePartners
+from tnplan.executor.statevector.scheduling.qubit_cover import ExchangePartners, index_of
 
 SWAP_FILE = Path(__file__).parent / "kernels" / "swap.cu"
 THREADS, AT_ONCE = 512, 4

@@ -22,7 +22,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.device.cuda.runtime.bound_kernel import copied
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, compile_soon, is_kept, load_kernel
 from tnplan.executor.device.cuda.runtime.own_memory import own_array
-from tnplan.executor.statevector.codegen.register_rounds import register_rounds
+from tnplan.executor.statevector.codegen.register_layout import register_rounds
 from tnplan.executor.statevector.cuda.kernel_defines import (
     MEASURE_FILE,
     MEASURE_THREADS,
@@ -41,6 +41,7 @@ from tnplan.executor.statevector.cuda.tabled_pass import (
     most_targets,
     pass_kernel,
 )
+from tnplan.executor.statevector.cuda.words import join
 from tnplan.executor.statevector.scheduling.gpu_tiles import (
     COMPILING_S,
     JOINT_FROM,
@@ -52,17 +53,16 @@ from tnplan.executor.statevector.scheduling.gpu_tiles import (
     saved_s,
 )
 from tnplan.executor.statevector.scheduling.pass_tables import PassTables, pass_tables
-from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange, tile_runs
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass, Tile
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.codegen.pass_program import PassProgram
-    from tnplan.executor.statevector.cuda.joint_state import JointState
     from tnplan.executor.statevector.cuda.program_launch import ProgramLaunch
 
     Program = tuple[PassProgram, dict[str, str | int]]
     """What a pass becomes, and the definitions of its kernel."""
+
 
 Array = Any
 """A cupy.ndarray."""
@@ -380,7 +380,6 @@ class CupyState:
 
     def joint(self) -> JointState | None:
         """See `AdjointState`."""
-        from tnplan.executor.statevector.cuda.joint_state import JointState
 
         return JointState(self) if self.n_bits >= JOINT_FROM else None
 
@@ -432,3 +431,52 @@ class CupyState:
     def load(self, amplitudes: NDArray[Any]) -> None:
         """Set the amplitudes of this rank."""
         self.amplitudes.set(np.ascontiguousarray(amplitudes, self.dtype))
+
+
+# Both states of a sweep back in one array of a GPU, psi and lambda in turn: see `adjoint.joint_sweep`.
+#
+# Knows CuPy, passes and launches; no circuit. Everything runs on the current stream.
+
+
+class JointState:
+    """Amplitude i of psi is element 2 i, that of lambda element 2 i + 1."""
+
+    mirrored = False
+
+    def __init__(self, final: CupyState) -> None:
+        self._both = CupyState(final.n_bits + 1, final.dtype)
+        self._prepared: Sequence[Any] = ()
+
+    @property
+    def tile(self) -> Tile:
+        """That of both states."""
+        return self._both.tile
+
+    def prepare(self, passes: Sequence[Pass], from_zeros: bool) -> bool:
+        """Have kernels compiled; whether there are such for all passes that take sums."""
+        prepared = self._both.prepare_sums(passes)
+        self._prepared = prepared or ()
+        return prepared is not None
+
+    def begin(self, psi: CupyState, words: Sequence[tuple[int, int, complex]]) -> None:
+        """Take the final state, and lambda as the sum of words of it: masks x and z of bits, and factors."""
+        join(self._both.amplitudes, psi.amplitudes, words)
+
+    def run(self) -> Callable[[], NDArray[Any]]:
+        """Launch all passes; what is returned waits for the sums, float64 [number]."""
+        for item in self._prepared:
+            self._both.apply(item)
+        return self._sums
+
+    def _sums(self) -> NDArray[Any]:
+        numbers: list[int] = []
+        values: list[NDArray[Any]] = [np.zeros(0)]
+        for item in self._prepared:
+            own = getattr(item, "word_sums", ())
+            if own:
+                weights = np.array([weight for _, weight in own])
+                values.append(item.sums.get().sum(axis=0) * weights)
+                numbers += [number for number, _ in own]
+        found = np.zeros(len(numbers))
+        found[numbers] = np.concatenate(values)
+        return found

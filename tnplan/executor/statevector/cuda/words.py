@@ -20,7 +20,7 @@ from tnplan.executor.statevector.cuda.kernel_defines import REALS
 from tnplan.executor.statevector.gates.multiplexed_gate import mask_of
 from tnplan.executor.statevector.scheduling.gpu_tiles import MOST_WORDS, WORD_RUN_BITS, WORD_TILE_BITS
 from tnplan.executor.statevector.scheduling.qubit_cover import tile_runs
-from tnplan.executor.statevector.scheduling.word_tiles import WordGroup, word_groups
+from tnplan.executor.statevector.scheduling.tiled_passes import WordGroup, word_groups
 
 Array = Any
 """A cupy.ndarray."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate
-from tnplan.executor.statevector.scheduling.qubit_remapping import QubitExchange
+from tnplan.executor.statevector.scheduling.qubit_cover import QubitExchange
 from tnplan.executor.statevector.scheduling.tiled_passes import SHORT_BITS, Pass, Tile, price
 
 MOST_PART_BITS = 4

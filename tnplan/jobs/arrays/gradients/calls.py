@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import Ranks, open_ranks
-from tnplan.planner.hardware.group_sizes import group_sizes
+from tnplan.planner.hardware.process_grid import group_sizes
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.passes.pipeline import plan

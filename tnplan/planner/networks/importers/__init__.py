@@ -9,13 +9,12 @@ import numpy as np
 from tnplan.common.errors import InputError
 from tnplan.common.files import load_json
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.importers.cotengra_json import from_cotengra_json
-from tnplan.planner.networks.importers.cotengra_tree import from_cotengra
+from tnplan.planner.networks.importers.cotengra_json import from_cotengra, from_cotengra_json
 from tnplan.planner.networks.importers.cutensornet import from_cutensornet
-from tnplan.planner.networks.importers.einsum import from_einsum
 from tnplan.planner.networks.importers.jet import load_jet
 from tnplan.planner.networks.importers.omeinsum import load_omeinsum
 from tnplan.planner.networks.importers.opt_einsum import from_opt_einsum
+from tnplan.planner.networks.importers.subscripts import from_einsum
 from tnplan.planner.networks.network import Network
 
 __all__ = [

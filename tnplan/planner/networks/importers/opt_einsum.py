@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tnplan.planner.networks.contraction_path import ContractionPath
-from tnplan.planner.networks.importers.einsum import from_einsum
+from tnplan.planner.networks.importers.subscripts import from_einsum
 
 
 def from_opt_einsum(

@@ -8,10 +8,17 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.light_cone import forward_cone, light_cone, qubits_of
-from tnplan.planner.networks.of_circuits.pauli_leaves import Support
 from tnplan.planner.networks.of_circuits.steps import is_unitary
-from tnplan.planner.networks.of_circuits.wires import BRA, KET, OpenNetwork, Wires
+from tnplan.planner.networks.of_circuits.wires import (
+    BRA,
+    KET,
+    OpenNetwork,
+    Support,
+    Wires,
+    forward_cone,
+    light_cone,
+    qubits_of,
+)
 
 
 def overlap_network(

@@ -3,22 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
 from math import log10
 
 import numpy as np
 
+from tnplan.circuits.gates import kronecker
 from tnplan.circuits.program import Channel
 from tnplan.planner.networks.network import Network
-from tnplan.planner.networks.of_circuits.folded import (
-    can_fold,
-    folded_leaves,
-    folded_sandwich,
-    folding_pays,
+from tnplan.planner.networks.of_circuits.steps import Step, diagonal_qubits
+from tnplan.planner.networks.of_circuits.wires import (
+    BRA,
+    KET,
+    MATRICES,
+    OpenNetwork,
+    Support,
+    Wires,
+    leaves,
+    light_cone,
+    qubits_of,
 )
-from tnplan.planner.networks.of_circuits.light_cone import light_cone, qubits_of
-from tnplan.planner.networks.of_circuits.pauli_leaves import Support, leaves
-from tnplan.planner.networks.of_circuits.steps import Step
-from tnplan.planner.networks.of_circuits.wires import BRA, KET, OpenNetwork, Wires
+
+# <0| U^dagger A U |0> with ket and bra folded: an index of a wire numbers the Pauli matrices. Real.
+#
+# The state is the vector of its values Tr(P rho), P being the words on the wires. A step, gate or channel,
+# is a real matrix on it. The network has half of the tensors of one with a ket and a bra, and indices of
+# extent 4. A product of real numbers takes a quarter of the operations of a complex one.
+
+
+IDENTITY = np.array([1.0, 0.0, 0.0, 0.0])
+"""What is asked of a qubit that is traced out."""
+ZERO_STATE = np.array([1.0, 0.0, 1.0, 0.0])
+"""The values of I, X, Z and Y, the order of `pauli_leaves.MATRICES`, in |0>."""
+MOST_QUBITS = 3
+"""Of a step that is folded: its matrix has 16 elements a qubit, not 4."""
+RANK = 1e-13
+"""The share of the largest singular value below which one is zero."""
+
+
+def can_fold(steps: Sequence[Step]) -> bool:
+    """Whether all steps are small enough."""
+    return all(len(step.qubits) <= MOST_QUBITS for step in steps)
+
+
+def folding_pays(steps: Sequence[Step]) -> bool:
+    """Whether a folded network of some steps costs less than one with a ket and a bra, if they are few.
+
+    It does for gates like random ones on two qubits. Steps that leave the value of a qubit as it is, such as
+    controlled gates, put no index on its wire in the other network, and one of extent 4 here. Where a circuit
+    is deep, the other network costs less: ket and bra are contracted apart.
+    """
+    return can_fold(steps) and not any(len(step.qubits) > 1 and any(diagonal_qubits(step)) for step in steps)
+
+
+def folded_sandwich(kept: Sequence[Step], support: Support) -> OpenNetwork:
+    """The network of an operator's expectation value, without the operator, from the steps of its light cone.
+
+    The operator is closed over by a vector of four values for each qubit of its support (`folded_leaves`).
+    Gates on two qubits whose matrix is a sum of fewer than 16 products are a tensor for each qubit.
+    """
+    qubits = sorted(qubits_of(kept) | set(support.qubits))
+    sizes: dict[str, int] = {}
+
+    def new_index(extent: int = 4) -> str:
+        name = f"i{len(sizes)}"
+        sizes[name] = extent
+        return name
+
+    wires = {qubit: new_index() for qubit in qubits}
+    terms: list[tuple[str, ...]] = [(wires[qubit],) for qubit in qubits]
+    arrays = [ZERO_STATE] * len(qubits)
+    for step in kept:
+        before = [wires[qubit] for qubit in step.qubits]
+        after = [new_index() for _ in step.qubits]
+        wires.update(zip(step.qubits, after, strict=True))
+        parts = transfer_parts(step)
+        if len(parts) == 1:
+            terms.append((*after, *before))
+        else:
+            link = new_index(parts[0].shape[-1])
+            terms += [(after[0], before[0], link), (after[1], before[1], link)]
+        arrays += parts
+    traced = [qubit for qubit in qubits if qubit not in support.qubits]
+    terms += [(wires[qubit],) for qubit in traced]
+    arrays += [IDENTITY] * len(traced)
+    leaf_terms = tuple((wires[qubit],) for qubit in support.qubits)
+    opened = tuple(index for term in leaf_terms for index in term)
+    present = {index: sizes[index] for term in (*terms, opened) for index in term}
+    return OpenNetwork(Network(tuple(terms), opened, present), arrays, (), leaf_terms)
+
+
+def folded_leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarray]:
+    """For each qubit of the support the letters of some words on it, float64 [word, letter]."""
+    letters = np.eye(len(MATRICES))
+    return [
+        letters[[(x >> qubit & 1) + 2 * (z >> qubit & 1) for x, z in masks]] for qubit in support.qubits
+    ]  # fmt: skip
+
+
+def transfer_parts(step: Step) -> tuple[np.ndarray, ...]:
+    """What a step does to the values of Pauli words, float64 with axes of extent 4.
+
+    One array [after ..., before ...]; or two [after, before, k], of a sum of k products, where k is below 16.
+    """
+    operators = step.kraus if isinstance(step, Channel) else (step.matrix,)
+    data = tuple(np.asarray(operator, np.complex128).tobytes() for operator in operators)
+    return _transfer_parts(data, len(step.qubits))
+
+
+@lru_cache(4096)
+def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray, ...]:
+    side = 2**n_qubits
+    kraus = np.array([np.frombuffer(one, np.complex128).reshape(side, side) for one in data])
+    words = _words(n_qubits)
+    moved = np.einsum("kij,bjl,kml->bim", kraus, words, kraus.conj(), optimize=True)
+    matrix = (words.transpose(0, 2, 1).reshape(len(words), -1) @ moved.reshape(len(words), -1).T).real / side
+    whole = np.ascontiguousarray(matrix).reshape((4,) * (2 * n_qubits))
+    if n_qubits != 2:
+        return (whole,)
+    left, values, right = np.linalg.svd(whole.transpose(0, 2, 1, 3).reshape(16, 16))
+    rank = max(1, int(np.count_nonzero(values > RANK * values[0])))
+    if rank == len(values):
+        return (whole,)
+    roots = np.sqrt(values[:rank])
+    return (left[:, :rank] * roots).reshape(4, 4, rank), (right[:rank].T * roots).reshape(4, 4, rank)
+
+
+@lru_cache(MOST_QUBITS)
+def _words(n_qubits: int) -> np.ndarray:
+    """The matrices of all words on some qubits, [word, row, column]."""
+    return np.array([kronecker(letters) for letters in product(MATRICES, repeat=n_qubits)])
+
+
+# <0| U^dagger A U |0> as a network with room for A: expectation values and density matrices share it.
 
 
 class WordCone:

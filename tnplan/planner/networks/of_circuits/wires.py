@@ -6,18 +6,118 @@ basis as it is puts no new index on that qubit's wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.varied_gate import VariedGate
+from tnplan.circuits.gates import I2, X, Y, Z
 from tnplan.circuits.program import Channel
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.of_circuits.amplitude_network import ONE, ZERO
-from tnplan.planner.networks.of_circuits.steps import Step, diagonal_qubits
+from tnplan.planner.networks.of_circuits.steps import (
+    Step,
+    diagonal_qubits,
+    keeps_diagonals,
+    keeps_trace,
+)
+
+# Pauli words as tensors between a ket and a bra: for each qubit a matrix, or a diagonal.
+
+
+MATRICES = (I2, X, Z, Y)
+"""By x + 2 z of a letter."""
+
+
+@dataclass(frozen=True)
+class Support:
+    """The qubits of a word, and those of them that carry Z, both rising."""
+
+    qubits: tuple[int, ...]
+    diagonal: tuple[int, ...]
+
+
+def support_of(x: int, z: int) -> Support:
+    """The support of the word with these masks."""
+    both = x | z
+    qubits = tuple(qubit for qubit in range(both.bit_length()) if both >> qubit & 1)
+    return Support(qubits, tuple(qubit for qubit in qubits if not x >> qubit & 1))
+
+
+def by_support(words: Iterable[tuple[int, int, complex]]) -> dict[Support, dict[tuple[int, int], complex]]:
+    """The coefficients of words (x, z, coefficient) by their support, and there by their masks."""
+    groups: dict[Support, dict[tuple[int, int], complex]] = {}
+    for x, z, coefficient in words:
+        groups.setdefault(support_of(x, z), {})[x, z] = coefficient
+    return groups
+
+
+def leaves(masks: Sequence[tuple[int, int]], support: Support) -> list[np.ndarray]:
+    """For each qubit of the support the matrices of some words on it, complex128 [word, row, column].
+
+    On a diagonal qubit the diagonals, [word, value].
+    """
+    found = []
+    for qubit in support.qubits:
+        letters = [MATRICES[(x >> qubit & 1) + 2 * (z >> qubit & 1)] for x, z in masks]
+        matrices = np.array(letters, np.complex128)
+        found.append(
+            np.ascontiguousarray(matrices.diagonal(axis1=1, axis2=2))
+            if qubit in support.diagonal
+            else matrices
+        )
+    return found
+
+
+# A network built step by step along the wires of a state and of its conjugate. Knows no question.
+
+
+# The steps of a circuit that an operator at its end, or at its beginning, can see. Knows no network.
+
+
+def light_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
+    """The numbers of the steps that do not cancel around an operator on `qubits` after the last one, rising.
+
+    In U^dagger A U a gate cancels where A, and what is left of U after the gate, act on none of its qubits.
+    It cancels too where all of them leave the values of the qubits that they share as they are, in the Z
+    basis; `diagonal` names the qubits on which A does so. The same holds for channels, which keep the trace.
+    A gate that is not unitary never cancels.
+    """
+    region, plain = set(qubits), set(diagonal)
+    kept: list[int] = []
+    for number in range(len(steps) - 1, -1, -1):
+        step = steps[number]
+        seen = region.intersection(step.qubits)
+        diagonal_on = dict(zip(step.qubits, diagonal_qubits(step), strict=True))
+        if keeps_trace(step) and seen <= plain and all(diagonal_on[qubit] for qubit in seen):
+            continue
+        kept.append(number)
+        permutes = seen <= plain and keeps_diagonals(step)
+        for qubit, keeps in diagonal_on.items():
+            if permutes or (keeps and (qubit in plain or qubit not in region)):
+                plain.add(qubit)
+            else:
+                plain.discard(qubit)
+        region.update(step.qubits)
+    return kept[::-1]
+
+
+def forward_cone(steps: Sequence[Step], qubits: Collection[int], diagonal: Collection[int] = ()) -> list[int]:
+    """The numbers of the steps that do not cancel around an operator before the first: in U A U^dagger."""
+    kept = light_cone(steps[::-1], qubits, diagonal)
+    return [len(steps) - 1 - number for number in reversed(kept)]
+
+
+def qubits_of(steps: Sequence[Step]) -> set[int]:
+    """All qubits that some steps act on."""
+    return {qubit for step in steps for qubit in step.qubits}
+
+
+# A network built step by step along the wires of a state and of its conjugate. Knows no question.
+
 
 KET, BRA = 0, 1
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
 from tnplan.planner.passes.lowering.lower import LoweredProgram
-from tnplan.planner.schedule.overlap_rows import Row, rows
+from tnplan.planner.schedule.data_flow import Row, rows
 from tnplan.planner.schedule.schedule import Redistribute
 
 

@@ -16,7 +16,7 @@ from tnplan.planner.passes.lowering.buffer_assignment import Arena
 from tnplan.planner.passes.lowering.liveness import at_offsets
 from tnplan.planner.passes.lowering.lower import LoweredProgram
 from tnplan.planner.schedule.annotation import StepAnnotation
-from tnplan.planner.schedule.overlap_rows import Rows, exchange_spans, rows
+from tnplan.planner.schedule.data_flow import Rows, exchange_spans, rows
 from tnplan.planner.schedule.schedule import Buffer, Instruction, Redistribute
 
 

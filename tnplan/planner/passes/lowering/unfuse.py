@@ -18,8 +18,7 @@ from tnplan.planner.passes.fusion.chunk_exchanges import with_first
 from tnplan.planner.passes.lowering.buffer_assignment import Lifetime
 from tnplan.planner.passes.lowering.liveness import in_one_arena
 from tnplan.planner.passes.sharding.assign_digits import restrict_layout
-from tnplan.planner.schedule.data_flow import reads, writes
-from tnplan.planner.schedule.overlap_rows import others
+from tnplan.planner.schedule.data_flow import others, reads, writes
 from tnplan.planner.schedule.schedule import (
     Accumulate,
     Buffer,

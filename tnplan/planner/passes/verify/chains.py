@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tnplan.planner.hardware.chunked_overlap import chunk_order, cut_modes
+from tnplan.planner.schedule.data_flow import others
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.overlap_rows import others
 from tnplan.planner.schedule.schedule import Buffer, Fused, Schedule
 
 MOST_CHUNKS = 1024

@@ -20,8 +20,8 @@ from tnplan.planner.hardware.profile import Profile, profile_from_document
 from tnplan.planner.networks.network import Network
 from tnplan.planner.passes.verify.chains import chain_cut, chain_problems, keeps_off
 from tnplan.planner.passes.verify.operands import operands
+from tnplan.planner.schedule.data_flow import end_of, exchange_spans, others, overlapped_rows
 from tnplan.planner.schedule.fused_adjoint import FusedAdjoint
-from tnplan.planner.schedule.overlap_rows import end_of, exchange_spans, others, overlapped_rows
 from tnplan.planner.schedule.schedule import (
     ENGINES,
     STATES,

@@ -22,8 +22,7 @@ from tnplan.executor.device.cuda.copy.accumulate import (
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import load_kernel
-from tnplan.executor.device.protocols.device import Call, call_in_turn
-from tnplan.executor.device.protocols.exponents import ZERO, ZERO_BYTE
+from tnplan.executor.device.protocols.device import ZERO, ZERO_BYTE, Call, call_in_turn
 
 Array = Any
 """A flat cupy.ndarray."""

@@ -33,9 +33,8 @@ from tnplan.executor.device.cuda.fused.chain import (
 )
 from tnplan.executor.device.cuda.runtime.bound_kernel import BoundKernel, bind_zero, on_device
 from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load_kernel, number_defines
-from tnplan.executor.device.protocols.adjoint import AdjointShape
 from tnplan.executor.device.protocols.copy import mode_strides
-from tnplan.executor.device.protocols.device import Call, call_in_turn
+from tnplan.executor.device.protocols.device import AdjointShape, Call, call_in_turn
 
 FILE = Path(__file__).parent / "adjoint.cu"
 REMEDY = "plan for it with 0, which means no chains"

@@ -26,7 +26,7 @@ from tnplan.executor.device.cuda.fused.tables import (
     chain_tile,
     combine,
 )
-from tnplan.executor.device.protocols.adjoint import AdjointShape
+from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_TILE_BYTES, FusedStage, FusedTile, fused_tile
 
 LANES = 1 << LANE_BITS
