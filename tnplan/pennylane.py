@@ -35,7 +35,7 @@ from pennylane.transforms.core import CompilePipeline
 
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX
 from tnplan.circuits.libraries.pennylane_tape import IDLE
-from tnplan.circuits.observables.pauli_sum import PauliSum, masks, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, masks, pauli_sum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL

@@ -25,7 +25,7 @@ from exchange_parts import SlowLine, Watch, watched
 from numpy.typing import NDArray
 
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration.device_rates import seconds
+from tnplan.executor.calibration import seconds
 from tnplan.executor.contraction.redistribute.compressed import (
     MessageCompression,
     MessageWorkspace,

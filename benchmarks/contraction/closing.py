@@ -23,7 +23,7 @@ from shared import ROOM_BYTES, open_device
 from units import count
 
 from tnplan.common.files import write_text
-from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.calibration import chain_shape
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts
 from tnplan.executor.device.protocols.device import ContractShape, Device

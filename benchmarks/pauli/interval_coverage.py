@@ -28,7 +28,7 @@ from tests.support.engines.sampled_circuits import (
     estimated,
     sampled_case,
 )
-from tnplan.executor.pauli.sampling.estimate import CONFIDENCE
+from tnplan.executor.pauli.estimate import CONFIDENCE
 
 ROUNDING = 1e-10
 Row = dict[str, Any]

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import pauli_circuits as circuits
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts

@@ -18,7 +18,7 @@ from typing import Any
 import pauli_circuits as circuits
 from pauli import environment
 
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources

@@ -8,7 +8,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, masks, merge, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, masks, merge, pauli_sum
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
 
 Turn = tuple[str, tuple[int, ...], float]

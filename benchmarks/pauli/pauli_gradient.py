@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pauli_circuits as circuits
 
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.pauli.gradient import gradient
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation

@@ -23,11 +23,11 @@ import pauli_circuits as circuits
 from pauli import environment
 from pauli_angles import CONVERGED, LAYERS
 
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
+from tnplan.executor.pauli.estimate import estimate_of, nothing_met
 from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.pauli.repetitions import MonteCarlo, linear_task, repetition
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sampling.estimate import estimate_of, nothing_met
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, linear_task, repetition
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.pauli.sampling import DOUBTS
 

@@ -20,7 +20,7 @@ import numpy as np
 import pauli_circuits as circuits
 from pauli import environment, four_words
 
-from tnplan.circuits.observables.pauli_sum import pack, parse
+from tnplan.circuits.pauli_sum import pack, parse
 from tnplan.executor.pauli.propagate import Propagation, open_terms, propagate
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.protocol import RotationBatch

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tnplan
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.common.files import write_text
 from tnplan.executor.contraction.run.run_report import commit
 from tnplan.executor.device.cpu.host_memory import host_facts

@@ -17,7 +17,7 @@ TOPICS = {
     "Codecs": ("tnplan.calls.compress_file", "tnplan.calls.gpu_codec", "tnplan.compress"),
     "Jobs and engines": ("tnplan.jobs", "tnplan.calls.execute", "tnplan.calls.simulate",
                          "tnplan.calls.propagate", "tnplan.calls.warmup", "tnplan.calls.diagonalize",
-                         "tnplan.calls.sqd", "tnplan.executor"),
+                         "tnplan.calls.sqd_loop", "tnplan.calls.sci_solver", "tnplan.executor"),
     "Hardware": ("tnplan.planner.hardware", "tnplan.calls.calibrate"),
     "Paths, plans and reports": ("tnplan.calls", "tnplan.planner"),
     "Errors": ("tnplan.common",),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.contraction.schedules import planned, sliced_lattice
-from tnplan.jobs.schedules.execution import topology_note
+from tnplan.jobs.schedules import topology_note
 
 SCHEDULE = planned(sliced_lattice(2), ranks=4)
 TIERS = [{"name": name, "devices": devices, "bytes_per_s": rate} for name, devices, rate in

@@ -22,7 +22,7 @@ from tnplan.calls.calibrate import calibrate
 from tnplan.calls.execute import execute
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration.device_rates import (
+from tnplan.executor.calibration import (
     CHAINS,
     FREE,
     ChainTime,

@@ -17,7 +17,7 @@ import tnplan
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.circuits.qsim import save_qsim
 from tnplan.cli.main import run
 from tnplan.common.errors import InputError

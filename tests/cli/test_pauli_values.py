@@ -16,11 +16,11 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.robustness.checkpoint_files import document_of
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.qsim import save_qsim
 from tnplan.cli.main import run
+from tnplan.executor.pauli.estimate import estimate_of
 from tnplan.executor.pauli.resources import term_bytes
-from tnplan.executor.pauli.sampling.estimate import estimate_of
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.pauli.sampling import SampledValue, sampling_needs
 

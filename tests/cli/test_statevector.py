@@ -16,7 +16,7 @@ from tests.support.engines.statevector import qft
 from tests.support.robustness.mutated_files import signed
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse
+from tnplan.circuits.pauli_sum import PauliSum, pack, parse
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

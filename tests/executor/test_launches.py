@@ -27,7 +27,7 @@ from tests.support.kernels.contract import shape_of
 from tests.support.kernels.gpus import count_gpus
 from tests.support.networks import window
 from tests.support.root import ROOT
-from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.calibration import chain_shape
 from tnplan.executor.contraction.run.compiled_program import CompiledProgram
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.copy import make_copy
@@ -113,7 +113,7 @@ def chains(dtype: str) -> None:
 
 
 def pauli_words(dtype: str) -> None:
-    from tnplan.circuits.observables.pauli_sum import parse
+    from tnplan.circuits.pauli_sum import parse
     from tnplan.executor.pauli.algebra.channels import depolarizing
     from tnplan.executor.pauli.algebra.gates import circuit_steps
     from tnplan.executor.pauli.cuda import table as table_module
@@ -168,7 +168,7 @@ def products_of_bases(dtype: str) -> None:
 
 
 def lists_of_bases(dtype: str) -> None:
-    from tnplan.circuits.observables.pauli_sum import parse
+    from tnplan.circuits.pauli_sum import parse
     from tnplan.executor.sbd.cuda.list_steps import CupyList
     from tnplan.executor.sbd.cuda.qubit_steps import GpuQubits
     from tnplan.executor.sbd.lists.batched_list import BatchedList

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
 from tnplan.executor.pauli.propagate import Propagation, propagate

@@ -13,7 +13,7 @@ import tnplan
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tests.support.varied_circuits import NAMES, random_sums, random_varied_circuit, text_of
-from tnplan.circuits.observables.pauli_sum import pauli_sum
+from tnplan.circuits.pauli_sum import pauli_sum
 from tnplan.cli.main import run
 
 pytest.importorskip("openqasm3.parser", reason="needs the extra qasm")

@@ -11,7 +11,7 @@ import numpy as np
 from tests.support.circuits import random_circuit, state_vector, unitary
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, KINDS, X, Y, Z, gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.circuits.program import Channel, Measurement, Operation, Reset
 
 LETTERS = {"I": I2, "X": X, "Y": Y, "Z": Z}

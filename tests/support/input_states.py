@@ -10,7 +10,7 @@ import numpy as np
 from tests.support import dense_answers as dense
 from tests.support.circuits import unitary
 from tnplan.circuits.gates import I2, X, Y, Z, gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 
 PURE = ("bits", "letters", "bloch", "stabilizers")
 MIXED = ("mixed bloch", "few stabilizers")

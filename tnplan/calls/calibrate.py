@@ -19,7 +19,7 @@ from tnplan.common.files import check_writable, write_text
 from tnplan.common.memory import ALIGNMENT_BYTES, ITEM_BYTES
 from tnplan.common.shown_text import shown_text
 from tnplan.common.units import size_in_bytes, size_text
-from tnplan.executor.calibration.device_rates import (
+from tnplan.executor.calibration import (
     CHAINS,
     LocalBench,
     chip_rates,

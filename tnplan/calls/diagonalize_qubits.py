@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.circuits.inputs import given_observables, given_operator
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.checks import check_choice, check_kind
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_suffix, check_writable

@@ -90,6 +90,6 @@ def execute(
     """
     options = JobOptions.given(execute, job)
     expect_gpu(options.device)
-    from tnplan.jobs.schedules.execution import ExecutionRequest, run_execution
+    from tnplan.jobs.schedules import ExecutionRequest, run_execution
 
     return run_execution(ExecutionRequest(schedule, tensors, slices, result, engine, compress), options)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.circuits.circuit import check_qubits
-from tnplan.circuits.observables.pauli_sum import PauliSum, given_sum, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, given_sum, parse, pauli_sum
 from tnplan.common.array_file import read_array
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_finite

@@ -117,7 +117,7 @@ def _show_value(report: dict[str, Any]) -> None:
 
 def _show_estimate(report: dict[str, Any]) -> None:
     """The mean of repetitions, with its interval if it has one."""
-    from tnplan.executor.pauli.sampling.estimate import Estimate
+    from tnplan.executor.pauli.estimate import Estimate
 
     estimate = report["estimate"]
     if estimate["kind"] == "exact":

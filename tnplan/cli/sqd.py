@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tnplan.calls.sqd.run import run
+from tnplan.calls.sqd_loop import run
 from tnplan.cli.options.common import FILE, as_json
 from tnplan.cli.options.from_signature import options_of, taken
 from tnplan.cli.terminal import say, say_json, say_written

@@ -7,7 +7,7 @@ from typing import Any
 
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, check_keywords
 from tnplan.jobs.statevector.state import DTYPES

@@ -9,7 +9,7 @@ from typing import Any
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import composed
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

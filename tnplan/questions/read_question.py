@@ -11,7 +11,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.compose import composed
 from tnplan.circuits.inputs import given_bits, given_observables, given_pattern, given_qubits
 from tnplan.circuits.load import load_circuit
-from tnplan.circuits.observables.pauli_sum import PauliSum, given_sum
+from tnplan.circuits.pauli_sum import PauliSum, given_sum
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.measurement import LARGEST_SHOTS

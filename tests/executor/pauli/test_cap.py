@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
-from tnplan.circuits.observables.pauli_sum import pack, parse
+from tnplan.circuits.pauli_sum import pack, parse
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation

@@ -18,7 +18,7 @@ from tests.support.engines.sampled_circuits import (
     estimated,
     sampled_case,
 )
-from tnplan.executor.pauli.sampling.estimate import BIASED, CONFIDENCE, UNBIASED, Estimate
+from tnplan.executor.pauli.estimate import BIASED, CONFIDENCE, UNBIASED, Estimate
 
 ROUNDING = 1e-10
 ESTIMATORS = (*((question, "magnitude") for question in QUESTIONS), ("bits", "letters"), ("echo", "square"))

@@ -16,7 +16,7 @@ from tests.oracles.pauli import propagate_sorted
 from tests.support.engines.pauli import Propagate, amplitude_damping, dense, pauli_channel
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.errors import error_in_state, error_of_overlap, error_of_state

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, rotation
 from tnplan.executor.pauli.algebra.preparation import after_first_steps

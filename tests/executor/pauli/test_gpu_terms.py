@@ -21,7 +21,7 @@ from tests.support.engines.pauli import (
 from tests.support.kernels.emulator import has_compiler
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate, stand_in
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse
+from tnplan.circuits.pauli_sum import PauliSum, pack, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli import propagate as propagate_module
 from tnplan.executor.pauli.algebra.channels import depolarizing
@@ -29,16 +29,16 @@ from tnplan.executor.pauli.algebra.expectation import adjoint, value_in
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.algebra.states import OverlapWith
 from tnplan.executor.pauli.cuda.terms import GpuTerms
+from tnplan.executor.pauli.estimate import echo_parts, estimate_of
 from tnplan.executor.pauli.propagate import Propagation, propagate
-from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.estimate import echo_parts, estimate_of
-from tnplan.executor.pauli.sampling.repetitions import (
+from tnplan.executor.pauli.repetitions import (
     MonteCarlo,
     StratifiedResampler,
     echo_task,
     linear_task,
     repetition,
 )
+from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Record
 from tnplan.executor.pauli.terms.truncation import Truncation
 

@@ -11,7 +11,7 @@ from tests.support.circuits import random_circuit
 from tests.support.engines.pauli import amplitude_damping, chain_edges, kicked_ising
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import gate, rz
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.qasm.standard_gates import INCLUDED
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra import expectation

@@ -13,7 +13,7 @@ from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
 from tests.support.kernels.pauli_emulator import emulate
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.pauli.algebra.channels import depolarizing

@@ -24,7 +24,7 @@ from tests.support.engines.pauli import (
 )
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.channels import depolarizing, kraus_channel
 from tnplan.executor.pauli.algebra.expectation import overlap, value_in

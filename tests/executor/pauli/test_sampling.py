@@ -15,20 +15,20 @@ from tests.support.effort import repeats
 from tests.support.engines.pauli import chain_edges, kicked_ising
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack, parse, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, pack, parse, pauli_sum
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import adjoint, overlap
 from tnplan.executor.pauli.algebra.gates import PauliStep, circuit_steps, local_words, rotation
 from tnplan.executor.pauli.algebra.states import ProductState
-from tnplan.executor.pauli.propagate import propagate
-from tnplan.executor.pauli.sampling.estimate import (
+from tnplan.executor.pauli.estimate import (
     BIASED,
     EchoParts,
     echo_parts,
     estimate_of,
     student_quantile,
 )
-from tnplan.executor.pauli.sampling.repetitions import (
+from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.pauli.repetitions import (
     KEPT_SHARE,
     LinearTask,
     MonteCarlo,

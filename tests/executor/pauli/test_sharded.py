@@ -20,16 +20,16 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import SCRIPTS, mpirun, needs_mpi
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
+from tnplan.circuits.pauli_sum import PauliSum, commuting_groups, pack, pack_all, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import ThreadCommunicator, run_ranks
+from tnplan.executor.pauli import resharding
 from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, circuit_steps, rotation
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
+from tnplan.executor.pauli.resharding import Costs, LinearHash, LocalRun, Sample
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sharding import resharding
-from tnplan.executor.pauli.sharding.resharding import Costs, LinearHash, LocalRun, Sample
 from tnplan.executor.pauli.terms import hash_table as hash_terms
 from tnplan.executor.pauli.terms import sharded as sharded_terms
 from tnplan.executor.pauli.terms.hash_table import HashTerms

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.statevector import apply_block
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

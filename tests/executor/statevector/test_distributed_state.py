@@ -16,7 +16,7 @@ from tests.support.kernels.gpus import needs_gpus
 from tests.support.mpirun import mpirun, needs_mpi
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import CircuitProgram, Measurement, Reset
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.errors import InputError

@@ -14,7 +14,7 @@ from tests.support.engines.statevector import NO_BITS, hadamards, many_kinds, si
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
 from tnplan.circuits.noise import depolarized, depolarizing
-from tnplan.circuits.observables.pauli_sum import parse, pauli_sum
+from tnplan.circuits.pauli_sum import parse, pauli_sum
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

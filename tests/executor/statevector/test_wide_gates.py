@@ -20,7 +20,7 @@ from tests.support.engines.statevector import NO_BITS, TOLERANCE, random_unitary
 from tests.support.root import ROOT
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import Channel, CircuitProgram
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks

@@ -15,7 +15,7 @@ from tests.support.contraction.light_cones import expectations
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z, gate
 from tnplan.circuits.noise import depolarizing
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.circuits.program import (
     Channel,
     CircuitProgram,

@@ -11,7 +11,7 @@ from tests.support.contraction.light_cones import expectations
 from tests.support.engines.pauli import eagle_edges, kicked_ising
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.wires import light_cone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tnplan.circuits.circuit import GateSequence
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import CircuitProgram
 from tnplan.common.arrays import Array
 from tnplan.jobs.arrays.options import ContractionOptions

@@ -9,7 +9,7 @@ import pytest
 
 from tnplan.calls.execute import execute
 from tnplan.jobs.progress import Progress
-from tnplan.jobs.schedules.execution import ExecutionResult
+from tnplan.jobs.schedules import ExecutionResult
 from tnplan.planner.schedule.schedule import Schedule
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.oracles.pauli import propagate_sorted
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.executor.pauli.algebra.channels import kraus_channel
 from tnplan.executor.pauli.algebra.gates import (
     PauliStep,

@@ -12,13 +12,13 @@ from tests.support import dense_answers as dense
 from tests.support.circuits import unitary
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import KINDS, gate
-from tnplan.circuits.observables.pauli_sum import PauliSum, parse
+from tnplan.circuits.pauli_sum import PauliSum, parse
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State
+from tnplan.executor.pauli.estimate import Estimate
 from tnplan.executor.pauli.propagate import propagate
+from tnplan.executor.pauli.repetitions import MonteCarlo, repetition
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sampling.estimate import Estimate
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, repetition
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sampling_task
 

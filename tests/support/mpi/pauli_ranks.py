@@ -9,14 +9,14 @@ from contextlib import nullcontext
 import numpy as np
 
 from tests.support.engines.pauli import amplitude_damping
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.device.comm.mpi import world
 from tnplan.executor.device.selection.select import open_device
+from tnplan.executor.pauli import resharding
 from tnplan.executor.pauli.algebra.gates import PauliStep, rotation
 from tnplan.executor.pauli.cuda import terms as gpu_terms
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sharding import resharding
 from tnplan.executor.pauli.terms.truncation import Truncation
 
 device = sys.argv[1]

@@ -15,7 +15,7 @@ from tnplan.cli.terminal import say, say_json
 from tnplan.executor.pauli.terms.truncation import Truncation
 
 if TYPE_CHECKING:
-    from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+    from tnplan.executor.pauli.repetitions import MonteCarlo
     from tnplan.questions.answer import CircuitAnswer
     from tnplan.questions.circuit import Circuit
 
@@ -76,7 +76,7 @@ def monte_carlo_of(repetitions: int | None, seed: int | None, by: str) -> MonteC
     from tnplan.common.errors import InputError
 
     if repetitions is not None:
-        from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
+        from tnplan.executor.pauli.repetitions import MonteCarlo
 
         return MonteCarlo(repetitions, seed or 0, by)
     if by != "magnitude":
@@ -103,7 +103,7 @@ def answer_question(
 ) -> None:
     """Read a circuit, ask, and print the answer on the first rank."""
     from tnplan.executor.device.comm.launcher import launched_rank
-    from tnplan.executor.pauli.sampling.estimate import Estimate
+    from tnplan.executor.pauli.estimate import Estimate
     from tnplan.questions.ask import told_by_first, watched_ranks
     from tnplan.questions.circuit import Circuit
 

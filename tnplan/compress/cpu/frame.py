@@ -3,7 +3,7 @@
     payload     u64 kind: RAW, PLANES, CODED or SHUFFLED; every part is filled up to 8 bytes
     RAW         the values' bytes
     PLANES      for each byte of a real number, over all of them: u64 size, bytes; raw where of full size
-    SHUFFLED    u64 size, bytes (`cpu.lossless.shuffled`); in streams without loss, from version 2 on
+    SHUFFLED    u64 size, bytes (`cpu.shuffled`); in streams without loss, from version 2 on
     CODED       u64 number of exact values, u64 size of the coder's bytes, those bytes; places (u32,
                 ascending: component * padded elements + place in tile order) and bits of the exact values;
                 where there is a predictor, tiles have residuals, and places are those of elements
@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tnplan.compress.cpu import fixed_length as fixed
-from tnplan.compress.cpu import rans
-from tnplan.compress.cpu.lossless import shuffled
+from tnplan.compress.cpu import rans, shuffled
 from tnplan.compress.cpu.prediction import predicted
 from tnplan.compress.format.bit_tiling import (
     NATURAL,

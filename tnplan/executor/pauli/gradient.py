@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import agree

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack, pack_all
+from tnplan.circuits.pauli_sum import PauliSum, pack, pack_all
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count
 from tnplan.common.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, check_range, n_words
+from tnplan.circuits.pauli_sum import PauliSum, check_range, n_words
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import check_qubits
 from tnplan.circuits.gates import X
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import BitAssignment, Channel, Measurement, Reset
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence, GlobalPhase
 from tnplan.circuits.load import load_circuit
-from tnplan.circuits.observables.pauli_sum import PauliSum, given_sum, merge
+from tnplan.circuits.pauli_sum import PauliSum, given_sum, merge
 from tnplan.common.checks import check_choice, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_suffix, check_writable
@@ -19,8 +19,8 @@ from tnplan.executor.pauli.algebra.channels import depolarizing
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, PauliStep, gate_steps
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState, State, given_overlap, given_state
+from tnplan.executor.pauli.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.resources import Resources
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.terms.truncation import Truncation
 
 PICTURES = ("heisenberg", "schroedinger")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import text as word_text
+from tnplan.circuits.pauli_sum import text as word_text
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.files import write_json, write_text
@@ -27,12 +27,12 @@ from tnplan.executor.pauli.algebra.errors import (
 from tnplan.executor.pauli.algebra.expectation import bits_bloch, forward, overlap, product_state
 from tnplan.executor.pauli.algebra.gates import Rotation, TransferMatrix
 from tnplan.executor.pauli.algebra.states import OverlapWith, ProductState
+from tnplan.executor.pauli.estimate import NOTHING_MET, Estimate
 from tnplan.executor.pauli.gradient import Gradient, on_cpu_alone, value_of_terms
 from tnplan.executor.pauli.gradient import gradient as gradient_of_steps
 from tnplan.executor.pauli.propagate import Progress, Propagation
 from tnplan.executor.pauli.propagate import propagate as propagate_steps
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.estimate import NOTHING_MET, Estimate
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions

@@ -14,14 +14,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, n_words
+from tnplan.circuits.pauli_sum import PauliSum, n_words
 from tnplan.common.checkpoint import CheckpointFile, identity_of_values
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.errors import norms
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.algebra.states import OverlapWith, State
-from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.estimate import (
+from tnplan.executor.pauli.estimate import (
     BIASED,
     EQUAL,
     UNBIASED,
@@ -30,7 +29,7 @@ from tnplan.executor.pauli.sampling.estimate import (
     estimate_of,
     nothing_met,
 )
-from tnplan.executor.pauli.sampling.repetitions import (
+from tnplan.executor.pauli.repetitions import (
     EchoTask,
     LinearTask,
     MonteCarlo,
@@ -40,6 +39,7 @@ from tnplan.executor.pauli.sampling.repetitions import (
     linear_task,
     repetition,
 )
+from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job import Needs, Rank
 from tnplan.jobs.pauli.problem import PauliProblem, PauliRequest

@@ -20,7 +20,7 @@ import numpy as np
 
 from tnplan.circuits.load import load_program
 from tnplan.circuits.noise import depolarized
-from tnplan.circuits.observables.pauli_sum import given_sum
+from tnplan.circuits.pauli_sum import given_sum
 from tnplan.circuits.program import CircuitProgram, final_measurements
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number

@@ -14,7 +14,7 @@ import numpy as np
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.derivatives.dual_number import slopes_of
 from tnplan.circuits.derivatives.varied_gate import VariedGate
-from tnplan.circuits.observables.pauli_sum import PauliSum, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, pauli_sum
 from tnplan.circuits.program import (
     Channel,
     Measurement,
@@ -36,11 +36,11 @@ from tnplan.executor.pauli.algebra.gates import (
     word_masks,
 )
 from tnplan.executor.pauli.algebra.states import AfterOperator, OverlapWith, State
+from tnplan.executor.pauli.estimate import Estimate
 from tnplan.executor.pauli.gradient import gradient, on_cpu_alone
 from tnplan.executor.pauli.propagate import Progress, Propagation, propagate
+from tnplan.executor.pauli.repetitions import check_sampling
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.estimate import Estimate
-from tnplan.executor.pauli.sampling.repetitions import check_sampling
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.pauli.sampling import SampledValue, estimate_of_values, sample, sampling_needs

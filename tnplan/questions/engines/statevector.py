@@ -18,7 +18,7 @@ from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import inverse, pauli_word_gates, widened
 from tnplan.circuits.derivatives.dual_number import slopes_of
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import (
     CircuitProgram,
     circuit_program,

@@ -14,13 +14,13 @@ from time import process_time
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import PauliStep
 from tnplan.executor.pauli.gradient import on_cpu_alone
 from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
+from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.resources import Resources, term_bytes
-from tnplan.executor.pauli.sampling.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.pauli.sampling import GPU_ABOVE
 from tnplan.planner.hardware.profile import Profile

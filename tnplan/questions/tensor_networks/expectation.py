@@ -10,7 +10,7 @@ from math import inf, log10
 import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.circuits.program import CircuitProgram
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError

@@ -9,7 +9,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.compose import pauli_word_gates
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.networks.of_circuits.overlap_network import overlap_network, trace_network

@@ -31,7 +31,7 @@ from tnplan.executor.contraction.run.checkpoint import Division
 from tnplan.executor.contraction.run.slice_partition import SliceRanges, starts
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.jobs.progress import Progress
-from tnplan.jobs.schedules.execution import ExecutionResult
+from tnplan.jobs.schedules import ExecutionResult
 
 GROUP = 2
 SLICES = 16
@@ -203,7 +203,7 @@ def finished(case: Case, output: Path, groups: int) -> None:
         raise InterruptedRunError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tnplan.jobs.schedules.execution.write_result", refuse)
+        patch.setattr("tnplan.jobs.schedules.write_result", refuse)
         with pytest.raises(InterruptedRunError):
             go_on(case, output, groups)
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.exponent_emulator import HAS_EMULATOR
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.calibration import chain_shape
 from tnplan.executor.device.protocols.device import AdjointShape
 from tnplan.planner.hardware.fusion_tile import ADJOINT_STAGES, ADJOINT_TILE_BYTES, fused_tile
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.contraction.fused import TOLERANCE, arrays_of, normal, random_chain
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.common.errors import InputError
-from tnplan.executor.calibration.device_rates import chain_shape
+from tnplan.executor.calibration import chain_shape
 from tnplan.executor.device.cpu.device import NumpyDevice
 from tnplan.executor.device.cuda.fused.tables import IDLE, best_tables, fused_tables
 from tnplan.executor.device.protocols.device import FusedShape

@@ -142,7 +142,7 @@ def test_damaged_kernels_and_those_of_others_are_compiled_anew(
 
 
 def test_kernels_of_chains_are_compiled_ahead(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tnplan.executor.calibration.device_rates import chain_shape
+    from tnplan.executor.calibration import chain_shape
     from tnplan.executor.device.cuda.fused import chain as cupy_fused
     from tnplan.executor.device.cuda.runtime import kernel_cache
 

@@ -15,7 +15,7 @@ from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.cpu import device as numpy_device
 from tnplan.executor.device.cpu import host_memory
 from tnplan.executor.device.cpu import host_memory as host
-from tnplan.executor.device.cuda.gpus import VisibleGpus, assign
+from tnplan.executor.device.cuda.gpu_assignment import VisibleGpus, assign
 from tnplan.executor.device.cuda.runtime import early_context
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.executor.device.selection import expected_gpu, select

@@ -20,7 +20,7 @@ from tests.support.engines.sbd_qubits import (
 )
 from tests.support.kernels.emulator import needs_compiler
 from tests.support.kernels.gpus import needs_gpus
-from tnplan.circuits.observables.pauli_sum import given_sum, parse
+from tnplan.circuits.pauli_sum import given_sum, parse
 from tnplan.common.errors import InputError
 from tnplan.executor.device.comm.threads import run_ranks
 from tnplan.executor.device.protocols.communicator import Communicator

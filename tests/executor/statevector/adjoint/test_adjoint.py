@@ -13,7 +13,7 @@ from tests.support.circuits import random_circuit, state_vector
 from tests.support.kernels.gpus import needs_gpus
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.circuits.program import CircuitProgram, Measurement
 from tnplan.common.errors import InputError
 from tnplan.executor.statevector.adjoint.segments import derivative_segments

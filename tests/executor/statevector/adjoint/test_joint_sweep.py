@@ -12,7 +12,7 @@ from tests.support.kernels.statevector_emulator import emulate, program_text
 from tests.support.slow import slow_unless
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import gate
-from tnplan.circuits.observables.pauli_sum import parse
+from tnplan.circuits.pauli_sum import parse
 from tnplan.executor.statevector.adjoint.joint_sweep import MOST_STEPS, joint_sweep, takes_words
 from tnplan.executor.statevector.adjoint.sweep import adjoint_gradient
 from tnplan.executor.statevector.codegen.pass_program import make_program

@@ -140,7 +140,7 @@ def test_chains_that_close_are_among_those_in_parts():
 def test_without_the_check_of_hazards_values_would_be_wrong(monkeypatch):
     wrong = refused = 0
     monkeypatch.setattr(beside, "hazards", lambda *_: [])
-    for user in ("tnplan.planner.passes.pipeline", "tnplan.jobs.schedules.execution"):
+    for user in ("tnplan.planner.passes.pipeline", "tnplan.jobs.schedules"):
         monkeypatch.setattr(f"{user}.verify", lambda schedule: None)
     for seed in SEEDS:
         schedule = case.__wrapped__(seed)

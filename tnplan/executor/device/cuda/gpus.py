@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from socket import gethostname
@@ -14,64 +12,7 @@ from cupy.cuda import Device, runtime
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.device.cpu.host_memory import REMEDY
-
-# Which GPU every rank takes, from what all ranks see. Pure: imports no GPU library and asks no device.
-
-
-PLACE = "--device gpu"
-
-
-@dataclass(frozen=True)
-class VisibleGpus:
-    """The GPUs that a rank sees: identities that no two GPUs share, and architectures such as 'sm_90'."""
-
-    host: str
-    identities: tuple[str, ...]
-    architectures: tuple[str, ...]
-
-
-def assign(seen: Sequence[VisibleGpus], rank: int) -> int:
-    """The number, among the GPUs that it sees, of the GPU for `rank`; raises InputError, for all ranks alike.
-
-    Ranks that see the same GPUs take them in the order of their ranks, so that it does not matter whether a
-    launcher shows every rank all GPUs of its host or one alone.
-    """
-    owner: dict[str, int] = {}
-    numbers = []
-    for own, gpus in enumerate(seen):
-        number = sum(other.identities == gpus.identities for other in seen[:own])
-        if number >= len(gpus.identities):
-            beside = [other for other in seen if other.host == gpus.host]
-            n_gpus = len({identity for other in beside for identity in other.identities})
-            raise InputError(
-                PLACE, f"{gpus.host} has {_count(n_gpus, 'GPU')} for {_count(len(beside), 'rank')}",
-                "start one rank a GPU, or plan for fewer devices",
-                topic="GPUs",
-            )  # fmt: skip
-        first = owner.setdefault(gpus.identities[number], own)
-        if first != own:
-            raise InputError(
-                PLACE, f"ranks {first} and {own} would share a GPU of {gpus.host}",
-                "show every rank of a host the same GPUs, or each one of its own",
-                topic="GPUs",
-            )  # fmt: skip
-        numbers.append(number)
-    kinds = {gpus.architectures[number]: gpus.host for gpus, number in zip(seen, numbers, strict=True)}
-    if len(kinds) > 1:
-        listed = ", ".join(f"{kind} on {host}" for kind, host in sorted(kinds.items()))
-        raise InputError(
-            PLACE, f"the ranks' GPUs are of different kinds ({listed})",
-            "run on GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
-            topic="GPUs",
-        )  # fmt: skip
-    return numbers[rank]
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
-
-
-# The GPUs that this process sees: identities, kinds, free memory. Runs nothing on them.
+from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus
 
 
 def visible_gpus() -> VisibleGpus:

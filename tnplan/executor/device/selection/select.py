@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from tnplan.common.errors import InputError, page_of
 from tnplan.executor.device.cpu.host_memory import REMEDY, check_host_memory, ranks_here
-from tnplan.executor.device.cuda.gpus import PLACE, VisibleGpus, assign
+from tnplan.executor.device.cuda.gpu_assignment import PLACE, VisibleGpus, assign
 from tnplan.executor.device.protocols.communicator import Communicator, agree
 from tnplan.executor.device.protocols.device import Device
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.executor.pauli.terms.ledger import Dropped
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, bit_counts, pack, pauli_sum
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, TransferMatrix

@@ -15,7 +15,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.gates import I2, X, Y, Z
-from tnplan.circuits.observables.pauli_sum import masks
+from tnplan.circuits.pauli_sum import masks
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_count, is_finite
 from tnplan.common.errors import InputError

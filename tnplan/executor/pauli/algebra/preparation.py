@@ -13,7 +13,7 @@ import numpy as np
 
 from tnplan.circuits.circuit import Gate
 from tnplan.circuits.gates import X, gate
-from tnplan.circuits.observables.pauli_sum import unpack
+from tnplan.circuits.pauli_sum import unpack
 from tnplan.circuits.program import Channel
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import BLOCH_ROUNDING, bits_bloch

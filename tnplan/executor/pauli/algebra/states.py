@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import (
+from tnplan.circuits.pauli_sum import (
     PauliSum,
     bit_counts,
     given_sum,

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, n_words, pack, pauli_sum
+from tnplan.circuits.pauli_sum import PauliSum, n_words, pack, pauli_sum
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, quarter_turns, word_masks
 

@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import cupy
 import numpy as np
 
-from tnplan.common.errors import InputError
 from tnplan.executor.pauli.terms.truncation import NO_LIMIT, TermLimits
-
-# The memory of a GPU for more terms: what is said where there is none, and blocks that are given back.
-
-
-POOLED_BYTES = 1 << 26
-"""So much that is free stays in CuPy's pool in any case."""
-
-
-def give_back(kept_bytes: int = 0) -> None:
-    """Free the blocks that CuPy's pool keeps, where they are more. A limit of memory counts them too."""
-    pool = cupy.get_default_memory_pool()
-    if pool.free_bytes() > max(kept_bytes, POOLED_BYTES):
-        pool.free_all_blocks()
-
-
-@contextmanager
-def room_for(terms: int) -> Iterator[None]:
-    """Arrays of so many terms are made within; InputError where the GPU has no memory for one of them."""
-    try:
-        yield
-    except cupy.cuda.memory.OutOfMemoryError:
-        raise InputError(
-            "GPU", f"has no memory for {terms} terms", "truncate, set --memory, or use more GPUs",
-            topic="memory",
-        ) from None
-
-
-# What the kernels of Pauli words are compiled with, and their structs as NumPy's types. Imports no CuPy.
-
 
 MEMBERS = ((8, 32, 8), (64, 8, 8))
 """Commuting rotations for which the keys are read once, at most, where rows have so many words or fewer, by

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, commuting_groups
+from tnplan.circuits.pauli_sum import PauliSum, commuting_groups
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.tableau import CliffordLayer

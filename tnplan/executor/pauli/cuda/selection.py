@@ -12,7 +12,7 @@ import numpy as np
 
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.algebra.expectation import key_products
-from tnplan.executor.pauli.cuda.layout import give_back, room_for
+from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.cuda.table import GpuTable
 from tnplan.executor.pauli.terms.selection import Resampler
 

@@ -23,13 +23,12 @@ from tnplan.executor.device.cuda.runtime.kernel_cache import compile_ahead, load
 from tnplan.executor.pauli.cuda.layout import (
     EVENT,
     ROTATION_FIELDS,
-    give_back,
     most_members,
     pauli_defines,
-    room_for,
     rotation_type,
     rotations_defines,
 )
+from tnplan.executor.pauli.cuda.room import give_back, room_for
 from tnplan.executor.pauli.terms.protocol import RotationBatch
 
 Lists = tuple[Any, Any, Any]

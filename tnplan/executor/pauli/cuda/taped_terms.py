@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack
+from tnplan.circuits.pauli_sum import PauliSum, pack
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.expectation import state_values

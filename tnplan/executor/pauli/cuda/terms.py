@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, pack
+from tnplan.circuits.pauli_sum import PauliSum, pack
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix, word_masks
 from tnplan.executor.pauli.algebra.tableau import clifford_layer
 from tnplan.executor.pauli.cuda.rotated import RotatedTerms
-from tnplan.executor.pauli.sharding.resharding import (
+from tnplan.executor.pauli.resharding import (
     LEAST_ROTATIONS,
     SAMPLE_TERMS,
     SHORT_RUN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.executor.pauli.algebra.gates import Clifford
 from tnplan.executor.pauli.algebra.tableau import clifford_layer

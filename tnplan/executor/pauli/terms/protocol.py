@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
-from tnplan.executor.pauli.sharding.resharding import Costs, LocalRun, Sample
+from tnplan.executor.pauli.resharding import Costs, LocalRun, Sample
 from tnplan.executor.pauli.terms.ledger import Ledger, Number
 from tnplan.executor.pauli.terms.selection import TermCap
 from tnplan.executor.pauli.terms.truncation import TermLimits

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import bit_counts, merge
+from tnplan.circuits.pauli_sum import bit_counts, merge
 from tnplan.common.arrays import Array
 from tnplan.executor.pauli.terms.truncation import TermLimits
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.executor.device.protocols.communicator import Communicator, messages
 from tnplan.executor.pauli.algebra.expectation import value_in
 from tnplan.executor.pauli.algebra.gates import Clifford, TransferMatrix
-from tnplan.executor.pauli.sharding.resharding import (
+from tnplan.executor.pauli.resharding import (
     LEAST_ROTATIONS,
     SAMPLE_TERMS,
     Costs,

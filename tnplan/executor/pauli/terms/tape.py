@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, product_powers
+from tnplan.circuits.pauli_sum import PauliSum, product_powers
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum, bit_counts, merge
+from tnplan.circuits.pauli_sum import PauliSum, bit_counts, merge
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from tnplan.circuits.circuit import Gate
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.executor.statevector.adjoint.joint_sweep import JointSweep, Term, joint_sweep, sums_of_gate
 from tnplan.executor.statevector.adjoint.segments import DerivativeSegment, derivative_segments

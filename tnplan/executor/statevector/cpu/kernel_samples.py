@@ -6,15 +6,14 @@ import numpy as np
 
 from tnplan.common.kernels.ahead import Sample, Samples
 from tnplan.common.kernels.vector_operations import LANE_BITS
-from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel
-from tnplan.executor.statevector.cpu.joint import sum_kernel
-from tnplan.executor.statevector.cpu.joint.sum_tables import sum_pass
+from tnplan.executor.statevector.cpu import joint_sum_kernel as sum_kernel
+from tnplan.executor.statevector.cpu import measure_kernel, tiled_pass_kernel, word_kernel, word_sum_kernel
+from tnplan.executor.statevector.cpu.joint_sum_tables import sum_pass
 from tnplan.executor.statevector.cpu.state import JOINT_FROM, sum_room
 from tnplan.executor.statevector.cpu.tile_room import tile_room
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import vector_pass
-from tnplan.executor.statevector.cpu.words import word_kernel, word_sum_kernel
-from tnplan.executor.statevector.cpu.words.word_table import word_room, word_table
+from tnplan.executor.statevector.cpu.word_table import word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import from_matrix
 from tnplan.executor.statevector.gates.word_sum import word_sum
 from tnplan.executor.statevector.scheduling.tiled_passes import Pass

@@ -11,11 +11,11 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.common.kernels.vector_operations import VECTOR_BYTES, WORD_VECTORS
 from tnplan.executor.device.cpu.parallel_rows import over_spans
-from tnplan.executor.statevector.cpu.joint.sum_tables import SumPass, sum_pass
+from tnplan.executor.statevector.cpu.joint_sum_tables import SumPass, sum_pass
 from tnplan.executor.statevector.cpu.tile_room import aligned, tile_room
 from tnplan.executor.statevector.cpu.vector_rounds import LARGEST_MATRIX
 from tnplan.executor.statevector.cpu.vector_tables import VectorPass, round_bits, vector_pass
-from tnplan.executor.statevector.cpu.words.word_table import BLOCK, word_room, word_table
+from tnplan.executor.statevector.cpu.word_table import BLOCK, word_room, word_table
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, mask_of
 from tnplan.executor.statevector.gates.word_sum import WordSum
 from tnplan.executor.statevector.scheduling.fusion import PassStep
@@ -179,7 +179,7 @@ class HostState:
 
     def pauli_sum(self, words: Sequence[tuple[int, int, complex]]) -> complex:
         """The sum over words, masks x and z and factors, of factors times `pauli`."""
-        from tnplan.executor.statevector.cpu.words.word_sum_kernel import word_sum_value
+        from tnplan.executor.statevector.cpu.word_sum_kernel import word_sum_value
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -193,7 +193,7 @@ class HostState:
 
     def write_pauli_sum(self, words: Sequence[tuple[int, int, complex]], out: Array) -> None:
         """Write the sum of words times this state."""
-        from tnplan.executor.statevector.cpu.words.word_sum_kernel import write_word_sum
+        from tnplan.executor.statevector.cpu.word_sum_kernel import write_word_sum
 
         own = self._amplitudes
         table = word_table(words, len(own))
@@ -253,7 +253,7 @@ class HostState:
     def _between(self, other: HostState, words: Sequence[tuple[int, int]]) -> Array:
         if self.n_bits < LEAST_WORD_BITS:
             return np.array([self.pauli_with(other._amplitudes, 0, x, z) for x, z in words], np.complex128)
-        from tnplan.executor.statevector.cpu.words.word_kernel import add_words
+        from tnplan.executor.statevector.cpu.word_kernel import add_words
 
         real = self._amplitudes.real.dtype
         lanes = VECTOR_BYTES // real.itemsize
@@ -417,7 +417,7 @@ class HostJointState:
 
     def _sums(self, item: SumPass, far: Array) -> Array:
         """Do a pass; gives its sums, float64 [column]."""
-        from tnplan.executor.statevector.cpu.joint.sum_kernel import run_sums
+        from tnplan.executor.statevector.cpu.joint_sum_kernel import run_sums
 
         tables = item.tables
         passed = tables.flat._replace(far=far)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tnplan.circuits.observables.pauli_sum import PauliSum
+from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count
 from tnplan.common.errors import InputError
@@ -17,8 +17,8 @@ from tnplan.executor.pauli.algebra.gates import Clifford, PauliStep, Rotation, s
 from tnplan.executor.pauli.algebra.preparation import after_first_steps
 from tnplan.executor.pauli.algebra.states import ProductState, State
 from tnplan.executor.pauli.cuda.terms import GpuTerms
+from tnplan.executor.pauli.estimate import EchoParts
 from tnplan.executor.pauli.propagate import Propagator, prepared
-from tnplan.executor.pauli.sampling.estimate import EchoParts
 from tnplan.executor.pauli.terms.protocol import Terms
 from tnplan.executor.pauli.terms.sharded import ShardedTerms
 from tnplan.executor.pauli.terms.truncation import Truncation

@@ -55,6 +55,9 @@ from tnplan.planner.passes.lowering.unfuse import unfuse
 from tnplan.planner.passes.verify.verify import verify
 from tnplan.planner.schedule.schedule import Schedule
 
+TOPIC = "ranks"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 # Whether the ranks lie on hosts and switches as a schedule expects, and what it costs where they do not.
 
 

@@ -17,7 +17,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from tnplan.calls.sqd.sci_solver import spin_penalty
+from tnplan.calls.sci_solver import spin_penalty
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_kind
 from tnplan.common.files import (
@@ -50,6 +50,9 @@ from tnplan.jobs.sqd.recovery import (
     SubspaceState,
     check_problem,
 )
+
+TOPIC = "samples of a molecule"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.sqd"
 VERSION = 1

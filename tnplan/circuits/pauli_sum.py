@@ -18,6 +18,9 @@ import numpy as np
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 FACTOR = re.compile(r"([IXYZ])\s*(\d{1,9})")
 """A letter and its qubit."""
 DENSE = re.compile(r"[IXYZ]+")

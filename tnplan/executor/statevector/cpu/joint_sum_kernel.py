@@ -29,7 +29,7 @@ from tnplan.common.kernels.vector_operations import (
     sum_yz_rotate_lane_bit_2,
     sum_yz_rotate_lane_bit_3,
 )
-from tnplan.executor.statevector.cpu.joint.sum_tables import CROSS_SUM, DIAGONAL_SUMS
+from tnplan.executor.statevector.cpu.joint_sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
 from tnplan.executor.statevector.cpu.tile_room import APART

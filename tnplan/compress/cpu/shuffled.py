@@ -19,7 +19,7 @@ def encode(data: Bytes, item_bytes: int) -> bytes:
     """The bytes of elements of so many bytes."""
     import zstandard
 
-    from tnplan.compress.cpu.lossless import shuffle_kernel
+    from tnplan.compress.cpu import shuffle_kernel
 
     shuffled = np.empty_like(data)
     shuffle_kernel.shuffle(data, item_bytes, shuffled)
@@ -30,7 +30,7 @@ def decode(packed: Bytes, item_bytes: int, out: Bytes, place: str) -> None:
     """Fill `out` from what `encode` returned; StreamError, naming `place`, where it makes no sense."""
     import zstandard
 
-    from tnplan.compress.cpu.lossless import shuffle_kernel
+    from tnplan.compress.cpu import shuffle_kernel
 
     try:
         # Its own statement of the size is checked before there is memory for it.

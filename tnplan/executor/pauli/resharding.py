@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnplan.circuits.observables.pauli_sum import bit_counts, integers_of, n_words, rows_of
+from tnplan.circuits.pauli_sum import bit_counts, integers_of, n_words, rows_of
 from tnplan.common.arrays import Array
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator

@@ -21,6 +21,9 @@ from tnplan.common.errors import InputError
 if TYPE_CHECKING:
     from tnplan.executor.sbd.solver.solve import SpinPenalty
 
+TOPIC = "samples of a molecule"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 Array = NDArray[Any]
 
 SPIN_WEIGHT = 0.1

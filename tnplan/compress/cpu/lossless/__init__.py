@@ -1,1 +1,0 @@
-"""Values without loss, as bit planes."""

@@ -1,1 +1,0 @@
-"""Measuring a machine: the figures of a hardware profile."""

@@ -1,1 +1,0 @@
-"""Monte Carlo propagation: terms are resampled without bias, in independent repetitions."""

@@ -1,1 +1,0 @@
-"""Which shard holds a Pauli word."""
