@@ -85,7 +85,7 @@ def test_a_search_gives_a_path_or_names_the_limit(
     except InputError as error:
         refusal = str(error)
     if path is None:
-        assert re.search(r"^.*(--max-tensor: is|search a path|allow more memory)[^\n]*$", str(refusal))
+        assert re.search(r"^.*(max_tensor: is|search a path|allow more memory)[^\n]*$", str(refusal))
         return
     figures = path_cost(path)
     assert limit is None or figures.log2_largest <= log2(limit) * (1 + 1e-12)

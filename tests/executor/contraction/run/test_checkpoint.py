@@ -194,7 +194,7 @@ def test_a_folder_without_partial_sums_is_no_checkpoint(case: Case, tmp_path: Pa
 def test_partial_sums_without_a_manifest_are_refused(case: Case, tmp_path: Path) -> None:
     interrupt(case, tmp_path / "result.npy", 2, 2)
     (tmp_path / "result.npy.ckpt" / "manifest.json").unlink()
-    for resume, problem in ((False, "--resume, or delete"), (True, "has lost its manifest; delete")):
+    for resume, problem in ((False, "resume, or delete"), (True, "has lost its manifest; delete")):
         with pytest.raises(InputError, match=problem):
             execute(case.schedule, case.arrays, ranks=2, output=tmp_path / "result.npy", resume=resume)
 
