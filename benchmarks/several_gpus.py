@@ -203,7 +203,7 @@ def batches(machine: Machine) -> Iterator[list[Stage]]:
     yield [diagonalization(machine, machine.ranks, few)]
     words = script("statevector/statevector_ranks.py", "--qubits", "33,34", "--rounds", 2)
     yield [Stage("state vectors", words, 75, machine.ranks, refusal=gpus_alone)]
-    test = ROOT / "tests" / "tnplan" / "cli" / "test_execute_groups.py"
+    test = ROOT / "tests" / "cli" / "test_execute_groups.py"
     without = ("-p", "no:cacheprovider", "-p", "no:benchmark")
     words = ("-m", "pytest", "-q", "-rs", "-n", "3", *without, str(test))
     chosen = ("-k", "cpu" if machine.small else "gpu")
