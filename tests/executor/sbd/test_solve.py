@@ -344,7 +344,7 @@ def test_strings_of_most_weight_are_carried_over() -> None:
     assert carry_over(weights, missing=0.1).tolist() == [1, 3, 0]
     assert carry_over(weights, missing=0.0).tolist() == [1, 3, 0, 2]
     for bad in ({}, {"ratio": 0.0}, {"ratio": 1.5}, {"missing": 1.0}, {"ratio": 0.5, "missing": 0.5}):
-        with pytest.raises(InputError, match="carry|ratio|missing"):
+        with pytest.raises(InputError, match=r"carry|ratio|missing"):
             carry_over(weights, **bad)
     x = np.array([[0.6, 0.0], [0.0, 0.8]])
     np.testing.assert_allclose(product_weights(x)[0], [0.36, 0.64])
