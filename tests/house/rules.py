@@ -124,6 +124,37 @@ def floor_arrows(root: Path) -> list[str]:
     return broken
 
 
+def circles(root: Path) -> list[str]:
+    """Files that import each other in a circle while they are imported, or by their types.
+
+    What a function imports when it is called is not counted: so libraries and kernels come late.
+    """
+    known = {module_name(path, root): path for path in sources(root)}
+    arrows: dict[str, set[str]] = {}
+    for module, path in known.items():
+        tree = ast.parse(path.read_text())
+        late = {
+            id(node)
+            for outer in ast.walk(tree) if isinstance(outer, ast.FunctionDef)
+            for node in ast.walk(outer)
+        }  # fmt: skip
+        names = {
+            name
+            for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in late
+            for alias in node.names
+            for name in [f"{node.module}.{alias.name}"]
+        }  # fmt: skip
+        targets = {name if name in known else name.rpartition(".")[0] for name in names}
+        arrows[module] = targets & known.keys() - {module}
+    # Whoever imports nothing that is left is in no circle, and neither is who imports only such.
+    while free := {module for module, targets in arrows.items() if not targets & arrows.keys()}:
+        arrows = {module: targets for module, targets in arrows.items() if module not in free}
+    # The same from the other side: whom nobody imports.
+    while free := arrows.keys() - set().union(*arrows.values()):
+        arrows = {module: targets for module, targets in arrows.items() if module not in free}
+    return sorted(arrows)
+
+
 def device_level(module: str) -> tuple[int, str] | None:
     """The level of a module of the device layer and its package there, or None for what has none."""
     found = None

@@ -110,6 +110,24 @@ def test_an_import_the_wrong_way_is_seen(name: str, tmp_path: Path) -> None:
     assert len(rule(tmp_path)) == 1
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert rules.circles(ROOT) == []
+
+
+def test_a_circle_of_files_is_seen(tmp_path: Path) -> None:
+    folder = tmp_path / "tnplan" / "common"
+    folder.mkdir(parents=True)
+    texts = {
+        "a": "from tnplan.common.b import B", "b": "from tnplan.common import c",
+        "d": "from tnplan.common.a import A",
+        "c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tnplan.common.a import A",
+        "e": "def f():\n    from tnplan.common.g import G", "g": "from tnplan.common.e import f",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(f"{text}\n")
+    assert rules.circles(tmp_path) == ["tnplan.common.a", "tnplan.common.b", "tnplan.common.c"]
+
+
 def test_the_scan_of_imports_sees_every_form(tmp_path: Path) -> None:
     path = tmp_path / "tnplan" / "planner" / "passes" / "bad.py"
     path.parent.mkdir(parents=True)

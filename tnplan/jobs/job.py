@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
-from tnplan.executor.device.comm.launcher import world_communicator
 from tnplan.executor.device.comm.threads import run_ranks
+from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import cores, ranks_here, threads_a_rank
 from tnplan.executor.device.cpu.parallel_rows import blas_threads
 from tnplan.executor.device.protocols.communicator import (

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
-from tnplan.executor.device.comm.launcher import launched_rank, launched_size, world_communicator
+from tnplan.executor.device.comm.launcher import launched_rank, launched_size
+from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.cpu.host_memory import host_memory
 from tnplan.executor.device.protocols.communicator import agree, ending_together
 from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile, sees_gpu

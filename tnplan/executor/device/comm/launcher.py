@@ -6,14 +6,11 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
-from importlib.util import find_spec
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from tnplan.common.errors import InputError
-
 if TYPE_CHECKING:
-    from tnplan.executor.device.protocols.communicator import World
+    pass
 
 WORLD_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE")
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -70,37 +67,3 @@ def interrupt_is_raised() -> None:
     """Let an interrupt raise KeyboardInterrupt, as Python does."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def world_communicator(timeout_s: float = 0.0) -> World | None:
-    """All ranks of the job, or None outside a launcher or with one rank.
-
-    Where MPI does not start within `timeout_s`, this process ends; 0: no limit.
-    """
-    size = launched_size()
-    if size == 1:
-        return None
-    if find_spec("mpi4py") is None:
-        raise InputError(
-            "mpirun",
-            f"started {size} ranks, but mpi4py is not installed",
-            "install it with: pip install 'tnplan[mpi]'",
-            topic="installation",
-        )
-    given = signal.getsignal(signal.SIGINT)
-    if given is signal.default_int_handler:
-        interrupt_ends_process()
-    from tnplan.executor.device.comm import mpi
-    from tnplan.executor.device.comm.time_limit import end_process, ending_after
-
-    with ending_after(timeout_s, "the start of MPI", end_process):
-        world = mpi.world()
-    if given in (signal.default_int_handler, signal.SIG_DFL):
-        interrupt_is_raised()
-    if world.size != size:
-        raise InputError(
-            "mpirun", f"started {size} ranks, but mpi4py's own MPI sees {world.size}",
-            "start with the mpirun of the MPI library that mpi4py was built for",
-            topic="ranks",
-        )  # fmt: skip
-    return world

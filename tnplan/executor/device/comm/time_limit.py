@@ -6,14 +6,23 @@ A host that is lost while MPI starts, or before the first heartbeats, leaves all
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from threading import Timer
 from time import sleep
 
-from tnplan.executor.device.comm.launcher import launched_local_rank, launched_rank
-from tnplan.executor.device.protocols.communicator import FORWARD_S
+from tnplan.common.errors import InputError
+from tnplan.executor.device.comm.launcher import (
+    interrupt_ends_process,
+    interrupt_is_raised,
+    launched_local_rank,
+    launched_rank,
+    launched_size,
+)
+from tnplan.executor.device.protocols.communicator import FORWARD_S, World
 
 GRACE_S = 1.0
 """How long a rank leaves it to others to say why the job ends."""
@@ -57,3 +66,36 @@ def end_process(text: str) -> None:
         os.write(int(os.environ.get("PMI_FD", "")), f"cmd=abort exitcode={STATUS}\n".encode())
         sleep(GRACE_S)
     os._exit(STATUS)
+
+
+def world_communicator(timeout_s: float = 0.0) -> World | None:
+    """All ranks of the job, or None outside a launcher or with one rank.
+
+    Where MPI does not start within `timeout_s`, this process ends; 0: no limit.
+    """
+    size = launched_size()
+    if size == 1:
+        return None
+    if find_spec("mpi4py") is None:
+        raise InputError(
+            "mpirun",
+            f"started {size} ranks, but mpi4py is not installed",
+            "install it with: pip install 'tnplan[mpi]'",
+            topic="installation",
+        )
+    given = signal.getsignal(signal.SIGINT)
+    if given is signal.default_int_handler:
+        interrupt_ends_process()
+    from tnplan.executor.device.comm import mpi
+
+    with ending_after(timeout_s, "the start of MPI", end_process):
+        world = mpi.world()
+    if given in (signal.default_int_handler, signal.SIG_DFL):
+        interrupt_is_raised()
+    if world.size != size:
+        raise InputError(
+            "mpirun", f"started {size} ranks, but mpi4py's own MPI sees {world.size}",
+            "start with the mpirun of the MPI library that mpi4py was built for",
+            topic="ranks",
+        )  # fmt: skip
+    return world

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tnplan.common.kernels.vector_operations import PRODUCT_LANES as SIMD_LANES
 from tnplan.common.kernels.vector_operations import sum_signed_products
 from tnplan.executor.device.cpu.bits_kernel import jit
-from tnplan.executor.sbd.sigma.opposite_spin import SIMD_LANES
 
 ROWS_TRANSPOSED = 4
 """Rows whose values are brought to SIMD lanes at once."""
