@@ -109,9 +109,12 @@ class ElitePool:
         length = between(draw, SHORTEST_LENGTH, 1.0)
         if number == 0 or (self.given < HOT_SHARE * planned and draw.random() < HOT_ODDS):
             kind = self._hot_kind(draw, greedy) if number else "first"
+            # The second round of a limited search always descends, so that `origins` soon knows that kind.
             if number == 1 and self.limited:
                 kind = "descent"
             return Round(number, kind, self.first, _heat(draw, HOT, (0.28, 0.57)), length)
+        # Rank r with odds e^-r (1 - 1/e), the rest for the last: good trees go on more often, none is
+        # forgotten.
         rank = min(int(draw.expovariate(1.0)), len(self.pool) - 1)
         return Round(number, "warm", self.pool[rank], _heat(draw, WARM, (0.1, 0.4)), length)
 
@@ -122,6 +125,7 @@ class ElitePool:
         return draw.choices(kinds, _odds(self.origins, kinds))[0]
 
     def _near(self, number: int, draw: random.Random) -> Round:
+        # Predicted times are asked for once a tree: the plan of one takes as long as many moves.
         for source in (*self.pool, self.first):
             if source.score not in self.asked:
                 self.asked.append(source.score)
@@ -217,6 +221,8 @@ class Pools:
 
 def _odds(scores: Mapping[str, float], names: Sequence[str]) -> list[float]:
     """How often each comes up, by the best score that it led to; those not tried yet like the best."""
+    # 2^-(bits behind the best / HALVING_BITS), not below 2^-MOST_HALVINGS: no kind dies out, as a later round
+    # of it may lead to the best tree.
     best = min(scores.values(), default=0.0)
     behind = [(scores.get(name, best) - best) / HALVING_BITS for name in names]
     return [2.0 ** -min(halvings, MOST_HALVINGS) for halvings in behind]

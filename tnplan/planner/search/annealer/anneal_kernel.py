@@ -64,17 +64,23 @@ def _busy_bit(problem: Any, state: Any) -> int:
     nodes = state.left.size
     n = (nodes + 1) // 2
     v = -1
+    # Seven of eight draws go to tensors over the limit while there are any: without them no tree counts as
+    # best.
     if state.counts[1] and draw_below(random, 8):
         largest = draw_below(random, 2) == 1
         seen = 0
         for u in range(n, nodes):
             if state.size[u] > problem.limit:
                 seen += 1
+                # Of `seen` candidates the last replaces the choice with odds 1 / seen, so that each is as
+                # likely (reservoir sampling): no list of them is needed.
                 if v < 0 or (state.size[u] > state.size[v] if largest else draw_below(random, seen) == 0):
                     v = u
     if v < 0:
         v = n + draw_below(random, n - 1)
         for _ in range(DRAWS):
+            # A tournament of DRAWS nodes: the chance of a step grows with its cost, and no sum of costs is
+            # kept.
             u = n + draw_below(random, n - 1)
             if state.span[u] * state.share[state.side[u]] > state.span[v] * state.share[state.side[v]]:
                 v = u
@@ -86,6 +92,7 @@ def _busy_bit(problem: Any, state: Any) -> int:
 @jit
 def _bit_of(problem: Any, state: Any, v: int) -> int:
     """A random bit of a node that may be sliced and is not; -1 if it has none."""
+    # Counted first, then selected by rank: each bit of the node is as likely, and nothing is allocated.
     ones = 0
     for i in range(state.kept.size):
         ones += ones_of(state.legs[v, i] & state.kept[i] & problem.sliceable[i])
@@ -97,6 +104,7 @@ def _bit_of(problem: Any, state: Any, v: int) -> int:
         ones = ones_of(word)
         if rank < ones:
             for _ in range(rank):
+                # w & (w - 1) clears the lowest bit; afterwards the lowest one left is that of the rank.
                 word &= word - np.uint64(1)
             return i * 64 + ones_of((word & (~word + np.uint64(1))) - np.uint64(1))
         rank -= ones
@@ -109,6 +117,8 @@ def change_slices(problem: Any, state: Any, penalty: float, threshold: float) ->
     random, totals = state.random, state.totals
     _note(state)
     cost, over = totals[COST], totals[OVER] + totals[HELD]
+    # Of ten: 0, 1 slice a bit; 2, 3 unslice one; 4-6 replace one by another bit of one of its own inputs; 7-9
+    # replace one by a bit of a costly step.
     kind = draw_below(random, 10)
     away, come = -1, -1
     if kind >= 2:
@@ -120,8 +130,11 @@ def change_slices(problem: Any, state: Any, penalty: float, threshold: float) ->
         come = _bit_of(problem, state, problem.leaves[first + draw_below(random, last - first)])
         if come < 0:
             return
+    # `totals[COST]` is a mean over slices. `shift` is the change of log2 of the number of slices, so that
+    # `rise` is that of log2 of the cost of all slices.
     shift = 0.0
     if away >= 0:
+        # The bit leaves first: `come` is then chosen from the tensors as they are without it.
         toggle(problem, state, away)
         shift -= log2(problem.extents[away])
     if kind < 2 or kind >= 7:
@@ -134,9 +147,12 @@ def change_slices(problem: Any, state: Any, penalty: float, threshold: float) ->
     if come >= 0:
         toggle(problem, state, come)
         shift += log2(problem.extents[come])
+    # The energy is log2 of the cost of all slices + penalty log2(1 + what is over the limits).
     rise = shift + log2(totals[COST] / cost)
     rise += penalty * log2((1.0 + totals[OVER] + totals[HELD]) / (1.0 + over))
     if rise > threshold:
+        # Toggling is its own inverse for the tree, not for sums in floating point: those come back from the
+        # note.
         if come >= 0:
             toggle(problem, state, come)
         if away >= 0:
@@ -158,6 +174,8 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
     random, totals, legs, size = state.random, state.totals, state.legs, state.size
     nodes = state.left.size
     n = (nodes + 1) // 2
+    # A rotation (nearest-neighbour interchange) leaves all nodes but x as they are: only the size of x and
+    # the steps of x and p change, so that a move takes the words of four legs, whatever the size of the tree.
     x = n + draw_below(random, n - 1)
     p = state.parent[x]
     if p < 0:
@@ -171,6 +189,8 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
     for s in range(problem.segments.size - 1):
         ones_x, ones_legs, ones_p = 0, 0, 0
         for i in range(problem.segments[s], problem.segments[s + 1]):
+            # Legs of the new x = (a c): what is on a or c, and on b or above p. Its step has all of a and c;
+            # that of p has x and b. Invariant: legs contain sliced bits, and `kept` takes them out.
             either = (legs_a[i] | legs_c[i]) & kept[i]
             stays = either & (legs_b[i] | legs_p[i])
             ones_x += ones_of(either)
@@ -187,23 +207,29 @@ def rotate(problem: Any, state: Any, local: float, penalty: float, threshold: fl
     over = totals[OVER]
     if x_size > problem.limit or size[x] > problem.limit:
         over += excess(problem.limit, x_size) - excess(problem.limit, size[x])
+        # What rounding leaves of the excess is cleared where no tensor is over the limit.
         if state.counts[1] + more == 0:
             over = 0.0
     side = state.side[p]
+    # At the root a rotation moves whole sub-trees from side to side: slow, and tried less often.
     if side == WAIST:
         if draw_below(random, WAIST_ODDS) == 0:
             new = x_size, x_span, p_span
             move_waist(problem, state, x, p, a, b, c, new, over, more, penalty, threshold)
         return
     cost = state.sums[side] - before + now
+    # A sum that falls by nine orders of magnitude has lost its digits. Such a move is taken, and all is
+    # summed afresh below.
     cancelled = cost < CANCELLED * state.sums[side] or 0.0 != over < CANCELLED * totals[OVER]
     if not cancelled:
         rise = local * log2(now / before) if local > 0.0 and now != before else 0.0
+        # The terms still to come can only add to the rise: refused before any further logarithm is taken.
         if rise > threshold and now >= before and over >= totals[OVER]:
             return
         rise += _log2_of_change((now - before) * state.share[side] / totals[COST])
         if over != totals[OVER]:
             rise += penalty * log2((1.0 + over + totals[HELD]) / (1.0 + totals[OVER] + totals[HELD]))
+        # Metropolis: taken with probability min(1, exp(-rise / T)), as `threshold` is -T ln(u), see `anneal`.
         if rise > threshold:
             return
     turn(state, x, p, a, b, c)
@@ -232,11 +258,13 @@ def move_waist(
     )  # fmt: skip
     _note(state)
     old = size[x], span[x], span[p]
+    # `turn` always puts x left and a left: which were right is needed to undo it exactly.
     costs, mirrored, x_right = (cost[x], cost[p]), left[x] != a, right[p] == x
     turn(state, x, p, a, b, c)
     size[x], span[x], span[p] = new
     cost[x] = step_cost(problem.weight, span[x], size[a], size[c], size[x])
     cost[p] = step_cost(problem.weight, span[p], size[x], size[b], size[p])
+    # All nodes below change sides, so that the cost is known only after the move, which may be undone.
     take_sides(problem, state, p)
     rise = log2(totals[COST] / state.noted[COST])
     held = state.noted[HELD]
@@ -245,6 +273,7 @@ def move_waist(
         totals[OVER] = over
         state.counts[1] += more
         return
+    # The inverse rotation gives the old pairs; the order of the children is then put back by hand.
     turn(state, x, p, a, c, b)
     if mirrored:
         left[x], right[x] = b, a
@@ -259,6 +288,7 @@ def move_waist(
 @jit
 def keep_best(problem: Any, state: Any, best: Any) -> None:
     """Copy the state where it keeps both limits and costs less than the best. Its totals are fresh."""
+    # Invariant: `best` is always within both limits.
     if state.counts[1] or state.totals[HELD] > 0.0:
         return
     score = log2(state.totals[COST])
@@ -281,23 +311,32 @@ def anneal(problem: Any, state: Any, best: Any, heat: Any, span: Any) -> None:
     seldom = 1 + state.left.size // BLOCK
     for block in range(first, last):
         done = block / blocks
+        # The weight of what is over the limit goes linearly to LAST_PENALTY; temperatures fall geometrically
+        # (simulated annealing; Kirkpatrick, Gelatt and Vecchi, 1983).
         penalty = heat.penalty + (LAST_PENALTY - heat.penalty) * done
         if done < 1.0 - POLISH:
             local = heat.local
+            # The energy has `local` times the change of two steps in it, and the temperature is scaled alike.
             kelvin = local * heat.hot * (heat.cold / heat.hot) ** (done / (1.0 - POLISH))
         else:
             local = 0.0
             kelvin = POLISH_HOT * (POLISH_COLD / POLISH_HOT) ** ((done - 1.0 + POLISH) / POLISH)
         state.counts[REACHED], changes = 0, 1
         for _ in range(BLOCK):
+            # For u uniform in (0, 1), rise <= -T ln(u) with probability exp(-rise / T): the draw is made
+            # before the move, so that it may be refused early.
             threshold = -kelvin * log(draw_uniform(state.random) + 1e-300)
             if draw_uniform(state.random) < slicing * SLICE_NODES / reached:
                 change_slices(problem, state, penalty, threshold)
                 changes += 1
             else:
                 rotate(problem, state, local, penalty, threshold)
+        # Products that a change of slices reached, in the mean of this block: in the next such changes take
+        # about SLICE_MOVES of the time of rotations.
         reached = max(SLICE_NODES, state.counts[REACHED] / changes)
         add_up(problem, state)
+        # A pass over all edges with all words: on large trees only after about as many moves as there are
+        # nodes.
         if block % seldom == 0:
             settle(problem, state)
         keep_best(problem, state, best)

@@ -134,6 +134,7 @@ def bits_of(sizes: Mapping[str, float]) -> dict[str, int]:
     for extent in sorted(set(sizes.values()) - {1}):
         names = [name for name, size in sizes.items() if size == extent]
         bits.update({name: start + place for place, name in enumerate(names)})
+        # Invariant: a segment begins on a word, and `make_problem` pads alike: bit j is in word j // 64.
         start += 64 * _padded(-(-len(names) // 64))
     return bits
 
@@ -156,6 +157,8 @@ def make_problem(
     The smallest input is always small enough for the waist. With open indices, of which the tensors there may
     have many, `waist_limit` is none.
     """
+    # Segment s is words segments[s] .. segments[s + 1] - 1, all of one extent: the size of legs is then the
+    # product over s of extent_s^(bits set in s), which is a lookup in `powers` and one multiplication.
     bits = bits_of(sizes)
     names = {bit: name for name, bit in bits.items()}
     of_words: list[float] = []
@@ -168,6 +171,7 @@ def make_problem(
         of_words, segments = [1], [0, 1]
     count = 64 * len(of_words)
     extents = np.ones(count)
+    # The inputs of each bit, in compressed rows (`leaf_starts`, `leaves`).
     holders: list[list[int]] = [[] for _ in range(count)]
     for name, bit in bits.items():
         extents[bit] = sizes[name]
@@ -175,11 +179,13 @@ def make_problem(
         for name in term:
             if name in bits:
                 holders[bits[name]].append(tensor)
+    # One more than the bits of the longest segment: an exponent is never beyond the row.
     longest = 64 * max(b - a for a, b in pairwise(segments))
     powers = np.empty((len(segments) - 1, longest + 1))
     for row, word in enumerate(segments[:-1]):
         extent = of_words[word]
         powers[row] = [_power(extent, power) for power in range(longest + 1)]
+    # The root can always be put above the smallest input, so that a waist limit below it could never be met.
     smallest = float(min(min(math.prod(sizes[name] for name in term), LARGEST) for term in inputs))
     return Problem(
         segments=np.array(segments, np.uint64),
@@ -201,6 +207,8 @@ def with_row_counts(problem: Problem, extent: float, row_counts: Sequence[float]
     for row, first in enumerate(problem.segments[:-1]):
         bits = slice(64 * int(first), 64 * int(problem.segments[row + 1]))
         if extent in problem.extents[bits]:
+            # Invariant: the extent of a batch's open indices is that of the segment; beyond the last known
+            # count of rows a tensor has all of them.
             powers[row] = row_counts[-1]
             powers[row, : len(row_counts)] = row_counts
     return problem._replace(powers=powers)
@@ -219,6 +227,8 @@ def new_state(problem: Problem, n: int, seed: int | tuple[int, ...]) -> AnnealSt
         for tensor in problem.leaves[problem.leaf_starts[bit] : problem.leaf_starts[bit + 1]]:
             legs[tensor, bit // 64] |= np.uint64(1 << bit % 64)
 
+    # Invariant: `sums`, `inside` and `share` are views of `totals`, so that noting and taking back the totals
+    # does the same for them.
     totals = np.zeros(11)
 
     def ints(*shape: int) -> Ints:
@@ -250,6 +260,8 @@ def pairs_of(best: Best) -> tuple[tuple[int, int], ...]:
     n = (best.left.size + 1) // 2
     names: dict[int, int] = {v: v for v in range(n)}
     pairs: list[tuple[int, int]] = []
+    # Depth first without recursion: trees may be deeper than Python's stack. A node is named once its
+    # children are.
     todo = [int(v) for v in range(n, best.left.size) if best.parent[v] < 0]
     while todo:
         v = todo[-1]

@@ -45,6 +45,8 @@ def act(
     span: tuple[int, int, int] = NO_BLOCKS,
 ) -> None:  # fmt: skip
     """What the kernel does with a state: see `work`."""
+    # Only RESTORE writes to it; the others get an empty array of the same type, as the kernel is compiled
+    # once.
     scratch = np.empty((2, *(state.legs.shape if what == kernel.RESTORE else (0, 0))), np.uint64)
     kernel.work(what, problem, state, best, heat, span, scratch)
 
@@ -65,6 +67,7 @@ class Annealed:
         unsliced = kept_words(self.problem, (self.bits[symbol] for symbol in source.sliced))
         self.best = Best(*tree_of(source.ssa_path, n), unsliced, np.full(1, math.inf))
         self._restore()
+        # Before SETTLE, which moves the root: this is the tree as it was given.
         self.given = None if self.state.counts[1] else replace(source, score=self._score())
         """The tree that it began at, with its score; None where it is over the limit."""
         act(kernel.SETTLE, self.problem, self.state, self.best)
@@ -89,6 +92,8 @@ class Annealed:
         """Make the moves; how many were made."""
         block = kernel.BLOCK
         blocks = max(1, round(moves / block))
+        # Between two calls the clock is read; fewer moves a call where legs have more words, and moves take
+        # longer.
         at_once = max(1, CALL_MOVES // (block * max(1, self.state.kept.size // CALL_WORDS)))
         done = 0
         while done < blocks and time.monotonic() <= ends:
@@ -104,6 +109,8 @@ class Annealed:
 
     def tighten(self, limit: float) -> None:
         """Go on from the best tree with a limit, sliced until it is within that."""
+        # Without a best tree it goes on from the current one, which the limit so far refused. The arrays are
+        # copied, for `restore` writes to those of the state.
         has_best = self.best.score[0] < math.inf
         tree = self.best[:4] if has_best else (
             self.state.left.copy(), self.state.right.copy(), self.state.parent.copy(), self.state.kept.copy()
@@ -120,6 +127,7 @@ class Annealed:
         """
         done = self.run(heats[0], FREE_SHARE * moves, ends, None)
         self.tighten(math.inf)
+        # The limit falls geometrically from the largest tensor of the best free tree to the one wanted.
         high, low = math.log2(self.state.size.max()), math.log2(limit)
         stages = min(max(round((high - low) / STAGE_BITS), 1), MOST_STAGES)
         for stage in range(1, stages + 1):

@@ -51,17 +51,23 @@ def _restore_digits(problem: Any, state: Any, held: Any) -> None:
 def toggle(problem: Any, state: Any, j: int) -> None:
     """Slice bit j, or no longer. It is on the paths from its inputs to where they meet, and nowhere else."""
     legs, size, span = state.legs, state.size, state.span
+    # Invariant: place[j] >= 0 just where bit j of `kept` is 0, and sliced[place[j]] == j.
     slicing = state.place[j] < 0
     extent = problem.extents[j]
+    # Sizes are integers in floating point: below 2^53 one division or multiplication is exact. Beyond, the
+    # size is counted from the legs again, so that no error is carried from move to move.
     below = LARGEST if log2(extent) % 1.0 == 0.0 else EXACT  # a power of 2 changes no digit
     sums = state.sums
     held = sums[0], sums[1], sums[WAIST], state.totals[OVER]
     state.kept[j >> 6] ^= np.uint64(1) << np.uint64(j & 63)
+    # A new stamp marks what this call has reached, in place of clearing an array of N marks.
     state.counts[2] += 1
     stamp = state.counts[2]
     many = 0
     for q in range(problem.leaf_starts[j], problem.leaf_starts[j + 1]):
         v = problem.leaves[q]
+        # Up from each input until the bit is summed, or where another input's way was. Invariant: open bits
+        # are never sliced, so that the root never has the bit and every v here has a parent.
         while _has(legs, v, j) and state.stamps[0, v] != stamp:
             state.stamps[0, v] = stamp
             before = size[v]
@@ -73,6 +79,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
                 state.totals[OVER] += excess(problem.limit, size[v]) - excess(problem.limit, before)
                 state.counts[1] += (size[v] > problem.limit) - (before > problem.limit)
             v = state.parent[v]
+            # The step of the parent has the bit whether or not its product has.
             if state.stamps[1, v] != stamp:
                 state.stamps[1, v] = stamp
                 state.reached[many] = v
@@ -80,6 +87,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
     state.counts[REACHED] += many
     for q in range(many):
         v = state.reached[q]
+        # Sizes of all tensors are final by now: a step's cost needs those of both operands.
         a, b = state.left[v], state.right[v]
         if span[v] < below:
             span[v] = span[v] / extent if slicing else min(span[v] * extent, LARGEST)
@@ -89,6 +97,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         sums[state.side[v]] += cost - state.cost[v]
         state.cost[v] = cost
     _restore_digits(problem, state, held)
+    # Removal from the middle of `sliced`: the last one takes the free position.
     if slicing:
         state.place[j] = state.counts[0]
         state.sliced[state.counts[0]] = j
@@ -101,6 +110,7 @@ def toggle(problem: Any, state: Any, j: int) -> None:
         state.place[j] = -1
     if state.counts[1] == 0:
         state.totals[OVER] = 0.0
+    # The first bit sliced, or the last one no longer: only now do the two sides have a meaning, or lose it.
     if state.counts[0] == slicing:
         take_sides(problem, state, state.counts[3])
         return
@@ -124,6 +134,7 @@ def slice_to_limit(problem: Any, state: Any) -> None:
     energy = state.weighed[ENERGY]
     while state.counts[1]:
         v = 0
+        # Invariant: counts[1] > 0, so that the largest tensor, v afterwards, is over the limit.
         for u in range(state.left.size):
             if state.size[u] > state.size[v]:
                 v = u
@@ -133,8 +144,12 @@ def slice_to_limit(problem: Any, state: Any) -> None:
             for j in range(energy.size):
                 if energy[j] < energy[chosen]:
                     chosen = j
+            # No bit left that may be sliced while the tensor is over: the caller has made sure that the rest
+            # fits.
             if state.size[v] <= problem.limit or energy[chosen] == np.inf:
                 break
+            # Not to be taken twice. The energies of the others are those before this one was sliced, an
+            # approximation.
             energy[chosen] = np.inf
             toggle(problem, state, chosen)
         add_up(problem, state)
@@ -153,6 +168,7 @@ def weigh_bits(problem: Any, state: Any, v: int) -> None:
         energy[j] = np.inf
         word = state.legs[v, j >> 6] & state.kept[j >> 6] & problem.sliceable[j >> 6]
         if (word >> np.uint64(j & 63)) & np.uint64(1):
+            # log2 of the cost of all slices: d_j times as many, each less by what slicing j saves.
             cost = totals[COST] - saved[j] - _once_for_all(problem, state, j)
             over = max(totals[OVER] - eased[j], 0.0)
             energy[j] = log2(problem.extents[j]) + log2(cost) + log2(1.0 + over)
@@ -172,12 +188,15 @@ def _add_up_bits(problem: Any, state: Any, saved: Any, eased: Any) -> None:
             continue
         a, b = (state.left[v], state.right[v]) if v >= n else (v, v)
         for i in range(state.kept.size):
+            # `word` has the bits of the step, `mine` those of its product: only the latter make the tensor
+            # smaller.
             mine = state.legs[v, i] & state.kept[i]
             word = (state.legs[a, i] | state.legs[b, i]) & state.kept[i]
             while word:
                 lowest = word & (~word + np.uint64(1))
                 word ^= lowest
                 j = i * 64 + ones_of(lowest - np.uint64(1))
+                # A step, and a tensor, with bit j is 1 / d_j of what it was in each slice.
                 less = 1.0 - 1.0 / problem.extents[j]
                 saved[j] += cost * less
                 if over and mine & lowest:
@@ -194,6 +213,8 @@ def _once_for_all(problem: Any, state: Any, j: int) -> float:
     side = side_of_bit(problem, state, j)
     if side == WAIST:
         return 0.0
+    # Slicing j inside of one side divides the share of the other by d_j, and that of the last step where this
+    # is then the smaller of the two.
     share, other = state.share, 1 - side
     last = min(share[side], share[other] / problem.extents[j])
     return float(

@@ -38,6 +38,8 @@ def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
             state.place[j] = state.counts[0]
             state.sliced[state.counts[0]] = j
             state.counts[0] += 1
+    # Only the inputs' legs stand; those of products, then sizes, steps, sides and totals follow from the
+    # tree.
     _set_legs(problem, state, room)
     for v in range(nodes):
         state.size[v] = size_of(problem, state.kept, state.legs[v], state.legs[v])
@@ -54,6 +56,8 @@ def restore(problem: Any, state: Any, tree: Any, room: Any) -> None:
 @jit
 def _set_legs(problem: Any, state: Any, room: Any) -> None:
     """The root, and the legs of products: what is in a tensor below and in one outside, or open."""
+    # A leg of v is an index below v that is outside of v as well: below(v) from the leaves up, outside(v) =
+    # outside(parent) | below(sibling) from the root down, legs(v) = below(v) & outside(v).
     below, outside, order = room[0], room[1], state.reached
     nodes = state.left.size
     n = (nodes + 1) // 2
@@ -94,6 +98,7 @@ def _put_in_order(state: Any, root: int) -> None:
     """All nodes in `reached`, each after its parent."""
     n = (state.left.size + 1) // 2
     order = state.reached
+    # Breadth first. Invariant: read backwards every node comes after its children.
     order[0] = root
     filled = 1
     for q in range(state.left.size):
@@ -132,6 +137,7 @@ def take_sides(problem: Any, state: Any, root: int) -> None:
     """The sides of all nodes from the tree, and their cost. While nothing is sliced all is side 0."""
     n = (state.left.size + 1) // 2
     stack = state.reached
+    # Without slices there is nothing that one side could be spared: one sum for all steps.
     if state.counts[0] == 0:
         for v in range(state.left.size):
             state.side[v] = 0
@@ -184,10 +190,14 @@ def count_inside(problem: Any, state: Any) -> None:
 def set_cost(problem: Any, state: Any) -> None:
     """The cost from the sums of the sides and what is sliced inside of them, and what the waist is over."""
     share, sums = state.share, state.sums
+    # Bits sliced inside of side 1 are unknown to side 0, which is computed once for all of their values. The
+    # last step is done with one side whole, and as seldom as the rarer of both.
     share[0], share[1] = 1.0 / state.inside[1], 1.0 / state.inside[0]
     share[WAIST] = min(share[0], share[1])
     state.totals[COST] = sums[0] * share[0] + sums[1] * share[1] + sums[WAIST] * share[WAIST]
     state.totals[HELD] = 0.0
+    # Only where a side is summed is its result held meanwhile: the tensor at the waist is that of a child of
+    # the root, and both children have the same legs, as nothing is open.
     if state.inside[0] * state.inside[1] > 1.0:
         state.totals[HELD] = excess(problem.waist_limit, state.size[state.left[state.counts[3]]])
 
@@ -230,6 +240,8 @@ def settle(problem: Any, state: Any) -> None:
     n = (state.left.size + 1) // 2
     order, scan = state.reached, state.scan
     root = state.counts[3]
+    # The cost of all places of the root by two passes over the tree (rerooting): what lies below each edge,
+    # then what lies above it. INNER and OUTER are the extents of what is sliced on either side alone.
     _put_in_order(state, root)
     for q in range(state.left.size - 1, 0, -1):
         v = order[q]
@@ -237,6 +249,7 @@ def settle(problem: Any, state: Any) -> None:
         if v >= n:
             a, b = state.left[v], state.right[v]
             scan[BELOW, v] = scan[BELOW, a] + scan[BELOW, b] + state.cost[v]
+            # Sliced inside of v: inside of a child, or summed at the step of v.
             inner = scan[INNER, a] * scan[INNER, b] * _summed(problem, state, a, b, v)
             scan[INNER, v] = min(inner, LARGEST)
     chosen, least = -1, state.totals[COST] * LOWER if state.totals[HELD] == 0.0 else np.inf
@@ -244,16 +257,21 @@ def settle(problem: Any, state: Any) -> None:
         v = order[q]
         p = state.parent[v]
         beside = state.right[p] if state.left[p] == v else state.left[p]
+        # The root is a point on an edge: above one of its children is the other one.
         if p == root:
             scan[ABOVE, v], scan[OUTER, v] = scan[BELOW, beside], scan[INNER, beside]
         else:
             scan[ABOVE, v] = scan[ABOVE, p] + scan[BELOW, beside] + state.cost[p]
             outer = scan[OUTER, p] * scan[INNER, beside] * _summed(problem, state, p, beside, v)
             scan[OUTER, v] = min(outer, LARGEST)
+        # At an edge whose tensor is too large to be held the root may only be where nothing is summed on a
+        # side.
         if state.size[v] > problem.waist_limit and scan[INNER, v] * scan[OUTER, v] > 1.0:
             continue
         last = step_cost(problem.weight, state.size[v], state.size[v], state.size[v], 1.0)
         most = max(scan[INNER, v], scan[OUTER, v])
+        # As in `set_cost`: each side once for all values of what is sliced in the other, the last step once
+        # for all values of the larger of the two.
         cost = scan[BELOW, v] / scan[OUTER, v] + scan[ABOVE, v] / scan[INNER, v] + last / most
         if cost < least:
             chosen, least = v, cost
@@ -270,12 +288,16 @@ def _root_above(problem: Any, state: Any, root: int, v: int) -> None:
         path[many] = v
         many += 1
         v = state.parent[v]
+    # Rotations carry the root down the path, one node at a time: each takes x off the path and puts it beside
+    # the part above. Legs change for x alone; it is then the tensor of the edge to b, seen from the other
+    # side.
     for q in range(many - 1, 0, -1):
         x, b = path[q], path[q - 1]
         a = state.right[x] if state.left[x] == b else state.left[x]
         c = state.right[root] if state.left[root] == x else state.left[root]
         turn(state, x, root, a, b, c)
         size[x] = size[b]
+    # The last step of a tree without open indices is an inner product of two tensors of the same legs.
     top = path[0]
     state.span[root] = size[top]
     state.cost[root] = step_cost(problem.weight, size[top], size[top], size[top], size[root])

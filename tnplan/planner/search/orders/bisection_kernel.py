@@ -102,6 +102,8 @@ def new_room(graph: Any, seed: int) -> Room:
 @jit
 def _transpose(starts: Any, items: Any, n: int, other: Any, rows: Any, filled: Any) -> None:
     """The rows of each of n items: they stand in `rows` from `other` (n + 1) on."""
+    # A counting sort: counts, then starts by a running sum, then the rows in order. O(rows + items), and the
+    # rows of an item are sorted.
     for v in range(n + 1):
         other[v] = 0
     last = starts[starts.size - 1]
@@ -130,6 +132,8 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
     """Give each cell its new number: pairs that share the most have one. How many there are."""
     (starts, items), (net_starts, pins) = cells, nets
     n = starts.size - 1
+    # Invariant: `order` is a permutation of 0 .. n - 1 before and after, so that shuffling it again is
+    # enough.
     order, rating, touched = room.order[:n], room.rating, room.queue
     shuffle(room.random, order)
     for c in range(n):
@@ -144,6 +148,8 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
             degree = net_starts[net + 1] - net_starts[net]
             if degree < 2 or degree > LARGEST_NET:
                 continue
+            # Heavy-edge rating of multilevel partitioners: a net counts its weight over its pins less one,
+            # since joining two of many pins brings it little nearer to lying in one cell.
             share = room.weights[net] / (degree - 1)
             for p in range(net_starts[net], net_starts[net + 1]):
                 d = pins[p]
@@ -155,9 +161,11 @@ def _match(cells: Any, nets: Any, mass: Any, names: Any, heaviest: float, room: 
         best, most = -1, 0.0
         for i in range(many):
             d = touched[i]
+            # In the mass of the partner: without this heavy cells grow heavier, and no division is balanced.
             value = rating[d] / mass[d]
             if value > most or (value == most and draw_word(room.random) >> np.uint64(63)):
                 best, most = d, value
+            # Only what was touched is cleared, so that a cell costs its own neighbours and not n.
             rating[d] = 0.0
         names[c] = count
         if best >= 0:
@@ -178,9 +186,12 @@ def _coarsen(room: Any, level: int, count: int, n_nets: int) -> None:
     for net in range(n_nets):
         first, last = room.net_starts[net], room.net_starts[net + 1]
         p = first
+        # Invariant: mark[net] == count for nets inside of one new cell, which no c below reaches; -1 for
+        # others, and then the last new cell that has taken the net.
         while p < last and names[room.pins[p]] == names[room.pins[first]]:
             p += 1
         mark[net] = -1 if p < last else count
+    # Levels lie one after the other in the same arrays: a finer one is still there on the way back.
     room.begins[level + 1, 0] = room.begins[level, 0] + n + 1
     room.begins[level + 1, 1] = room.begins[level, 1] + starts[n]
     room.begins[level + 1, 2] = count
@@ -210,6 +221,8 @@ def _gain(cells: Any, inside: Any, weights: Any, side: Any, c: int) -> float:
     gain = 0.0
     for q in range(starts[c], starts[c + 1]):
         net = items[q]
+        # A net is cut no longer where this was its only pin here, and newly where none was on the other side;
+        # a net of this pin alone changes nothing.
         if inside[here, net] == 1:
             gain += weights[net] if inside[1 - here, net] > 0 else 0.0
         elif inside[1 - here, net] == 0:
@@ -241,8 +254,11 @@ def _queue_border(cells: Any, inside: Any, weights: Any, side: Any, all_of_them:
     for c in range(side.size):
         border = all_of_them
         for q in range(starts[c], starts[c + 1]):
+            # An inner cell can only gain less than nothing at first: it comes in by `_update` once a
+            # neighbour has moved. Where a part is too heavy any cell may have to go.
             border = border or inside[1 - side[c], items[q]] > 0
         if border:
+            # The heap has the least key first, hence the negative gain; equal gains are in random order.
             value = -_gain(cells, inside, weights, side, c) + TIE * draw_uniform(room.random)
             put(heap, place, key, c, value)
 
@@ -275,11 +291,15 @@ def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, 
     heap, place, key, moved = room.heap, room.place, room.key, room.moved
     many, best, best_at, now = 0, cut, 0, cut
     best_over = max(weight[0], weight[1]) - most
+    # Fiduccia and Mattheyses: the best cell moves even where the cut becomes larger, at most once a pass; the
+    # moves after the best moment are taken back. That is how a pass leaves a local minimum.
     while heap[-1] > 0 and many - best_at < PATIENCE:
         c = heap[0]
         remove(heap, place, key, c)
         key[c] = LOCKED
         here = side[c]
+        # Above the limit of mass only what makes the heavier part lighter, and not the other one heavier than
+        # that.
         if weight[1 - here] + mass[c] > most and weight[1 - here] + mass[c] >= weight[here]:
             continue
         now -= _gain(cells, inside, weights, side, c)
@@ -288,6 +308,7 @@ def _pass(cells: Any, nets: Any, mass: Any, part: Any, most: float, cut: float, 
         many += 1
         _update(cells, nets, inside, weights, side, room, c)
         over = max(weight[0], weight[1]) - most
+        # Among balanced states the least cut; as long as none is balanced, the one nearest to balance.
         if now < best - LEAST_GAIN if over <= 0.0 and best_over <= 0.0 else over < best_over:
             best, best_over, best_at = now, over, many
     for i in range(many - 1, best_at - 1, -1):
@@ -308,6 +329,8 @@ def _improve(cells: Any, nets: Any, mass: Any, side: Any, most: float, room: Any
         weight[side[c]] += mass[c]
         for q in range(starts[c], starts[c + 1]):
             inside[side[c], items[q]] += 1
+    # Invariant: inside[s, net] counts the pins of a net in part s, and `cut` is the weight of nets with pins
+    # in both. `_flip` keeps the first, `_pass` the second.
     cut = 0.0
     for net in range(n_nets):
         if inside[0, net] > 0 and inside[1, net] > 0:
@@ -332,11 +355,14 @@ def _grow(cells: Any, nets: Any, mass: Any, wanted: float, side: Any, room: Any)
     head, tail, nth, weight = 0, 0, 0, 0.0
     while weight < wanted:
         if head == tail:
+            # The component is used up: go on in another one.
             while seen[order[nth]]:
                 nth += 1
             queue[tail] = order[nth]
             seen[order[nth]] = 1
             tail += 1
+        # Breadth first, but one of the next four at random: the TRIES begin and grow differently on regular
+        # lattices, too.
         at = head + draw_below(room.random, min(tail - head, 4))
         queue[head], queue[at] = queue[at], queue[head]
         c = queue[head]
@@ -370,10 +396,12 @@ def bisect(room: Any, n_nets: int, imbalance: float) -> float:
             break
         if room.begins[level, 1] + 2 * items.size > room.items.size:
             break
+        # Coarse cells stay within three times the mean mass on the coarsest level.
         heaviest = 3.0 * total / FEWEST
         for c in range(n):
             heaviest = max(heaviest, mass[c])
         count = _match((starts, items), (net_starts, pins), mass, names, heaviest, room)
+        # Matching hardly joins any more, as in stars: further levels would cost time and memory alone.
         if count > LEAST_SHRINKING * n:
             break
         _coarsen(room, level, count, n_nets)
@@ -381,6 +409,7 @@ def bisect(room: Any, n_nets: int, imbalance: float) -> float:
     starts, items, mass, names = _level(room, level)
     n = names.size
     side, best, least = room.side, room.best, np.inf
+    # On the coarsest level, of some dozens of cells, several starts cost next to nothing.
     for _ in range(TRIES):
         _grow((starts, items), (net_starts, pins), mass, 0.5 * total, side[:n], room)
         cut = _improve(
@@ -390,6 +419,7 @@ def bisect(room: Any, n_nets: int, imbalance: float) -> float:
             least = cut
             for c in range(n):
                 best[c] = side[c]
+    # Back to finer levels: each cell takes the part of the cell that it went into, and moves refine that.
     while level > 0:
         level -= 1
         starts, items, mass, names = _level(room, level)

@@ -59,6 +59,8 @@ class _Reducer:
     ) -> None:
         self.bits = {index: log2(size) for index, size in sizes.items()}
         self.most = most
+        # Invariant: beside[index] is the union of the terms of all tensors that have the index, itself
+        # included; open indices are one clique more, that of the result.
         self.open = {index for index in output if sizes[index] > 1}
         self.terms = {t: {i for i in term if sizes[i] > 1} for t, term in enumerate(inputs)}
         self.next = len(inputs)
@@ -74,6 +76,8 @@ class _Reducer:
 
     def run(self) -> None:
         """Contract until nothing is left to do; indices again where a neighbour is gone."""
+        # Least degree first, as in elimination. An index comes back only where a neighbour is gone, since the
+        # test depends on its neighbours alone.
         queue = deque(sorted(self.holders, key=lambda index: (len(self.beside[index]), index)))
         waiting = set(queue)
         self._merge_cliques(list(self.terms))
@@ -107,6 +111,7 @@ class _Reducer:
         term = self.terms[tensor]
         if not term:
             return None
+        # A host must have an index in common; the rarest has the fewest candidates.
         rarest = min(term, key=lambda index: (len(self.holders[index]), index))
         common = set.intersection(*(self.beside[index] for index in term))
         best, least = None, self.most + SLACK
@@ -125,6 +130,8 @@ class _Reducer:
         size = self._size(union)
         if size > self.most + SLACK:
             return False
+        # The result has all neighbours but the index itself. No larger than one of its tensors, it is a minor
+        # of the line graph in which the index is contracted into a neighbour: the treewidth does not rise.
         if size - self.bits[index] > max(self._size(self.terms[t]) for t in held) + SLACK:
             return False
         while len(held) > 1:
@@ -150,6 +157,7 @@ class _Reducer:
                 del self.holders[index]
             else:
                 held.add(new)
+        # Where one term contains the other and no index is gone, all neighbours stay the same.
         for index in union if not (first <= second or second <= first) or gone else ():
             if index not in gone:
                 self.beside[index] |= union

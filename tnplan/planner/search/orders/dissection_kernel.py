@@ -71,6 +71,8 @@ def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
     """Set the stages."""
     todo = parts.todo
     todo[0, 0], todo[0, 1], todo[0, 2] = 0, parts.members.size, 0
+    # A stack of parts in place of recursion. Invariant: a part is a range of `members`, parts on the stack
+    # are disjoint, and there are never more of them than tensors.
     many = 1
     while many > 0:
         many -= 1
@@ -87,6 +89,7 @@ def cut_all(graph: Any, cuts: Any, parts: Any, room: Any) -> None:
                     parts.side[c] = room.best[c]
         _cut(graph, cuts, parts, room, n_nets, last - first, cuts.depth - level)
         middle = _sort_members(parts, first, last, room.queue)
+        # A division that leaves one side empty would be tried for ever.
         if first < middle < last:
             for half in range(2):
                 todo[many, 0] = middle if half else first
@@ -106,6 +109,8 @@ def _take_part(graph: Any, parts: Any, first: int, last: int, room: Any) -> int:
         room.mass[i] = parts.mass[t]
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             u = graph.indices[q]
+            # An index that is cut already is in a separator of a larger part: it can be cut no further, and
+            # weighs only by the mass of its tensors.
             if not parts.free[u]:
                 continue
             if parts.numbers[u] < 0:
@@ -116,6 +121,7 @@ def _take_part(graph: Any, parts: Any, first: int, last: int, room: Any) -> int:
             room.items[used] = parts.numbers[u]
             used += 1
         room.starts[i + 1] = used
+    # Invariant: `numbers` is -1 everywhere between two parts.
     for i in range(count):
         parts.numbers[room.present[i]] = -1
     return count
@@ -133,6 +139,7 @@ def _cut(graph: Any, cuts: Any, parts: Any, room: Any, n_nets: int, n: int, stag
     for net in range(n_nets):
         if inside[0, net] > 0 and inside[1, net] > 0:
             u = room.present[net]
+            # Cut early means eliminated late: a division nearer to the whole has a higher stage.
             parts.free[u], parts.stages[u] = 0, stage
             for p in range(graph.index_starts[u], graph.index_starts[u + 1]):
                 parts.mass[graph.tensors[p]] += cuts.boundary * graph.weights[u]

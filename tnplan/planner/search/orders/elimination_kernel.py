@@ -77,6 +77,8 @@ def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
 
     `stages` (I) come one after the other, the lowest first.
     """
+    # The kernel allocates nothing. Where the pool is too small it stops, its state whole in `room`, and goes
+    # on in a larger pool.
     room = new_elimination(graph, seed)
     begin(graph, stages, rule, room)
     while need := go_on(graph, stages, rule, room):
@@ -109,6 +111,8 @@ def new_elimination(graph: Any, seed: int) -> Elimination:
 
 def _join_rest(room: Elimination) -> None:
     """Contract what has no index in common, the two smallest first."""
+    # Outer products of components: with the two smallest first (Huffman's tree) the sizes on the way are
+    # least.
     left = [(float(room.size[e]), int(e)) for e in np.flatnonzero(room.alive)]
     heapify(left)
     n_tensors = room.pairs.shape[1] + 1
@@ -131,15 +135,21 @@ def go_on(graph: Any, stages: Any, rule: Any, room: Any) -> int:
     at, heap, place, key = room.at, room.heap, room.place, room.key
     while heap[-1] > 0:
         v = heap[0]
+        # Eliminating a vertex of the line graph makes a clique of its neighbours: contracting all tensors of
+        # the index makes one tensor of all indices beside it.
         while room.holding[v] > 1:
             a, b = _pair(graph, room, v)
             need = room.length[a] + room.length[b]
+            # The pool grows unless half of it is free after the compaction: otherwise one would soon follow
+            # the next.
             if at[USED] + need > room.pool.size:
                 _compact(room)
                 if 2 * (at[USED] + need) > room.pool.size:
                     return 3 * (at[USED] + need)
             at[NEW] = _contract(graph, room, a, b)
         remove(heap, place, key, v)
+        # `at[NEW]` outlives an interruption above; the keys of the product's indices are set once, after the
+        # last of the contractions.
         new = at[NEW]
         at[NEW] = -1
         if new >= 0 and room.length[new] <= MOST_KEYED:
@@ -156,6 +166,7 @@ def _contract(graph: Any, room: Any, a: int, b: int) -> int:
     new = room.pairs.shape[1] + 1 + at[MADE]
     room.pairs[0, at[MADE]], room.pairs[1, at[MADE]] = a, b
     at[MADE] += 1
+    # A new number marks what this pass has seen, in place of clearing an array of I marks.
     at[PASSES] += 1
     used = at[USED]
     start[new] = used
@@ -167,6 +178,8 @@ def _contract(graph: Any, room: Any, a: int, b: int) -> int:
                 continue
             room.mark[u] = at[PASSES]
             _move(graph, room.holders, room.holding, u, a, b, new)
+            # The result is a tensor too where indices are open, so that an open index never goes below two
+            # holders before that one is contracted.
             if room.holding[u] > 1:
                 pool[used] = u
                 used += 1
@@ -181,6 +194,8 @@ def _contract(graph: Any, room: Any, a: int, b: int) -> int:
 @jit
 def _compact(room: Any) -> None:
     """Move what is alive to the front of the pool, in which tensors stand in the order of their numbers."""
+    # Invariant: alive tensors lie in the order of their numbers, so that each is copied to the front of where
+    # it was and nothing unread is overwritten.
     used = 0
     for e in range(room.start.size):
         if room.alive[e]:
@@ -202,6 +217,8 @@ def _move(graph: Any, holders: Any, count: Any, u: int, a: int, b: int, new: int
         if e != a and e != b:
             holders[first + kept] = e
             kept += 1
+    # Invariant: an index that is on a or b has one holder less afterwards, or as many: its list never
+    # outgrows its place.
     holders[first + kept] = new
     count[u] = kept + 1
 
@@ -226,6 +243,8 @@ def _pair(graph: Any, room: Any, v: int) -> Any:
                 b = e
         return a, b
     a, b, least = bucket[0], bucket[1], np.inf
+    # The smallest union is the cheapest step. Of equal ones, that of smaller operands: the small term breaks
+    # ties.
     for i in range(k):
         one = bucket[i]
         at[PASSES] += 1
@@ -262,13 +281,20 @@ def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
                 work[many] = u
                 many += 1
                 total += graph.weights[u]
+    # Least degree, weighted: log2 of the elements of what eliminating v makes, if nothing else is summed with
+    # it.
     if rule.kind == DEGREE:
         value = total
+    # As greedy paths score a pair: log2 of the result against that of the largest tensor that it takes the
+    # place of.
     elif rule.kind == GROWTH:
         value = total - rule.weight * (largest - graph.weights[v])
+    # As if no two of the neighbours were on one tensor: the fill of `many` separate vertices.
     elif many > MOST_BESIDE:
         value = 0.5 * total * total
     else:
+        # Least fill: half the sum over u of w(u) (total - near(u)), the weighted pairs of neighbours of v
+        # that share no tensor yet and would be joined by eliminating v.
         value = 0.0
         own = at[PASSES]
         for i in range(many):
@@ -289,5 +315,6 @@ def _key(graph: Any, rule: Any, v: int, room: Any) -> float:
                         near += graph.weights[w]
             value += graph.weights[u] * (total - near)
         value *= 0.5
+    # An exponential variate in the scale of the key: equal keys come in random order, close ones sometimes.
     spread = rule.noise * (1.0 + abs(value))
     return value - spread * log2(1e-300 + draw_uniform(room.random))

@@ -81,6 +81,8 @@ def _distances(graph: Any, first: int, distance: Any, room: Any) -> int:
     """Steps from a tensor to each, those of other components 0; the last one that was reached."""
     for t in range(distance.size):
         distance[t] = -1
+    # Breadth first over the hypergraph. An index is gone through once, from the first tensor that has it: all
+    # of its other tensors are one step from there.
     for u in range(room.reached.size):
         room.reached[u] = 0
     queue = room.queue
@@ -113,11 +115,15 @@ def _set_potential(graph: Any, direction: int, room: Any) -> None:
     if direction == TO_RESULT:
         _distances(graph, distance.size - 1, distance, room)
         return
+    # Two searches find a pseudo-diameter: the last tensor reached from any, and the last one reached from
+    # that (George and Liu, 1979, for profile reduction).
     end = _distances(graph, draw_below(room.random, distance.size), distance, room)
     opposite = _distances(graph, end, distance, room)
     if direction == OBLIQUE:
         return
     _distances(graph, opposite, beside, room)
+    # A tensor that is far from both ends is at the side; the difference of two distances grows across the
+    # network.
     halfway = 0
     for t in range(distance.size):
         if min(distance[t], beside[t]) > min(distance[halfway], beside[halfway]):
@@ -139,9 +145,12 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
         if room.distance[t] > room.distance[start]:
             start = t
     put(heap, place, key, start, 0.0)
+    # The result is the last tensor by its number. It counts as taken from the start, and is joined after all
+    # others.
     steps = n - 1 if direction == TO_RESULT else n
     room.done[n - 1] = steps < n
     for step in range(steps):
+        # A component is used up: the front goes on from any tensor that is not in it.
         if heap[-1] == 0:
             nth += 1
             while room.done[room.order[nth]]:
@@ -152,6 +161,8 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
         room.done[t] = 1
         if step > 0:
             room.pairs[0, step - 1], room.pairs[1, step - 1] = last, t
+        # Invariant: product number s of a path (SSA) is n + s, and the pair of step s makes number s - 1, as
+        # the first step takes a tensor and makes no pair.
         last = t if step == 0 else n + step - 1
         for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
             room.left[graph.indices[q]] -= 1
@@ -166,6 +177,8 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
                     continue
                 if room.seen[other] < 0:
                     room.seen[other] = step
+                # Sloan's priority: growth of the front, less so far from the other end; the longer a tensor
+                # waits, the sooner.
                 value = AGE * room.seen[other] - pull * room.distance[other]
                 value += noise * draw_uniform(room.random)
                 put(heap, place, key, other, value + _growth(graph, room, other))
@@ -176,6 +189,8 @@ def run_front(graph: Any, pull: float, direction: int, noise: float, room: Any) 
 @jit
 def _growth(graph: Any, room: Any, t: int) -> float:
     """How many bits the front grows by when it takes a tensor."""
+    # Invariant: left[u] counts the tensors of u not in the front. At `whole` the index is new to the front,
+    # at 1 this tensor is the last of it and it is summed; one on this tensor alone does both.
     bits = 0.0
     for q in range(graph.tensor_starts[t], graph.tensor_starts[t + 1]):
         u = graph.indices[q]

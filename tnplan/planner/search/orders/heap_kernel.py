@@ -24,6 +24,8 @@ def new_heap(n: int) -> Any:
 def _up(heap: Any, place: Any, key: Any, at: int) -> None:
     item = heap[at]
     while at > 0:
+        # The hole rises or sinks, and the item is written once, at its end. Invariant: place[heap[i]] == i
+        # for all items in the heap, and place is -1 for others.
         above = (at - 1) >> 1
         if key[heap[above]] <= key[item]:
             break
@@ -61,6 +63,7 @@ def put(heap: Any, place: Any, key: Any, item: int, value: float) -> None:
         place[item] = heap[-1]
         heap[heap[-1]] = item
         heap[-1] += 1
+    # The key may have become smaller or larger: one of the two does nothing.
     _up(heap, place, key, place[item])
     _down(heap, place, key, place[item])
 
@@ -74,6 +77,7 @@ def remove(heap: Any, place: Any, key: Any, item: int) -> None:
     place[item] = -1
     heap[-1] -= 1
     last = heap[heap[-1]]
+    # The last item fills the hole. It may belong above or below, since it comes from another branch.
     if last != item:
         heap[at] = last
         place[last] = at

@@ -84,6 +84,7 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     pool, mark = legs.pool, legs.mark
     first = legs.used[0]
     used = first
+    # log2 of m n k: both sizes, with common indices once.
     span = legs.size[a] + legs.size[b]
     for q in range(legs.start[a], legs.start[a] + legs.length[a]):
         pool[0, used], pool[1, used] = pool[0, q], pool[1, q]
@@ -92,11 +93,13 @@ def join(legs: Any, weights: Any, a: int, b: int, v: int) -> None:
     for q in range(legs.start[b], legs.start[b] + legs.length[b]):
         u = pool[0, q]
         if mark[u] >= 0:
+            # On both: the tensors inside add up. With all of them inside the index is summed.
             pool[1, mark[u]] += pool[1, q]
             span -= weights[u]
         else:
             pool[0, used], pool[1, used] = u, pool[1, q]
             used += 1
+    # The list is compacted in place. Invariant: `mark` is -1 everywhere between two calls.
     kept, size = first, 0.0
     for q in range(first, used):
         u = pool[0, q]
@@ -137,6 +140,7 @@ def step_bits(weight: float, span: float, a: float, b: float, c: float) -> float
     """log2 of what a step costs whose tensors have so many elements: `weight` counts an element of any."""
     if weight == 0.0:
         return span
+    # log2 of a sum of powers with the largest taken out: no exponent overflows.
     most = max(a, b, c)
     moved = most + log2(weight * (np.exp2(a - most) + np.exp2(b - most) + np.exp2(c - most)))
     return max(span, moved)
@@ -173,6 +177,8 @@ def put_in_order(left: Any, right: Any, root: int, order: Any, stack: Any) -> No
     n = (left.size + 1) // 2
     stack[0] = root
     many, at = 1, n - 1
+    # Filled from the end by a walk that meets parents first. Invariant: children come before parents, and
+    # each sub-tree is one run of the order, which `measure_kernel` relies on.
     while many:
         many -= 1
         v = stack[many]

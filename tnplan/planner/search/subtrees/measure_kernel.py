@@ -105,8 +105,12 @@ def run_measure(graph: Any, weights: Any, left: Any, right: Any, order: Any, sta
             if t < n:
                 _push(graph, weights, t, stack)
                 _keep(stack, t, kept)
+        # Invariant: the legs of a and b are the two top entries of the stack, since a sub-tree is one run of
+        # the order. Their product is made above them and moved down to where the lower one began.
         bottom = min(stack.start[a], stack.start[b])
         join(stack, weights, a, b, v)
+        # Shares are relative to the largest step, so that nothing overflows; what is 2^-60 of it is lost in
+        # the sum.
         if kept.share.size > 0 and stack.span[v] >= kept.most - NEGLIGIBLE_BITS:
             _add_share(stack, a, b, np.exp2(stack.span[v] - kept.most), kept.share)
         for q in range(stack.length[v]):

@@ -61,6 +61,8 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
     full = (1 << k) - 1
     everywhere, closed, size = sets.everywhere, sets.closed, sets.size
     cost, first = sets.cost, sets.first
+    # Sums over subsets (zeta transform), one tensor at a time: afterwards everywhere[S] is the sum of w(m)
+    # over m within S, and likewise for z.
     for i in range(k):
         bit = 1 << i
         for s in range(full + 1):
@@ -69,10 +71,15 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
                 closed[s] += closed[s ^ bit]
     for s in range(full + 1):
         cost[s], first[s] = np.inf, 0
+        # touched(S) is all but what is on tensors outside of S alone: w over all sets less w over those
+        # within the complement.
         size[s] = everywhere[full] - everywhere[full ^ s] - closed[s]
     for i in range(k):
         cost[1 << i] = 0.0
+    # Invariant: subsets of s are smaller numbers, so that their cheapest orders are known.
     for s in range(3, full + 1):
+        # A always has the lowest tensor of s: each of the 2^(|s|-1) - 1 divisions comes up once, about 3^k /
+        # 2 in all.
         low = s & -s
         if s == low:
             continue
@@ -86,9 +93,12 @@ def best_order(sets: Any, k: int, limit_bits: float, weight: float, ref: float) 
             part = (part - 1) & rest
             a, b = low | part, rest ^ part
             so_far = cost[a] + cost[b]
+            # Logarithms and powers only where the parts alone are cheaper than the best so far.
             if so_far < least:
                 span = touched - closed[a] - closed[b]
                 bits = step_bits(weight, span, size[a], size[b], size[s]) - ref + over
+                # `ref` is the costliest step of the order there was: one that costs more is hardly part of a
+                # better order.
                 if bits <= 0.1:
                     now = so_far + np.exp2(bits)
                     if now < least:
@@ -106,6 +116,7 @@ def region_below(span: Any, left: Any, right: Any, v: int, most: int, tops: Any,
     n = (left.size + 1) // 2
     tops[0], k, opened = v, 1, 0
     while k < most:
+        # The costliest product at the rim is opened: its step is then inside of the part and can be changed.
         chosen, costliest = -1, -np.inf
         for i in range(k):
             u = tops[i]
@@ -179,6 +190,7 @@ def run_sweep(
 ) -> int:
     """Go on with a sweep until it is done; else the room for legs that is needed to go on."""
     at, tops, inner = room.at, room.tops, room.inner
+    # Only before the first part: a sweep goes on where it stopped for more room.
     if at[0] == 0:
         threshold = -np.inf
         for v in order:
@@ -195,6 +207,7 @@ def run_sweep(
                 old += np.exp2(_bits(legs, left, right, inner[i], limit_bits, weight) - ref)
             for i in range(k):
                 need += legs.length[tops[i]]
+            # None of at most k - 1 new products has more legs than all tensors of the part together.
             if legs.used[0] + k * need > legs.pool.shape[1]:
                 return k * need
             _fill_sets(legs, weights, room, k)
@@ -224,6 +237,7 @@ def _fill_sets(legs: Any, weights: Any, room: Any, k: int) -> None:
     for i in range(many):
         u = seen[i]
         everywhere[masks[u]] += weights[u]
+        # All tensors of the index are within the part: it is summed there, and z has it.
         if counts[u] == legs.total[u]:
             closed[masks[u]] += weights[u]
         masks[u], counts[u] = 0, 0
@@ -252,5 +266,7 @@ def _rebuild(legs: Any, weights: Any, left: Any, right: Any, room: Any, k: int) 
                 right[inner[at]] = child
             else:
                 left[inner[at]] = child
+    # Backwards, since inner[0] is the top: operands are made before what takes them. The old lists are
+    # garbage in the pool until `with_room` compacts it.
     for at in range(k - 2, -1, -1):
         join(legs, weights, left[inner[at]], right[inner[at]], inner[at])

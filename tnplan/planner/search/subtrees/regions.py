@@ -125,6 +125,8 @@ class LargeTree:
             v, most = self._top(near, draw), round(between(draw, *REGIONS))
             tops, inner = np.empty(most + 1, np.int64), np.empty(most + 1, np.int64)
             k, opened = region_below(nodes.span, self.left, self.right, v, most, tops, inner)
+            # Regions of one pass have no product in common: each reads legs that were measured before any was
+            # changed.
             if not taken[inner[:opened]].any():
                 taken[inner[:opened]] = True
                 regions.append(Region(tops[:k], inner[:opened]))
@@ -145,6 +147,7 @@ class LargeTree:
             return 1
         places = np.empty(self.left.size, np.int64)
         places[region.tops] = np.arange(k)
+        # Reversed, products come after those that they need: that is the order of an SSA path, the top last.
         inner = region.inner[::-1]
         places[inner] = np.arange(k, k + len(inner))
         pairs = tuple(zip(places[self.left[inner]].tolist(), places[self.right[inner]].tolist(), strict=True))
@@ -171,6 +174,7 @@ class LargeTree:
         """Take a region's new tree: its products, last of all the top, have the numbers of the old ones."""
         nodes = np.concatenate((region.tops, region.inner[::-1]))
         children = nodes[np.array(best.ssa_path)]
+        # Invariant: the last product keeps the number of the top, so that the tree above needs no change.
         products = nodes[len(region.tops) :]
         self.left[products], self.right[products] = children.T
         self.parent[children.T] = products

@@ -27,6 +27,8 @@ def slice_to_bits(graph: Any, weights: Floats, may: Any, left: Ints, right: Ints
         over = np.flatnonzero(sizes.size > limit + SLACK)
         if over.size == 0:
             return True
+        # The largest first: what they give is often on the smaller ones too, which then give nothing of their
+        # own.
         over = over[np.argsort(-sizes.size[over])]
         over = over[: max(1, int(np.searchsorted(np.cumsum(sizes.length[over]), LEGS_AT_ONCE)))]
         kept = kept_legs(graph, weights, left, right, sizes, over, shares=True)
@@ -46,6 +48,7 @@ def take_indices(kept: Any, sizes: Any, over: Any, limit: float, free: Any, take
         mine = 0
         for q in range(first, last):
             mine += taken[kept.indices[q]]
+        # One of its indices is taken in this pass: whether that is enough the next count says.
         if mine > 0:
             continue
         for _ in range(1 + int((sizes.size[v] - limit) / BITS_AT_ONCE)):
