@@ -60,6 +60,7 @@ def cut_modes(
 
     Modes of which a rank holds one value do not count: their place says nothing of memory.
     """
+    # Unequal shards have chunks of unequal lengths: no common ranges.
     radix = {mode: digit.radix for mode, digit in zip(layout, grid, strict=True) if mode is not None}
     if any(extents[mode] % n_parts for mode, n_parts in radix.items()):
         return None
@@ -109,6 +110,8 @@ class _Lifetime:
 
     def harms(self, other: _Lifetime) -> bool:
         """Whether both may need the same bytes at once; what one moment reads and writes is checked apart."""
+        # Intervals of use may overlap only where bytes do not. A last use and a first use in the same moment
+        # are one step, which reads and writes its own chunk.
         if not self.span.meets(other.span):
             return False
         return not any(
@@ -134,6 +137,9 @@ def hazards(spans: Spans, chunks: int, falling: bool) -> Iterator[str]:
 
 def _lifetimes(spans: Spans, order: Sequence[int]) -> Iterator[_Lifetime]:
     """How long each chunk of every tensor, and every branch, is needed where it lies."""
+    # The lane of steps in whole numbers: chunk `turn` is at step `turn * n_before + step`; steps after come
+    # behind all steps before. An exchange lies between its chunk's last step before and first step after, at
+    # half numbers, since it may be any time between the two.
     chunks = len(order)
     n_before, n_after = len(spans.made) - 1, len(spans.read) - 1 + (spans.number is not None)
     start, end = _Moment(-inf, -inf), _Moment(inf, inf)
@@ -160,6 +166,7 @@ def _lifetimes(spans: Spans, order: Sequence[int]) -> Iterator[_Lifetime]:
             yield _Lifetime(name, span.chunk(number, chunks), *moments[step : step + 2])
     if spans.number is not None:
         yield _Lifetime("the number that is left", spans.number, after(0, n_after - 1), end)
+    # Branches are read for every chunk, to the last.
     last = [before(chunks - 1, step) for step in range(n_before)]
     last += [after(chunks - 1, step) for step in range(n_after)]
     for number, (branches, moment) in enumerate(zip(spans.branches, last, strict=True)):
@@ -172,6 +179,8 @@ def exposed_s(made_s: Sequence[float], exchange_s: Sequence[float], read_s: Sequ
 
     Making and reading follow each other in one lane, exchanges in another.
     """
+    # Two lanes: exchange i begins when chunk i is made and exchange i - 1 is done; reading i begins when
+    # exchange i and reading i - 1 are done, and not before all is made.
     made = list(accumulate(made_s))
     exchanged = 0.0
     now = made[-1]

@@ -37,6 +37,9 @@ def make_grid(ranks: int, profile: Profile) -> Grid:
     """
     digits: list[Digit] = []
     left = ranks
+    # Fastest tier first: inside a domain the common divisor of what is left of the group and of the domain;
+    # the rest crosses to slower tiers.
+    # Invariant: `digits` ends with the fastest tier, as consecutive ranks share a domain.
     for number, tier in enumerate(profile.tiers):
         last = number == len(profile.tiers) - 1
         done = ranks // left
@@ -64,7 +67,10 @@ class CostModel:
         self.precision = DEFAULT_PRECISION[dtype] if precision is None else precision
         self.item_bytes = ITEM_BYTES[dtype]
         self.flops_per_product = FLOPS_PER_PRODUCT[dtype]
+        # Raises where the profile has no rate for it.
         profile.rate(dtype, self.precision)
+        # All precisions from the dtype's own down to the least that is allowed; a step takes the most exact
+        # of those that cost it no time.
         own, least = map(EXACTNESS.index, (DEFAULT_PRECISION[dtype], self.precision))
         names = EXACTNESS[own : least + 1]
         rates = profile.flop_per_s[dtype]
@@ -77,6 +83,8 @@ class CostModel:
             table.get(dtype, {}) for table in (profile.fused_flop_per_s, profile.fused_tile_bytes_per_s)
         )
         self._fused = [(name, chips[name], chains[name]) for name in names if name in chains]
+        # A backward pass holds all values between the steps of a chain at once: smaller tiles, shorter
+        # chains.
         tile_bytes = min(profile.fused_bytes, ADJOINT_TILE_BYTES) if goes_back else profile.fused_bytes
         self.fused_elements = tile_bytes // self.item_bytes if self._fused else 0
         """Elements of the largest tile of a fused chain; 0 where there is no kernel for the dtype."""
@@ -85,6 +93,7 @@ class CostModel:
         self.chains_close = not goes_back
         """Whether a chain may end with the tensor that closes the network."""
         self._memory = profile.memory_bytes_per_s
+        # The best rate of any product at any extents, for bounds.
         self._peak = max(
             max(direct[name].flop_per_s) if name in direct else rates[name] for name in names if name in rates
         )
@@ -106,6 +115,8 @@ class CostModel:
         if out <= FEW_RESULTS and products >= LONG_SUM * out:
             wide = max(products / max(left, right, out), LONG_SUM_RATE)
             return wide, wide
+        # With sizes m k, k n, m n, products / size is the extent that is missing: n, m, k. The two largest
+        # tensors give the two lesser extents.
         _, second, first = sorted((left, right, out))
         return products / first, products / second
 
@@ -114,6 +125,8 @@ class CostModel:
 
         The rate of two `extents` is the geometric mean of those measured where both are equal to either.
         """
+        # t_gemm = max(D_rw / B_dev, FLOPs / F_dev), the paper's Eq. 6, with a rate that depends on the
+        # extents.
         return self._launch + max(moved_bytes / self._memory, flops / _best(self._direct, extents))
 
     def scatter_s(self, moved_bytes: float, flops: float, extents: ShortExtents, c_bytes: float) -> float:
@@ -146,6 +159,8 @@ class CostModel:
         `moved_s` as `run_s` gives it; `tile_bytes` are read and written on chip, over all tiles. With few
         `tiles` part of the device idles. The precision comes with it: the most exact that costs no time.
         """
+        # Work in memory and on chip overlaps, but not fully: the root of the sum of squares lies between
+        # their maximum and their sum.
         busy = min(tiles / self.profile.fused_tiles, 1.0)
         times = [
             (self._launch + hypot(moved_s, (tile_bytes / chip + flops / rate) / busy), name)
@@ -156,6 +171,7 @@ class CostModel:
 
     def run_s(self, size_bytes: float, run_bytes: float) -> float:
         """Reading or writing memory in runs of so many bytes; with infinite ones at the full rate."""
+        # Short runs waste part of what memory moves at once: the loss falls with the square of their length.
         return size_bytes / self._permute * (1 + (self.profile.short_run_bytes / run_bytes) ** 2)
 
     def permute_s(self, size_bytes: float) -> float:
@@ -176,6 +192,7 @@ class CostModel:
         on a tier with measured rates, which hold for all of that. On the `compressed` tiers (see
         `compressed_tiers`) it is compressed, moved and restored.
         """
+        # What a rank keeps is copied to its place in the result.
         time_s = self._launch + self.permute_s(max(out_bytes - sum(bytes_by_tier), 0.0))
         for number, (size_bytes, messages) in enumerate(zip(bytes_by_tier, messages_by_tier, strict=True)):
             if size_bytes:
@@ -209,6 +226,8 @@ class CostModel:
         )
 
     def _plain_s(self, tier: Tier, size_bytes: float, messages: float) -> float:
+        # A measured curve includes packing, unpacking and messages; without it the terms of Eq. 7 are added
+        # up: bandwidth, two permutations, and the granule or latency of each message.
         if tier.curve_bytes:
             rate = _interpolate(size_bytes, tier.curve_bytes, tier.curve_bytes_per_s)
             return max(size_bytes / rate, tier.latency_s)

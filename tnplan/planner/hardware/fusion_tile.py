@@ -65,16 +65,20 @@ def fused_tile(operand: Modes, branches: Sequence[Modes], out: Modes, capacity: 
         return None
     if sum(prod(extent for _, extent in branch) for branch in branches) > capacity:
         return None
+    # All modes that any branch sums must be in the tile from the start, those brought join at their stage;
+    # all others tell tiles apart.
     kept = {mode for mode, _ in out}
     tile = {mode for mode, _ in operand if mode not in kept}
     brought = {mode for _, n_modes in links for mode in n_modes}
     for part in (operand, out):
         tile |= _innermost(part, RUN_ELEMENTS) - brought
+    # Powers of two: kernels deal the bits of modes to lanes, warps and rounds.
     if not all(_binary(extents[mode]) for mode in tile | brought):
         return None
     most = _most(tile, links, extents)
     if most > capacity:
         return None
+    # What is left of the capacity lengthens the shorter of both runs, mode by mode.
     while True:
         mode = _next(operand, out, tile, brought)
         if mode is None or not _binary(extents[mode]) or most * extents[mode] > capacity:
@@ -98,6 +102,7 @@ def _links(
     operand: Modes, branches: Sequence[Modes], out: Modes
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The modes that each branch sums and brings, in the branch's storage order."""
+    # Invariant: a branch's mode that the chain has at this stage is summed: chains have no batch modes.
     current = {mode for mode, _ in operand}
     links = []
     for branch in branches:

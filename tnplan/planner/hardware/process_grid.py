@@ -20,6 +20,8 @@ def group_sizes(devices: int, n_slices: int) -> list[int]:
 
     A size is left out where one of its multiples still leaves a group for every slice.
     """
+    # With a group for every slice, more ranks a group use more devices: a size is worth nothing where a
+    # multiple of it leaves as many groups as there are slices.
     sizes = divisors_and_powers([devices])
     enough = [size for size in sizes if devices // size >= n_slices]
     return sorted(size for size in sizes if not any(more > size and more % size == 0 for more in enough))
@@ -96,6 +98,7 @@ def rank_of(digits: Sequence[int], grid: Grid) -> int:
 
 def part(extent: int, radix: int, value: int) -> tuple[int, int]:
     """Start and stop of part `value` of `radix` of a mode; parts differ by at most one element."""
+    # Invariant: parts of all values tile the mode without gaps, in order.
     return extent * value // radix, extent * (value + 1) // radix
 
 

@@ -56,6 +56,7 @@ MOST_SLICES, MOST_WORK = 2**512, 2**960
 """Beyond, times and operations of all slices leave the range of floating point."""
 
 
+# docs/explanation/architecture.md#from-path-to-schedule
 SHARDING: tuple[Pass, ...] = (choose_sharding, place_modes)
 FUSION: tuple[Pass, ...] = (fuse_steps,)
 CHUNKING: tuple[Pass, ...] = (cut_exchanges,)
@@ -79,11 +80,15 @@ def programs(sharded: PlanContext) -> Iterator[PlanContext]:
     tried: list[Fusion] = []
     for extent in EXTENTS_OF_FUSION:
         in_place = extent.endswith("in place")
+        # EXTENTS_OF_FUSION goes from the fastest program to the one of least memory. An extent that leads to
+        # chains already tried is left out.
         fused = run(FUSION, replace(sharded, variant=replace(sharded.variant, fusion=extent)))
         if fused.fusion in tried or (in_place and (fused.variant.spilled or not fused.fusion.in_place)):
             continue
         tried.append(fused.fusion)
         chunked = run(CHUNKING, fused)
+        # With chunks, and with longer lifetimes around them, more is hidden; both may take more memory. The
+        # distribution stays, so that each of these attempts is cheap.
         if chunked.exchanges.by_node:
             yield run(LOWERING, chunked)
             chunked = replace(chunked, variant=replace(chunked.variant, extended=False))
@@ -100,6 +105,7 @@ def attempt(context: PlanContext) -> PlanContext:
         if program.fits:
             return program
         too_large.append(program)
+    # The nearest miss: `plan_variant` takes from it by how much the limit of a step must fall.
     return min(too_large, key=lambda program: program.arena.size_bytes)
 
 
@@ -129,6 +135,7 @@ def plan(
     through every step, for gradients: no index is summed within a slice, and chains are short. Raises
     InputError if nothing fits.
     """
+    # docs/explanation/architecture.md#from-path-to-schedule
     devices = check_count("--devices", devices, 1, LARGEST_WORLD)
     if policy not in policies.POLICIES:
         raise InputError(
@@ -143,6 +150,8 @@ def plan(
     best: Schedule | None = None
     best_s = inf
     refusal: InputError | None = None
+    # Smallest groups first: they exchange least. A larger one is planned only where its estimate, the time of
+    # one rank divided evenly, gains 5 %.
     for size in group_sizes(devices, path.n_slices):
         least_s = best_s * (1 - LEAST_SAVING_OF_A_GROUP)
         if best is not None and planner.estimated_s(devices, size) >= least_s:
@@ -150,6 +159,7 @@ def plan(
         try:
             schedule = planner.plan(size, policy, devices // size)
         except InputError as error:
+            # The last refusal is that of the largest group, which has the most memory for a slice.
             refusal = error
             continue
         if size > 1 and all(step.state == "local" for step in schedule.steps):
@@ -183,6 +193,7 @@ class Planner:
         if threshold_bytes is not None:
             check_count("--threshold", threshold_bytes)
         self.threshold_bytes = threshold_bytes
+        # Passes 1 and 2 depend neither on devices nor on memory: done once for all variants.
         self.tree = build(path)
         self.orders = mode_orders(self.tree)
         sliced, sizes = path.sliced_inds, path.network.size_dict
@@ -236,9 +247,12 @@ class Planner:
 
         That of the variant with the least predicted time. Raises InputError where none fits.
         """
+        # A necessary bound, so that what no variant can plan is refused at once.
         node = step_without_room(self.tree, self.model, self.limit_bytes, ranks)
         if node is not None:
             raise over_limit(self.tree, self.model, node, ranks, self.limit_bytes)
+        # Invariant: `plans[variant]` is written before the generator is resumed: `variants` decides by it
+        # what is left to try.
         plans: dict[Variant, PlanContext] = {}
         refusal: InputError | None = None
         for variant in self.space.variants(ranks, policy, groups, plans):
@@ -251,6 +265,8 @@ class Planner:
             assert refusal is not None
             raise refusal
         schedule = emit_schedule(plans[fastest(plans)], policy)
+        # An independent check by code that shares nothing with the passes: no schedule leaves the planner
+        # without it.
         verify(schedule)
         return schedule
 
@@ -284,6 +300,9 @@ class Planner:
                 return tried
             if closest is None or tried.arena.size_bytes < closest.arena.size_bytes:
                 closest = tried
+            # The search bounds single steps, but the arena holds what waits as well. The limit of a step
+            # falls by the ratio at which the arena missed, not below half of it, and smaller tensors may be
+            # distributed.
             limits = replace(
                 limits,
                 step_bytes=limits.step_bytes * max(0.5, 0.98 * limit_bytes / tried.arena.size_bytes),
@@ -297,6 +316,7 @@ class Planner:
     def context(self, variant: Variant, limit_bytes: float) -> PlanContext:
         """What the passes begin with, where the arena may take `limit_bytes`."""
         tree, grid = replace(self.tree, loop_nest=variant.loop_nest), make_grid(variant.ranks, self.profile)
+        # Costs of states are without a limit here: limits belong to the search, which has a space of its own.
         sharded = ShardedTree(tree, self.orders, grid, StateSpace(tree, grid, self.model, inf))
         step_bytes = limit_bytes if variant.step_limited else inf
         limits = Limits(step_bytes, limit_bytes, self.limit_bytes, self._threshold(variant.policy))

@@ -66,6 +66,7 @@ class VariantSpace:
         """The loop nest that saves most work in a share of the memory of all ranks of a group."""
         key = share, ranks, groups
         if key not in self._loop_nests:
+            # Elements of all ranks together: a tensor that waits is distributed like any other.
             elements = share * (ranks * self.limit_bytes / self.model.item_bytes) if share else 0.0
             self._loop_nests[key] = self.loops.loop_nest(elements, groups)
         return self._loop_nests[key]
@@ -82,6 +83,7 @@ class VariantSpace:
         Before it takes the next variant the caller has put the plan of this one into `plans`, if it fits.
         Where none fits whose loop nest suits so many groups, those follow that suit one.
         """
+        # docs/explanation/architecture.md#from-path-to-schedule
         yield from self._of_groups(ranks, policy, groups, plans)
         if not plans and self.loop_nests(ranks, groups) != self.loop_nests(ranks, 1):
             yield from self._of_groups(ranks, policy, 1, plans)
@@ -101,6 +103,7 @@ class VariantSpace:
             above = None
         yield from self._under_limit(policy, self.shares, ranks, groups, plans)
         if plans and policy == "ours" and ranks > 1 and not plans[best := fastest(plans)].is_local:
+            # More memory for loop invariants did not fit ours: the other policies begin where it fitted.
             shares = self.shares[self.shares.index(best.share) :]
             several_tiers = len({digit.tier for digit in make_grid(ranks, self.profile)}) > 1
             for other in ("paper", BY_TIER) if several_tiers else ("paper",):
@@ -123,6 +126,7 @@ class VariantSpace:
         refused: list[LoopNest] = []
         for share in shares:
             loop_nest = self.loop_nest(share, ranks, groups)
+            # Two shares often lead to the same loops, and then to the same refusal.
             if loop_nest in refused:
                 continue
             first = Variant(ranks, loop_nest, policy, share)

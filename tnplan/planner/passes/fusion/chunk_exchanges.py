@@ -74,6 +74,8 @@ class ChunkedExchanges:
 def chunk_exchanges(sharded: ShardedTree, fusion: Fusion) -> ChunkedExchanges:
     """Choose the exchanges of one program that go in chunks, the longest first."""
     chooser = _Chooser(sharded, fusion)
+    # Longest first: the chains between two exchanges overlap with one of them only, and orders that one has
+    # settled bind the others.
     exchanges = [item for item in map(chooser.exchange_of, fusion.chains) if item is not None]
     for before, after, exchange in sorted(exchanges, key=lambda item: -sharded.space.exchange_s(item[2])):
         chooser.choose(before, after, exchange)
@@ -107,6 +109,8 @@ class _Chooser:
         if node in self.settled:
             return
         whole_s = self.space.exchange_s(exchange)
+        # Ways are sorted by a bound on their seconds, so that the first beyond the best ends the search; only
+        # for promising ones are orders and tiles worked out.
         best_s, best = whole_s * (1 - LEAST_SHARE_HIDDEN), None
         for least_s, timed, cut in sorted(self._ways(before, after, exchange), key=lambda way: way[0]):
             if least_s >= best_s:
@@ -122,6 +126,8 @@ class _Chooser:
                 self.cuts[chain.nodes[-1]] = cut
             for changed, modes in orders.items():
                 self.orders[changed] = modes
+            # Invariant: an order in `settled` changes no more; a chunked exchange relies on those of all its
+            # chains.
             self.settled.update(orders)
 
     def _ways(
@@ -130,6 +136,7 @@ class _Chooser:
         """Every number of chunks overlapped with every number of chains: the seconds exposed where no order
         costs anything, with those that the chains must be worth; what it is, without orders; and the cut."""
         whole_s, launch_s = self.space.exchange_s(exchange), self.space.model.profile.launch_s
+        # A mode that is spread differs from rank to rank: it cuts no equal ranges of all shards.
         spread = self._radix(before).keys() | self._radix(after).keys()
         row_before, row_after = self._row_before(before), self._row_after(after)
         for n_before, n_after in product(range(len(row_before) + 1), range(len(row_after) + 1)):
@@ -194,6 +201,8 @@ class _Chooser:
         nodes = [*(chain.stem for chain in before), *(chain.end for chain in after)]
         if not nodes or not all(map(self._closes_in_chunks, chains)):
             return ()
+        # Each chunk goes through all chains of the row by itself: a cutting mode must be in every tensor of
+        # the row, and is summed and brought by none.
         usable = set.intersection(*map(self._kept, nodes)) - spread
         usable -= {mode for chain in chains for mode in self._radix(chain)}
         usable = usable.intersection(*(self.tree.legs[chain.stem] for chain in chains))
@@ -203,6 +212,8 @@ class _Chooser:
             if not self._movable(node):
                 local = [mode for mode in self.orders[node] if mode not in self._radix(chain)]
                 fixed.append(tuple(takewhile(usable.__contains__, local)))
+        # All orders may change: the cutting modes in the order of the last tensor. Otherwise the common first
+        # modes of those that cannot change.
         if not fixed:
             return tuple(mode for mode in self.orders[nodes[-1]] if mode in usable)
         same = takewhile(lambda modes: len(set(modes)) == 1, zip(*fixed, strict=False))
@@ -244,6 +255,9 @@ class _Chooser:
         leaving = [mode for mode in self.orders[node] if mode in old and mode not in new]
         coming = [mode for mode in self.orders[node] if mode in new and mode not in old]
         orders = {
+            # As it is made, then as it arrives: first what cuts; behind it the mode that becomes spread, so
+            # that what goes to one rank is one range; after the exchange the mode that was spread comes first
+            # likewise.
             node: with_first((*cut, *coming, *leaving), self.orders[node]),
             -1: with_first((*cut, *leaving, *coming), self.orders[node]),
         }
@@ -296,6 +310,8 @@ class _Chooser:
         tile = fused_tile(stem, branches, result, model.fused_elements)
         if tile is None:
             return inf
+        # A chunk is a stem without the cutting modes: it needs a tile too, and tiles enough to fill the
+        # device.
         if cut:
             stem, result = (tuple(item for item in modes if item[0] not in cut) for modes in (stem, result))
             tile = fused_tile(stem, branches, result, model.fused_elements)

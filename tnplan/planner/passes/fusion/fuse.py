@@ -133,6 +133,8 @@ class _Finder:
 
     def runs(self) -> list[list[_Link]]:
         """Every longest run of steps each of which takes the result of the one before as its stem."""
+        # A chain continues only where its result is taken in the layout it was produced in, on the same loop
+        # level: any exchange or replay in between needs a buffer.
         runs: dict[int, list[_Link]] = {}  # by the node of the last step
         for step in self.sharded.distribution.steps:
             link = self._link(step)
@@ -140,6 +142,7 @@ class _Finder:
                 continue
             follows = link.stem in runs and self.sharded.is_taken_as_produced(link.stem)
             if link.closes and not follows:
+                # Both operands of a closing step are of one size: whichever ends a run is the stem.
                 link = replace(link, stem=link.branch, branch=link.stem)
                 follows = link.stem in runs and self.sharded.is_taken_as_produced(link.stem)
                 if not follows:
@@ -152,6 +155,8 @@ class _Finder:
     def _link(self, step: StepModes) -> _Link | None:
         layout = self.sharded.layout(step.node)
         closes = self._closes(step)
+        # The kernel has no batch modes, and terms on several ranks are left by a chain only where they are
+        # one number.
         if step.batch_mask or (self.placement.partial[step.node] and not closes):
             return None
         tensors = [self._local(node, layout) for node in (step.left, step.right, step.node)]
@@ -162,6 +167,7 @@ class _Finder:
         # Of equal operands the stem is the one that was computed, so that a run can go on.
         turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
         stem, branch = (right, left) if turned else (left, right)
+        # k and n of the branch are at most MOST_EXTENT each: a row of the result stays in registers.
         small = step.reduced <= MOST_EXTENT and min(sizes) <= MOST_EXTENT * step.reduced
         if not small and not closes:
             return None
@@ -169,6 +175,7 @@ class _Finder:
         contract_s, permute_s, _ = contract_terms(self.space, step, choice.layout)
         adds = step.node == self.tree.loop_nest.waist
         if adds:
+            # A chain at the waist adds to the early sum as it writes, a matrix product in a call of its own.
             permute_s += self.space.model.add_s(elements(out) * self.space.model.item_bytes)
         return _Link(
             node=step.node,
@@ -213,13 +220,18 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
 
     Those that hold more than `alone` elements are so only where they are no chain.
     """
+    # best_s[i]: least seconds of the first i steps of the run. best_s[last + 1] = min of best_s[last] + the
+    # step as a matrix product and, over first, best_s[first] + the chain first .. last.
     best_s = [0.0]
     # By step: where its chain begins, the chain's seconds and precision.
     first_of: list[tuple[int, float, str]] = []
     for last, link in enumerate(run):
         least_s, choice = best_s[last] + link.unfused_s, (-1, 0.0, "")
+        # Large steps are to be in chains for the sake of memory, whatever a matrix product takes.
         if link.held_elements > alone and _chain_s([link], space, inf)[0] < inf:
             least_s = inf
+        # From the shortest chain on. What is at hand is the bound: `_chain_s` stops where even the full rate
+        # cannot undercut it, before it looks for a tile.
         for first in range(last, max(last - space.model.chain_steps, -1), -1):
             bound_s = least_s - best_s[first]
             links = run[first : last + 1]
@@ -231,6 +243,7 @@ def _cut(run: list[_Link], space: StateSpace, thrifty: bool, alone: float) -> li
         best_s.append(least_s)
         first_of.append(choice)
     chains = []
+    # Back from the end: each choice says where its chain begins, -1 for a matrix product.
     last = len(run) - 1
     while last >= 0:
         first, chain_s, precision = first_of[last]
@@ -298,6 +311,7 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     # What is added to is read too.
     ends_bytes = [held[0] * model.item_bytes, held[-1] * model.item_bytes * (2 if links[-1].adds else 1)]
     least_s = model.run_s(sum(ends_bytes) + branches * model.item_bytes, inf)
+    # On chip every tensor between two steps is written and read once.
     tile_bytes = 2 * sum(held) * model.item_bytes
     flops = sum(link.flops for link in links)
     if branches > capacity or model.fused_s(least_s, tile_bytes, flops, inf)[0] >= bound_s:
@@ -305,6 +319,7 @@ def _chain_s(links: list[_Link], space: StateSpace, bound_s: float) -> tuple[flo
     elements, runs = _tile(links[0].stem_modes, *_branches_and_end(links), capacity)
     if not elements:
         return inf, ""
+    # The ends are read and written in runs of the tile's length, branches once as a whole.
     moved_s = model.run_s(branches * model.item_bytes, inf) + sum(
         model.run_s(size_bytes, run * model.item_bytes)
         for size_bytes, run in zip(ends_bytes, runs, strict=True)

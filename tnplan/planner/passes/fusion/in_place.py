@@ -82,6 +82,8 @@ def _best_orders(
 
     Of the orders in which a result may be, those of the `WIDTH` best ways there go on, and its own.
     """
+    # Dynamic programming over the orders of one result after the other, with a beam of WIDTH: the order of a
+    # result decides whether the next one can take its place.
     least = max(elements(move.operand_modes) for move in run) / SLIDING_SHARE if resizing else inf
     states = [_State(0, 0, run[0].operand_modes)]
     for move in run[:-1]:
@@ -92,6 +94,7 @@ def _best_orders(
                     continue
                 most = max(state.most, _live_elements(state.order, result, moved))
                 separate = state.separate + (elements(result) if moved is None or not moved.parts else 0)
+                # Least memory of the worst chain first, then fewest bytes in buffers of their own.
                 if result not in by_order or (most, separate) < (
                     by_order[result].most,
                     by_order[result].separate,
@@ -100,9 +103,13 @@ def _best_orders(
         states = sorted(
             by_order.values(), key=lambda state: (state.most, state.separate, -_front(state.order, last_uses))
         )
+        # Invariant: the plain order is always among the states where it fits, so that a run in which all
+        # chains have tiles in it is never left without a way.
         unmoved = [state for state in states[WIDTH:] if state.order == move.result_modes]
         states = [*states[:WIDTH], *unmoved]
     last = run[-1]
+    # The last result keeps its order: what takes it is no chain of this run. The best state whose order it
+    # fits.
     for state in states:
         if last.fits(state.order, last.result_modes):
             return dict(_named(run, state))
@@ -124,6 +131,7 @@ def _live_elements(operand: Modes, result: Modes, moved: InPlaceResult | None) -
     sizes = elements(operand), elements(result)
     if moved is None or moved.parts == 0:
         return sum(sizes)
+    # In place only the larger of the two lives; a sliding chain needs one part of the smaller besides.
     return max(sizes) + (min(sizes) / moved.parts if moved.parts > 1 else 0)
 
 
@@ -164,6 +172,8 @@ def _in_the_place_of(operand: Modes, result: Modes, last_uses: Mapping[int, int]
     of_operand = {mode for mode, _ in operand}
     brought = [item for item in result if item[0] not in of_operand]
     brought.sort(key=lambda item: -last_uses.get(item[0], 0))
+    # Modes of one extent take each other's places one by one: strides of all that stays are the same, so that
+    # a tile is written to the addresses that it was read from.
     more = len(result) - len(operand)
     if more < 0:
         return None
@@ -187,6 +197,7 @@ def _slid(operand: Modes, move: Move) -> tuple[frozenset[int], Modes | None]:
     for mode, extent in operand:
         if parts >= SLIDING_PARTS:
             break
+        # Parts are contiguous ranges of both only if they are cut by leading modes, whole on every rank.
         if extent > 1 and (mode not in in_result or mode in move.spread):
             break
         first.append((mode, extent))

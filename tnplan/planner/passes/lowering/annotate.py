@@ -39,6 +39,7 @@ def annotate(
         contract_s, permute_s = fused[1], 0.0
     if step.node == tree.loop_nest.waist and fused is None:
         permute_s += space.model.add_s(space.shard_bytes(step.node, states[step.node]))
+    # A mode of the result is on the left operand (m), on the right one (n), or on both (batch).
     sizes = dict.fromkeys(("batch", "m", "n"), 1)
     for mode in tree.legs[step.node]:
         slot = tree.slots[mode]
@@ -101,6 +102,7 @@ def _state(
     if after is not None:
         return "reduce"
     space, choice = sharded.space, sharded.choice(step.node)
+    # Activate, keep, redistribute and gather are the paper's four states of a step along a use-chain.
     moved = any(exchange is not None and exchange.received_bytes > 0 for _, exchange in before)
     if choice.layout == space.local:
         return "gather" if moved else "local"

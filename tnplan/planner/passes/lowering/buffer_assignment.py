@@ -45,6 +45,9 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
     `in_place` has buffers that take the place of another one, which is dead when they are made, and the parts
     in which they do: they begin where it does, or with several a part of the smaller one or more beside it.
     """
+    # Dynamic storage allocation: rectangles in time and address, NP-hard in general. First fit by decreasing
+    # size comes close to the bound, the most bytes that live at once.
+    # Invariant: `placed` is sorted by offset; all offsets are multiples of ALIGNMENT_BYTES, as all sizes are.
     sizes, in_place = [_aligned(item.size_bytes) for item in lifetimes], in_place or {}
     _, live_bytes = most_alive(_one_by_one(lifetimes, in_place))
     best: Arena | None = None
@@ -63,6 +66,7 @@ def assign(lifetimes: Sequence[Lifetime], in_place: Mapping[int, tuple[int, int]
                 offset, item = base + start, lifetimes[number]
                 offsets[number] = offset
                 insort(placed, (offset, offset + sizes[number], item.first, item.last))
+        # Small buffers are many: they go in time order into a region of their own, above.
         base = max((end for _, end, _, _ in placed), default=0)
         top = _place_in_time(lifetimes, sizes, sorted(small), offsets, base)
         if best is None or max(base, top) < best.size_bytes:
@@ -115,8 +119,12 @@ def buffer_groups(
     start = dict.fromkeys(members, 0)
     for number in sorted(in_place):
         before, parts = in_place[number]
+        # Invariant: a buffer that takes another's place has a higher number, so that its group's start is
+        # known.
         root[number], start[number] = root[before], start[before]
         if parts > 1:
+            # A sliding chain writes part by part beside the parts still to be read: one part of the smaller
+            # one between the two beginnings.
             gap = _aligned(-(-min(sizes[number], sizes[before]) // parts))
             larger = sizes[number] > sizes[before]
             start[number] += gap if larger else -gap
@@ -138,12 +146,15 @@ def _lowest(
     taken = []
     for number, ahead in group:
         size, born, dies = sizes[number] + ahead, lifetimes[number].first, lifetimes[number].last
+        # A group lies as one: each placed buffer excludes the bases at which some member alive with it would
+        # meet it.
         taken += [
             (start - size, end - ahead)
             for start, end, first, last in placed
             if first <= dies and born <= last
         ]
     offset = 0
+    # Lowest base that no excluded range covers: a sweep over the ranges by their start.
     for start, end in sorted(taken):
         if start >= offset:
             break
@@ -163,6 +174,7 @@ def _place_in_time(
     top = base
     ending: list[tuple[int, int]] = []
     for number in sorted(order, key=lambda n: (lifetimes[n].first, n)):
+        # Invariant: `ending` is sorted by the last use. Lifetimes include both ends, hence strictly before.
         while ending and ending[0][0] < lifetimes[number].first:
             _, done = ending.pop(0)
             _release(gaps, offsets[done], offsets[done] + sizes[done])
@@ -196,6 +208,7 @@ def most_alive(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:
     changes: dict[int, int] = {}
     for item in lifetimes:
         changes[item.first] = changes.get(item.first, 0) + item.size_bytes
+        # A sum over moments of births and deaths; at equal moments deaths of the one before count already.
         changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size_bytes
     alive, most = 0, (0, 0)
     for moment in sorted(changes):

@@ -99,6 +99,7 @@ def exchange_sizes(schedule: Schedule, item: Redistribute) -> Sizes:
     grid, extents = schedule.grid, schedule.extents
     shard_bytes = float(out.size_bytes)
     n_tiers = len(schedule.profile["tiers"])
+    # As `StateSpace.exchange`, from the layouts of a finished schedule: digits by class, slowest tier first.
     bytes_by_tier, peers_by_tier = [0.0] * n_tiers, [1] * n_tiers
     missing = shard_bytes
     for kind in sorted({(-digit.tier, -digit.radix) for digit in grid}):

@@ -19,6 +19,7 @@ def emit_schedule(context: PlanContext, policy: str) -> Schedule:
     tree, loop_nest, grid = context.sharded.tree, context.loop_nest, context.sharded.grid
     program, arena = context.program, context.arena
     buffers = at_offsets(program.buffers, arena.offsets)
+    # Invariant: segments are the loop levels in order: done once, the outer ones, the body of every slice.
     once, *others = program.segments
     body = others.pop() if others else ()
     return with_identity(

@@ -36,6 +36,8 @@ def extend_lifetimes(program: LoweredProgram) -> LoweredProgram:
 def _extend(lifetimes: list[Lifetime], exchange: Redistribute, chains: Row) -> None:
     made = {exchange.out, *(chain.out for chain in chains)}
     read = {exchange.source, *(chain.operand for chain in chains)}
+    # Over the whole span of overlapped chains, so that none of their tensors gets bytes that another of them
+    # needs for another chunk. Smallest first, as these are overwritten in other chunks by larger ones.
     first = min(lifetimes[buffer].first for buffer in made)
     last = max(lifetimes[buffer].last for buffer in read)
 

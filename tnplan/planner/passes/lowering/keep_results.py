@@ -46,6 +46,8 @@ def keep_results(
         problem = f"is for {schedule.ranks_per_group} ranks"
         raise InputError("schedule", problem, "plan for one device, where results are to be kept")
     wanted = _by_gain(schedule, changing)
+    # Bisection on how many of the best are kept, all of them first. The arena is taken to grow with their
+    # number.
     fewest, most, best = 0, len(wanted), schedule
     while fewest < most:
         number = most if best is schedule and most == len(wanted) else (fewest + most + 1) // 2

@@ -16,6 +16,8 @@ def lifetimes(
 ) -> tuple[Lifetime, ...]:
     """From the first write of each buffer to its `Free`, or else to the end, that of the `early_sum` for one
     made there; of one that nobody uses, no bytes."""
+    # Moments are numbers of instructions over all segments, one after the other, as they stand in the program
+    # and not as they are replayed: what is freed nowhere lives to the end, as a replay reads it again.
     starts = [0, *accumulate(map(len, segments))]
     end = starts[-1]
     inside = range(starts[early_sum.start], starts[early_sum.stop])

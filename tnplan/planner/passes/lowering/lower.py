@@ -96,24 +96,31 @@ class _Lowering:
     def run(self) -> LoweredProgram:
         """Emit one loop level after the other, and settle the lifetimes."""
         tree, loop_nest, summing = self.tree, self.tree.loop_nest, self.summing
+        # Levels one after the other: 0 is done once, the last for every slice. `ends[level]` is the last
+        # instruction of a level, until which what is read there later has to live.
         in_slices = loop_nest.level_of[tree.root] > 0
         result = -1
         for level in range(len(self.levels)):
             self._begin(level)
             for node in self._kept_roots(level):
                 self._emit_subtree(node)
+            # Zeroed right before the loops of the early sum, and added to at the end of their innermost
+            # level.
             if loop_nest.waist is not None and level == summing.start - 1:
                 self.early_sum = self._sum_of(loop_nest.waist)
                 self._emit(Zero(self.early_sum))
             if loop_nest.waist is not None and level == summing.stop - 1:
                 self._add(loop_nest.waist, self.early_sum)
             self.ends.append(self.now - 1)
+            # The sum over slices is there from the first part on: nothing of a slice may overwrite it.
             if not level and in_slices:
                 result = self._sum_of(tree.root)
         if in_slices:
             self._add(tree.root, result)
         else:
             result = self.buffer_of[tree.root]
+        # Invariant: the result, and what a level leaves for later ones, lives to the end of its last reader's
+        # level, since that level is replayed.
         self.ends[-1] = self.now
         self.until[result] = len(self.ends) - 1
         for buffer, level in self.until.items():
@@ -143,6 +150,7 @@ class _Lowering:
                 self._free(buffer)
         if not level:
             for leaf, leaf_level in enumerate(self.tree.loop_nest.level_of[: self.tree.n_leaves]):
+                # A sliced input is loaded whole once; each level takes its slice of it (`FixSlice`).
                 if leaf_level:
                     self._load(leaf)
 
@@ -171,6 +179,8 @@ class _Lowering:
 
     def _emit_subtree(self, root: int) -> None:
         """Post-order, the operand that frees the most after its own peak first."""
+        # Depth first without recursion: a node is pushed without its task, and again behind its operands with
+        # it.
         order = self._walk_order(root)
         stack: list[Task] = [(root, None)]
         while stack:
@@ -205,6 +215,8 @@ class _Lowering:
     def _walk_order(self, root: int) -> dict[int, list[int]]:
         """For every node under `root` its operands in the order to compute them (Sethi and Ullman's rule on
         bytes); what lies inside a chain is never held, and what is exchanged in chunks comes last."""
+        # Sethi and Ullman (1970), with bytes for registers: computing the operand first whose peak exceeds
+        # what it leaves by most gives the least peak of the two orders.
         peak: dict[int, float] = {}
         left_bytes: dict[int, float] = {}
         order: dict[int, list[int]] = {}
@@ -220,10 +232,13 @@ class _Lowering:
             else:
                 order[node] = sorted(
                     self._operands(node),
+                    # An exchange in chunks runs beside the chains around it: between them nothing else may be
+                    # made.
                     key=lambda child: (child in self.planned_chunks, left_bytes[child] - peak[child]),
                 )
                 before = most = 0.0
                 for child in order[node]:
+                    # While an operand is computed, the results of those before it wait.
                     most = max(most, before + peak[child])
                     before += left_bytes[child]
                 peak[node], left_bytes[node] = max(most, before + size), size
@@ -267,6 +282,7 @@ class _Lowering:
         if not partial:
             return output
         source, output = output, self._buffer(self.orders[node], self.placement.produced[node])
+        # Reduce-scatter: from every peer its term of this rank's shard.
         peers = prod(self.sharded.grid[digit].radix for digit in partial) - 1
         size_bytes = self.buffers[output].size_bytes
         self._exchange(ReduceScatter, source, output, peers * size_bytes, peers, number)
@@ -299,10 +315,13 @@ class _Lowering:
             closing = None if chain.closing is None else others[-1]
             moved = self.fusion.in_place.get(last)
             chunks = 1
+            # An operand that another level made is read again when this one is replayed: it must not be
+            # overwritten.
             if moved is not None and moved.parts and self._is_replayed_with(operand):
                 chunks = moved.parts
                 self.in_place[output] = operand, chunks
             self._emit(Fused(operand, branches, output, numbers, chain.precision, adds, closing, chunks))
+            # The operand's bytes are the result's from here on: there is nothing to free.
             if output in self.in_place:
                 operands.pop(0)
             for buffer in operands:
@@ -348,6 +367,8 @@ class _Lowering:
         workspace = None
         if received_bytes:
             least = compressing_bytes([peers]) if compressed else 2 * peers * self.space.model.item_bytes
+            # Send and receive halves, at most the exchange buffer of the profile, at least one element a
+            # peer.
             size = max(min(2 * received_bytes, self.space.model.profile.exchange_bytes), least)
             workspace = self._workspace(size)
         exchange = kind(source, output, workspace, number)

@@ -56,6 +56,8 @@ def _best(
     """The exchange with as many overlapped chains as make it take the least time; whole without any."""
     planned = zip(around, (chunked.before, chunked.after), strict=True)
     counts_of_chains = product(*(range(min(len(row), len(chains)) + 1) for row, chains in planned))
+    # By exposed seconds: the first without a hazard is the best. Offsets are settled, so that the test is
+    # exact.
     for before, after in sorted(counts_of_chains, key=lambda counts: chunked.exposed_s(*counts)):
         if not (before or after):
             break

@@ -38,6 +38,8 @@ def spill(
 ) -> tuple[LoweredProgram, Arena] | None:
     """The program with its arena of at most `limit_bytes`; None where compressing is not enough."""
     while True:
+        # Each round takes one tensor off the moment of most bytes, so that the loop ends after as many rounds
+        # as there are tensors.
         moment, live_bytes = most_alive([
             replace(item, size_bytes=round_up(item.size_bytes, ALIGNMENT_BYTES)) for item in program.lifetimes
         ])  # fmt: skip
@@ -82,6 +84,8 @@ def _spilled(
     size_bytes = (
         max(int(raw.size_bytes / model.compression.store.ratio) // ALIGNMENT_BYTES, 1) * ALIGNMENT_BYTES
     )
+    # The tensor is restored into a buffer of its own: its lifetime splits in two, and between them only the
+    # compressed bytes live.
     packed, restored = len(program.buffers), len(program.buffers) + 1
     buffers = [
         *program.buffers,
@@ -98,6 +102,8 @@ def _spilled(
             step = _steps(item)[0]
             steps[step] = replace(steps[step], codec_s=steps[step].codec_s + decode_s)
             segment.append(Decode(packed, restored, step))
+            # Read on a later loop level than made on, the compressed tensor is read at every replay and
+            # stays.
             if bisect(starts, number) == bisect(starts, maker):
                 segment.append(Free(packed))
             segment += [reading_another(item, buffer, restored), Free(restored)]

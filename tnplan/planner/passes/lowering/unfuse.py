@@ -44,6 +44,7 @@ def unfuse(schedule: Schedule) -> Schedule:
     for segment in parts:
         _order_for_exchange(segment, buffers)
     lived = _lifetimes(schedule, parts, buffers)
+    # What no instruction touches any more has no bytes; its number stays, as others are named by theirs.
     for number in set(range(len(buffers))) - set(lived):
         buffers[number] = replace(buffers[number], offset_bytes=0, size_bytes=0)
     placed, arena = in_one_arena(buffers, lived)
@@ -82,6 +83,7 @@ def _steps(schedule: Schedule, chain: Fused, buffers: list[Buffer]) -> list[Inst
             out = len(buffers)
             buffers.append(_shards(schedule, step.c_modes, step.layout))
         a, b = operand, branch
+        # The chain's operand may be the right one of the step that the annotation describes.
         if set(buffers[operand].modes) != set(step.a_modes):
             a, b = b, a
         contractions.append(Contract(a, b, out, None, number, ENGINE, schedule.precision))
@@ -112,6 +114,7 @@ def _order_for_exchange(segment: Sequence[Instruction], buffers: list[Buffer]) -
         source, out = buffers[instruction.source], buffers[instruction.out]
         after = readers.get(instruction.out, [])
         if len(readers[instruction.source]) == 1 and after and all(isinstance(r, Contract) for r in after):
+            # Leading modes are outermost in row-major order: a block for one rank is then one range of bytes.
             buffers[instruction.source] = replace(source, modes=_first(source.modes, out.layout))
             buffers[instruction.out] = replace(out, modes=_first(out.modes, source.layout))
 

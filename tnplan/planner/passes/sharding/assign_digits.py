@@ -41,6 +41,9 @@ def assign_digits(tree: Tree, grid: Grid, space: StateSpace, chosen: Distributio
     produced: list[Layout] = [nothing] * tree.n_nodes
     steps: list[Layout | None] = [None] * tree.n_nodes
     partial: list[tuple[int, ...]] = [()] * tree.n_nodes
+    # From the root down each tensor inherits digits from the step that takes it: keep and activate then move
+    # nothing at all, and an exchange stays within digits whose mode changes.
+    # Invariant: `chosen.steps` reversed has parents before children, so that produced[step.node] is settled.
     order = tree.lifetimes[tree.root]
     needed = produced.copy()
     produced[tree.root] = state_layout(tree, space, chosen.states[tree.root], order, nothing, nothing)
@@ -73,12 +76,15 @@ def state_layout(
     order = {mode: number for number, mode in enumerate(modes)}
     for item, spread in zip(space.classes, state, strict=True):
         waiting = {mode for slot, mode in by_slot.items() if spread >> slot & 1}
+        # A mode stays on its digit; a rank then has what it needs already.
         for position in item.positions:
             mode = keep[position]
             if mode is not None and mode in waiting:
                 layout[position] = mode
                 waiting.remove(mode)
         free = [position for position in item.positions if layout[position] is None]
+        # Free digits that had a mode come first: the exchange replaces that mode, within the ranks of this
+        # digit alone.
         free.sort(key=lambda position: prefer[position] is None)
         for position, mode in zip(free, sorted(waiting, key=order.__getitem__), strict=False):
             layout[position] = mode

@@ -63,9 +63,13 @@ class Lookahead:
 
         0 where none is summed, and where there is no point to change at.
         """
+        # Invariant: renewed_later_s of all nodes above is settled, as nodes are numbered with parents after
+        # children and `__init__` goes down from the root.
         summing = self._first_sum(node, state)
         if summing == NONE:
             return 0.0
+        # The last tensor on the way before the sum, and all that are smaller than everything before them
+        # (size valleys, in the paper's words).
         last = self._child_towards(summing, node)
         points = [last]
         point = node
@@ -103,6 +107,7 @@ class Lookahead:
                 for mode in self._tree.legs[node]
                 if (summing := summed_at[mode]) is not None
             ]
+            # Deepest node first: on the way to the root it comes soonest.
             known = self._summed_first[node] = sorted(modes, key=lambda mode: -self._depth[mode[1]])
         return known
 
@@ -116,6 +121,8 @@ class Lookahead:
         count = [1] * self._tree.n_nodes
         for number, (left, right) in enumerate(self._tree.children):
             count[self._tree.n_leaves + number] += count[left] + count[right]
+        # Preorder numbers: a sub-tree is the range enter .. leave - 1, so that `_child_towards` takes no
+        # walk.
         enter = [0] * self._tree.n_nodes
         for number in range(len(self._tree.children) - 1, -1, -1):
             node = self._tree.n_leaves + number

@@ -85,6 +85,8 @@ class _Search:
         left, right = tree.children[waist - tree.n_leaves]
         sides = self._side(left), self._side(right)
         best_s, best, begins = inf, self._nothing, (0, 0)
+        # The last run has the same modes on both sides of the waist: proposals come from either, at any of
+        # its nodes, and what both sides pay together decides.
         for side, other in (sides, sides[::-1]):
             for node in other.nodes:
                 sharding = self._first_modes(side, node)
@@ -117,6 +119,9 @@ class _Search:
         modes = list(dict.fromkeys(mode for node in reversed(nodes) for mode in sorted(tree.legs[node])))
         count = len(nodes)
         side = _Side(nodes, modes, [inf] * count, [inf] * count, [(self._nothing, 0)] * count)
+        # made_s(p) = min over q of run_s(p .. q, sharding of p) + move_s + min(made_s(q), alone_s(q)), from
+        # the far end of the stem up.
+        # Invariant: `nodes` goes from the waist down, so that position + 1 is the operand of position.
         alone_s = 0.0
         for position in range(count - 1, -1, -1):
             node = nodes[position]
@@ -138,6 +143,7 @@ class _Search:
         waiting = [mode for mode in side.modes if legs >> mode & 1 and not taken >> slots[mode] & 1]
         sharding = []
         for item in self._classes:
+            # Slowest class first: it gets the modes that appear first and stay for longest.
             fitting = [mode for mode in waiting if self._tree.modes[mode].extent >= item.radix]
             chosen = fitting[: len(item.positions)]
             waiting = [mode for mode in waiting if mode not in chosen]
@@ -152,6 +158,8 @@ class _Search:
         """
         best_s, begin, run_s = inf, 0, 0.0
         for position in range(last, len(side.nodes)):
+            # The run grows downwards by a node at a time; it begins there by itself, after what every rank
+            # makes, or after another run and an exchange.
             run_s += self._step_s(side.nodes[position], sharding)
             below = position + 1
             if below == len(side.nodes):
@@ -165,6 +173,7 @@ class _Search:
                 if changed_s < best_s:
                     best_s, begin = changed_s, below
             run_s += self._move_s(operand, sharding, sharding)
+            # Times only add up: no longer run is better.
             if run_s >= best_s:
                 break
         return best_s, begin

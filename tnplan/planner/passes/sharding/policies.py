@@ -25,13 +25,17 @@ def ours(choices: StepChoices) -> Iterable[ShardingState]:
     left, right = (
         [space.settle(base, state) for state in states] for states in (choices.left, choices.right)
     )
+    # Local (or as settled), and activate: free digits for the longest-lived modes of the output.
     layouts = {base, space.fill(base, step.out_bits)}
     reduced = step.reduced_mask
+    # Sum over distributed modes: work is divided where the output alone has too few modes.
     if reduced:
         layouts.add(space.fill(space.fill(base, step.reduced_bits), step.out_bits))
     operands = ((left, step.left_kept_bits), (right, step.right_kept_bits))
     for states, kept_bits in operands:
         layouts.add(space.fill(base, (*kept_bits, *step.out_bits)))
+        # Of every state of an operand: keep it as it is, sum over what it has of summed modes, or
+        # redistribute.
         for state in states:
             if state == base:
                 continue
@@ -70,6 +74,8 @@ def _swaps(
     base = space.fill(kept, prefer)
     yield base
     yield space.fill(kept, kept_bits)
+    # Partial redistributions: of each class one mode is replaced, the shortest-lived first. With j of d
+    # binary modes replaced only 1 - 2^-j of the shard moves.
     for position in range(space.n_settled, len(space.classes)):
         remaining = list(kept)
         for bit in reversed(out_bits):
@@ -87,6 +93,8 @@ def _mixtures(choices: StepChoices, first: ShardingState, second: ShardingState)
     spread_second = [
         bit for bit in (*step.right_kept_bits, *step.reduced_bits) if any(bit & m for m in second)
     ]
+    # Both operands are distributed and the digits do not suffice for both sets of modes: the first `count` of
+    # one operand, then those of the other, in every proportion.
     for count in range(len(spread_first) + 1):
         yield space.fill(base, (*spread_first[:count], *spread_second, *spread_first[count:], *step.out_bits))
 
@@ -101,6 +109,7 @@ def paper(choices: StepChoices) -> Iterable[ShardingState]:
         for state in states:
             if state == space.local:
                 continue
+            # Keep is possible unless a distributed mode is about to be summed; then redistribution is forced.
             if restrict(state, step.out_mask) == state:
                 layouts.add(state)
             layouts.add(space.fill(space.local, [bit for bit in step.out_order_bits if bit & mask]))

@@ -105,6 +105,8 @@ class Distribution:
 
 def step_modes(tree: Tree, orders: Orders, item_bytes: int, threshold_bytes: float) -> tuple[StepModes, ...]:
     """The modes of every step; a step is large if an operand or the output reaches the threshold."""
+    # Invariant: modes that meet in a step have different slots (`tree.build`), so that within a step, and in
+    # a state of its tensors, a bit is one mode.
     bit = {mode: 1 << slot for mode, slot in tree.slots.items()}
     masks = [sum(bit[mode] for mode in legs) for legs in tree.legs]
     lifetimes, sizes = tree.lifetimes, tree.sizes
@@ -162,11 +164,17 @@ def distribute(
     if settled is not None:
         states = [space.widen(state) for state in settled.states]
         layouts = [space.widen(choice.layout) if choice else space.local for choice in settled.choices]
+    # Dynamic programming over the tree, from the leaves up (paper, section IV-B.3, where it is over a
+    # use-chain): best_s(node, state) = min over layouts of step_s + moves of both operands + their best_s.
+    # Invariant: `steps` is in the order of nodes, children before parents; a leaf has None, as it is loaded
+    # in any state at no cost.
     produced: list[dict[ShardingState, Choice] | None] = [None] * tree.n_leaves
     active = [False] * tree.n_leaves
     searched = any(step.large for step in steps) and len(space.classes)
     lookahead = Lookahead(tree, space, states) if searched else None
     for step in steps:
+        # A use-chain begins at a large step (LARGE in the paper) and lasts to the root: what came of a
+        # distributed tensor may stay so. Everything else is local, without a search.
         active.append(step.large or active[step.left] or active[step.right])
         tried, proposed = {layouts[step.node]}, proposal[step.node] if proposal else None
         if active[-1]:
@@ -175,6 +183,8 @@ def distribute(
             if proposed is not None:
                 tried.add(proposed)
         best = _solve(space, step, tried, produced, tree.weights[step.node])
+        # The local state goes on whatever its promise, unless a move from a cheaper one reaches it as
+        # cheaply: gather stays possible at any step.
         always = {space.local} if proposed is None else {space.local, restrict(proposed, step.out_mask)}
         produced.append(_prune(space, step.node, best, always, lookahead, tree.later_weights[step.node]))
     return _backtrack(tree, space, steps, produced)
@@ -186,6 +196,8 @@ def _solve(
 ) -> dict[ShardingState, Choice]:  # fmt: skip
     """The cheapest way to each state that some layouts of a step leave its result in. Raises DoesNotFit."""
     best: dict[ShardingState, Choice] = {}
+    # Many layouts agree on the modes of one operand: the cheapest source of each restriction is looked for
+    # once.
     delivered: dict[tuple[int, ShardingState], tuple[float, ShardingState | None]] = {}
 
     def deliver(node: int, target: ShardingState) -> tuple[float, ShardingState | None]:
@@ -198,6 +210,7 @@ def _solve(
         return delivered[key]
 
     for layout in layouts:
+        # Eq. 6, times how often the step is done for a slice.
         own_s = weight * contract_cost(space, step, layout)
         if own_s == inf:
             continue
@@ -206,6 +219,7 @@ def _solve(
         cost_s = own_s + left_s + right_s
         if cost_s == inf:
             continue
+        # A layout over summed modes leaves terms on several ranks, to be summed into one of several states.
         for state, reduce_s in outcomes(space, step, layout):
             known = best.get(state)
             total_s = cost_s + weight * reduce_s
@@ -237,6 +251,7 @@ def cheapest_source(
     `weight` is that of the step that takes it, which it is moved for.
     """
     best_s, best = inf, None
+    # A move costs no less than nothing: states are sorted by cost, so that the rest cannot be cheaper.
     for state, choice in states.items():  # sorted by cost
         if choice.cost_s >= best_s:
             break
@@ -263,12 +278,14 @@ def fused_alone_s(space: StateSpace, step: StepModes, layout: ShardingState) -> 
     for spread in layout:
         if spread & step.reduced_mask:
             return inf
+    # The operand with fewer elements is the branch, which stays on chip as a whole.
     branch, stem = sorted(
         space.size_bytes[node] * space.share(layout, mask) / model.item_bytes for node, mask in step.operands
     )
     n = branch / step.reduced
     if stem < capacity or branch > capacity or max(step.reduced, n) > min(MOST_EXTENT, capacity / SURE_ROWS):
         return inf
+    # k = `reduced`, n = branch / k: the stem has m k elements and the result m n.
     out = stem / step.reduced * n
     flops = step.products * space.share(layout) * model.flops_per_product
     moved, inside = (model.item_bytes * size for size in (stem + branch + out, 2 * (stem + out)))
@@ -298,6 +315,7 @@ def contract_terms(space: StateSpace, step: StepModes, layout: ShardingState) ->
     if not step.permuted:
         return contract_s, 0.0, moved_bytes
     c = space.size_bytes[step.node] * space.share(layout, step.out_mask)
+    # A result in an order of its own is written by way of a tile, which takes memory beside the shards.
     scatter_s = model.scatter_s(moved_bytes, flops, extents, c)
     return contract_s, scatter_s, moved_bytes + min(c, model.profile.tile_bytes)
 
@@ -311,6 +329,8 @@ def outcomes(space: StateSpace, step: StepModes, layout: ShardingState) -> list[
     base = restrict(layout, step.out_mask)
     if base == layout:
         return [(base, 0.0)]
+    # Digits of summed modes are free afterwards. `fill` gives them to the longest-lived modes of the output
+    # (reduce-scatter); with `base` every rank has the whole sum (all-reduce).
     partial = tuple(whole & ~kept for whole, kept in zip(layout, base, strict=True))
     capacity = tuple(modes.bit_count() for modes in partial)
     states = []
@@ -336,6 +356,9 @@ def _prune(
     moved for.
     """
     kept: dict[ShardingState, Choice] = {}
+    # Cheapest first. Invariant: `kept` is sorted by cost, which `cheapest_source` and the root in
+    # `_backtrack` rely on; of equal costs the smaller tuple comes first, so that plans do not depend on
+    # hashing.
     for state, choice in sorted(states.items(), key=lambda item: (item[1].cost_s, item[0])):
         if not any(
             other.cost_s + weight * space.move_s(node, source, state) <= choice.cost_s
@@ -344,6 +367,8 @@ def _prune(
             kept[state] = choice
     if lookahead is None or len(kept) <= STATES_KEPT:
         return kept
+    # The paper keeps all states of a use-chain. Of two operands' mixtures there would be too many: those of
+    # the least cost so far and estimated cost to come stay.
     promise = {state: choice.cost_s + lookahead.seconds(node, state) for state, choice in kept.items()}
     chosen = set(sorted(promise, key=lambda state: (promise[state], state))[:STATES_KEPT])
     return {state: choice for state, choice in kept.items() if state in chosen or state in always}
@@ -359,6 +384,7 @@ def _backtrack(
     choices: list[Choice | None] = [None] * tree.n_nodes
     at_root = produced[tree.root]
     if at_root is not None:
+        # The cheapest, as the states are sorted.
         states[tree.root] = next(iter(at_root))
     for step in reversed(steps):
         options = produced[step.node]
@@ -366,5 +392,6 @@ def _backtrack(
         choice = options[states[step.node]]
         choices[step.node] = choice
         for (child, mask), source in zip(step.operands, (choice.left, choice.right), strict=True):
+            # A leaf is loaded as its step needs it.
             states[child] = restrict(choice.layout, mask) if source is None else source
     return Distribution(steps, tuple(states), tuple(choices))

@@ -70,6 +70,10 @@ class StateSpace:
         self.limit_bytes = limit_bytes
         self.whole_exchange = whole_exchange
         self.n_tiers = len(model.profile.tiers)
+        # Digits of one tier and radix are alike in every cost: a state holds a set of modes for each class
+        # and not a mode for each digit, which leaves far fewer states.
+        # Invariant: classes are sorted from the slowest tier to the fastest, and so are the masks of every
+        # state.
         groups: dict[tuple[int, int], list[int]] = {}
         for position, digit in enumerate(grid):
             if tier is None or digit.tier >= tier:
@@ -78,11 +82,13 @@ class StateSpace:
             DigitClass(-t, -r, tuple(positions)) for (t, r), positions in sorted(groups.items())
         )
         self.local: ShardingState = (0,) * len(self.classes)
+        # Invariant: settled classes, of slower tiers than `tier`, are the first `n_settled`.
         self.n_settled = 0 if tier is None else sum(item.tier > tier for item in self.classes)
         self._even_share = 1 / prod(digit.radix for digit in grid if tier is not None and digit.tier < tier)
         by_extent: dict[int, int] = {}
         for slot, extent in enumerate(tree.slot_extents):
             by_extent[extent] = by_extent.get(extent, 0) | 1 << slot
+        # A mode takes a digit only if every part gets an element at least.
         self.eligible = tuple(
             sum(mask for extent, mask in by_extent.items() if extent >= item.radix) for item in self.classes
         )
@@ -113,6 +119,7 @@ class StateSpace:
         for position, spread in enumerate(state):
             spread &= modes
             if spread:
+                # Modes of one extent have one share: a power of it, in place of a product over modes.
                 for mask, largest, _ in self._shares[position]:
                     count = (spread & mask).bit_count()
                     if count:
@@ -142,6 +149,9 @@ class StateSpace:
             for bit in order:
                 if not free[position]:
                     break
+                # The paper's Eq. 4 takes the leading prefix of modes whose extents reach P: here, the first
+                # of `bits` that fit, class by class, slowest tier first, so that the longest-lived modes have
+                # the slow digits.
                 if bit & eligible and not bit & used:
                     state[position] |= bit
                     used |= bit
@@ -172,6 +182,8 @@ class StateSpace:
         A rank keeps what it already holds: with j of d binary modes replaced, 1 - 2^-j of the shard moves,
         inside sub-groups of 2^j ranks. What is missing because of a slow digit comes over the slow tier.
         """
+        # Eq. 7 has all of the shard, (P - 1) / P of it, on the move. Here a rank keeps the part that it needs
+        # of what it has: only digits whose mode changes move anything.
         target_bytes = self.shard_bytes(node, target)
         spread_after = 0
         for modes in target:
@@ -186,11 +198,15 @@ class StateSpace:
                 continue
             kept_share = 1.0
             if removed & spread_after and not replace_all:
+                # The mode goes on to another digit: what this rank held of it is, at worst, not what it needs
+                # now.
                 kept_share = 0.0
             else:
                 for mask, _, smallest in self._shares[position]:
                     kept_share *= smallest ** (removed & mask).bit_count()
             size_by_tier[item.tier] += missing_from_here * (1 - kept_share)
+            # What is missing because of a slow digit comes over its tier; of the rest, faster digits account
+            # for what is missing within a domain.
             missing_from_here *= kept_share
             peers_by_tier[item.tier] *= item.radix ** removed.bit_count()
         return ExchangeTraffic(
@@ -227,6 +243,7 @@ class StateSpace:
         """Predicted seconds from one state to another; infinite where it does not fit the memory."""
         if source == target:
             return 0.0
+        # By size and not by node: the cost of a move depends on nothing else of a tensor.
         key = self.size_bytes[node], source, target
         known = self._moves.get(key)
         if known is None:
@@ -257,6 +274,7 @@ class StateSpace:
 def messages_by_tier(peers_by_tier: Iterable[int]) -> tuple[int, ...]:
     """Peers of a rank by tier: those that differ in a digit of the tier, and in none of a slower one."""
     messages = []
+    # A peer differs in a digit of this tier, (peers - 1) ways, and in any faster ones, `faster` ways.
     faster = 1
     for peers in peers_by_tier:
         messages.append((peers - 1) * faster)

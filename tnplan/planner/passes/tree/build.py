@@ -91,6 +91,8 @@ def build(path: ContractionPath) -> Tree:
     n_leaves = len(network.inputs)
     children, root = _binary_steps(path.ssa_path, n_leaves)
 
+    # How many tensors have a mode, the result among them: a mode is summed at the node under which all of
+    # them are.
     total: dict[int, int] = {}
     terms: list[tuple[int, ...]] = []
     sliced_terms: list[tuple[int, ...]] = []
@@ -111,6 +113,8 @@ def build(path: ContractionPath) -> Tree:
         legs.append(tuple(mode for mode in of_leaf if total[mode] > 1))
         summed.append(tuple(mode for mode in of_leaf if total[mode] == 1))
 
+    # By node the modes that are still alive, each with the number of tensors under the node that have it. A
+    # dictionary is handed on to the product and the smaller one merged into the larger.
     seen: list[dict[int, int] | None] = [dict.fromkeys(modes_of, 1) for modes_of in legs]
     death: dict[int, int | None] = dict.fromkeys(output)
     for number, (left, right) in enumerate(children):
@@ -122,6 +126,7 @@ def build(path: ContractionPath) -> Tree:
             first, second = second, first
         for mode, count in second.items():
             first[mode] = first.get(mode, 0) + count
+        # Invariant: an output mode counts one more than any node reaches, so that it is never summed.
         for mode in [mode for mode, count in first.items() if count == total[mode]]:
             del first[mode]
             death[mode] = n_leaves + number
@@ -199,6 +204,7 @@ def _binary_steps(
     for number, step in enumerate(ssa_path):
         root = node_of[step[0]]
         for tensor in step[1:]:
+            # Steps of k tensors become k - 1 pairs, from left to right.
             children.append((root, node_of[tensor]))
             root = n_leaves + len(children) - 1
         node_of[n_leaves + number] = root
@@ -218,6 +224,8 @@ def _slots(
     """
     slots: dict[int, int] = {}
     slot_extents: list[int] = []
+    # A slot is reused where its mode is no longer alive: bit masks stay as wide as the largest step and not
+    # as the network. Only modes of one extent share a slot, as shares go by slots.
     by_extent: dict[int, list[int]] = {}
 
     def take(new: list[int], present: set[int]) -> None:
@@ -234,6 +242,8 @@ def _slots(
     take(list(legs[root]), set())
     for number in range(len(children) - 1, -1, -1):
         left, _ = children[number]
+        # Invariant: from the root down, all modes of a step are those of its result and those that it sums;
+        # the latter are on both operands, so that the left one has them all.
         present = {slots[mode] for mode in legs[n_leaves + number]}
         take([mode for mode in legs[left] if mode not in slots], present)
     return slots, tuple(slot_extents)

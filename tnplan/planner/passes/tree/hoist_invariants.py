@@ -47,6 +47,8 @@ class InvariantHoisting:
         best, depths = without_waist, without_waist.choose(most_elements)
         least = without_waist.work_of_groups(depths, groups)
         for order in with_waist:
+            # `least_work` is a bound, cheap to compare; levels are chosen only for waists that could win by
+            # it.
             if order.least_work < least * (1 - LEAST_SAVING_OF_A_WAIST) and order.fits(most_elements):
                 chosen = order.choose(most_elements)
                 work = order.work_of_groups(chosen, groups)
@@ -82,6 +84,8 @@ class InvariantHoisting:
         under = [0] * tree.n_leaves
         for work, (left, right) in zip(dependence.work, tree.children, strict=True):
             under.append(under[left] + under[right] + work)
+        # Work with the sum at a node: what is under it for every value of all indices below it, everything
+        # else for the slices that are left.
         candidates = []
         for node, summed in enumerate(dependence.summed_under()):
             if node < tree.n_leaves or summed in (0, everything):

@@ -43,22 +43,29 @@ class LoopOrder:
         self._dependence, self._waist = dependence, waist
         tree, extents, count = dependence.tree, dependence.extents, len(dependence.sliced)
         below = dependence.below
+        # Indices that what is under the waist depends on beside those summed: the early sum is inside of
+        # their loops.
         live = 0 if waist is None else below[waist] & ~summed
         under = _under(tree.children, tree.n_leaves, waist)
         kinds, over_slices, in_sum = [], [], []
         for node in range(tree.n_leaves, tree.n_nodes):
+            # Invariant: a step has one key, its kind and the innermost loop that it depends on; all sums over
+            # steps become sums over these few keys.
             inside = node in under and below[node] & summed
             kinds.append(INSIDE if inside else BEFORE if node in under else ELSEWHERE)
             over_slices.append(live if inside else below[node] & ~summed)
             in_sum.append(below[node] & summed if inside else 0)
         largest = max(dependence.work, default=1)
         work = [cost / largest for cost in dependence.work]
+        # What is inside of the early sum is done for each of its values: it weighs as much more in the order.
         repeats = dependence.count(summed)
         costs = [cost * repeats if kind == INSIDE else cost for kind, cost in zip(kinds, work, strict=True)]
         outer = [bit for bit in _order(over_slices, costs, count) if not summed >> bit & 1]
         inner = [bit for bit in _order(in_sum, work, count) if summed >> bit & 1]
         self._outer = tuple(dependence.sliced[bit] for bit in outer)
         self._inner = tuple(dependence.sliced[bit] for bit in inner)
+        # serves[d]: slices in a row for which what is inside of the first d loops stays the same. repeats[d]:
+        # how often what is inside of the first d loops of the early sum is done for one sum.
         self._serves = [prod(extents[bit] for bit in outer[depth:]) for depth in range(len(outer) + 1)]
         self._served = [_float(serves) for serves in self._serves]
         self._all_slices = prod(extents)
@@ -92,6 +99,7 @@ class LoopOrder:
 
     def choose(self, most_elements: float) -> LevelDepths:
         """The depths that save most while what is kept and the largest step take `most_elements`."""
+        # Greedy: each time the depth that saves most among those that fit.
         depths = self._least()
         work = self._work_of_slice(depths)
         for _ in range(MOST_OUTER_LEVELS):
@@ -121,6 +129,7 @@ class LoopOrder:
         In that of the largest step of the tree, done for every value of all sliced indices: the work itself
         may be beyond floating point.
         """
+        # A group that has fewer slices waits for the one that has most.
         n_slices = -(-self._serves[0] // groups) * groups
         return self._work_of_slice(depths) * (n_slices / self._all_slices)
 
@@ -204,6 +213,8 @@ class LoopOrder:
             if numbers[made] < numbers[used]:
                 change[numbers[made] + 1] += size
                 change[last_level_needed(levels, numbers[made], numbers[used]) + 1] -= size
+        # A sweep over levels: `kept` are the elements of tensors made on earlier levels that are still
+        # needed.
         most = kept = 0
         for elements, more in zip(largest, change, strict=False):
             kept += more
@@ -253,6 +264,8 @@ def _order(masks: Sequence[int], costs: Sequence[float], count: int) -> list[int
         for loop in bits_of(mask):
             work[loop] += costs[number]
             users[loop].append(number)
+    # From the innermost loop out: the index on which the least work depends changes fastest. The work of
+    # steps that are inside of it is then settled, and no longer counts for other loops.
     inner: list[int] = []
     left = set(range(count))
     counted = [True] * len(masks)

@@ -29,6 +29,7 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
     its branches and the result of its last one, or the first or the last alone where it works in place. What
     lies between is not stored, but a chain has few steps, each with a small branch, and one tile.
     """
+    # Invariant: a bound, never an estimate: each test below may only err towards "there is room".
     most_elements = ranks * limit_bytes / model.item_bytes
     sizes = tree.sizes
     stored = [size <= most_elements for size in sizes[: tree.n_leaves]]
@@ -47,6 +48,7 @@ def step_without_room(tree: Tree, model: CostModel, limit_bytes: float, ranks: i
             is_stored = is_stored or (stored[branch] and _closes(tree, node) and bool(chains[stem]))
         chains.append(ending_here)
         stored.append(is_stored or (bool(ending_here) and sizes[node] <= most_elements))
+        # The result can neither be stored nor lie between two steps of a chain, whatever the layouts.
         if not (stored[-1] or ending_here):
             return node
     return None if stored[-1] or not tree.children else tree.n_nodes - 1
@@ -112,6 +114,7 @@ class LeastSeconds:
         seconds = []
         for node, sizes, closes, product_s, fused_s in self._ways:
             fusable = closes or _is_fusable(self._tree, self._model, node, min(sizes) / ranks)
+            # Even shares of work, at the better of both rates: no layout divides it better.
             seconds.append((min(product_s, fused_s) if fusable else product_s) / ranks)
         return seconds
 
@@ -131,6 +134,7 @@ class LeastSeconds:
 
 
 def _all_slices(groups: int, loop_nest: LoopNest, by_level: Sequence[float]) -> float:
+    # The group with most slices: a level that serves s slices in a row is done ceil(most / s) times at least.
     most = -(-loop_nest.n_slices // groups)
     return sum(
         level_s * repeats * -(-most // serves)

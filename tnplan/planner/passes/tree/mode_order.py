@@ -21,6 +21,8 @@ def mode_orders(tree: Tree) -> Orders:
     first_leaf = _first_leaf(tree)
     orders: list[tuple[int, ...]] = [()] * tree.n_nodes
     orders[tree.root] = tree.output
+    # The backward pass of section IV-A: an operand is rebuilt from what takes it, [batch | retained in the
+    # order of the output | reduced]; reduced modes have the same order on both sides, so that k is one range.
     for number in range(len(tree.children) - 1, -1, -1):
         left, right = tree.children[number]
         output = orders[tree.n_leaves + number]

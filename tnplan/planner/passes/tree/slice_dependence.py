@@ -33,6 +33,8 @@ class Dependence:
             self.below.append(self.below[left] | self.below[right])
             products = tree.extent(tuple({*tree.legs[left], *tree.legs[right]}))
             self.elements.append(sum(self.sizes[node] for node in (left, right, tree.n_leaves + number)))
+            # As in the search: a step costs its multiply-adds or the traffic of its tensors, whichever is
+            # more.
             self.work.append(max(products, work_of_elements(self.elements[-1])))
 
     @property
@@ -50,6 +52,8 @@ class Dependence:
         for mask in self.below[: tree.n_leaves]:
             for bit in bits_of(mask):
                 inputs[bit] += 1
+        # By node and sliced index, the inputs under it that have the index; all of them: it can be summed
+        # there.
         counts = [dict.fromkeys(bits_of(mask), 1) for mask in self.below[: tree.n_leaves]]
         for left, right in tree.children:
             both = dict(counts[left])
