@@ -138,6 +138,7 @@ def bind(
     `tensors` are the inputs in the schedule's dtype, row-major and contiguous, with the axes of `leaves`;
     None only for a device that holds no values.
     """
+    # docs/explanation/architecture.md#from-schedule-to-result
     return Binder(schedule, device, communicator, tensors).program()
 
 
@@ -171,9 +172,12 @@ class Binder:
         n_bytes = arena_bytes(schedule)
         self._device.allocate(n_bytes)
         if self._communicator.size > 1:
+            # Invariant: every rank of the group has the same buffers at the same offsets, so that a peer's
+            # shard is found by its offset alone.
             self._memory = self._communicator.open_memory(self._device.view(0, n_bytes, "uint8"))
         program.loop_values.update(dict.fromkeys((*schedule.sliced, *schedule.summed), 0))
         program.result = self._shard(schedule.result).view
+        # Kernels of all steps are compiled at once, in parallel, before any step is bound.
         self._prepare_products()
         self._prepare_chains()
         program.once = self._part(schedule.once)
@@ -186,6 +190,8 @@ class Binder:
 
     def _part(self, part: Sequence[Instruction]) -> list[BoundInstruction]:
         """The instructions in order; chunked exchanges and the chains that overlap with them as one group."""
+        # An exchange in chunks and the chains around it become one interleaved list, at the place of the
+        # exchange; the chains' own places stay empty.
         groups: dict[Instruction, list[BoundInstruction]] = {}
         for number, instruction in enumerate(part):
             if isinstance(instruction, Redistribute) and instruction.parts > 1:
@@ -219,6 +225,8 @@ class Binder:
                 bound.append(BoundInstruction(chain.op, _step(chain), call))
 
         for number in order:
+            # Chunk by chunk: made, then on its way. The loop below ends each before it is read, so that later
+            # chunks are made and earlier ones read while one moves.
             chains(before, number)
             move = moves[number]
             bound.append(BoundInstruction(exchange.op, exchange.step, move.begin, True, move.time_s))
@@ -307,11 +315,14 @@ class Binder:
     def _block_start(self, whole: int, part: int) -> Callable[[], int]:
         """What gives the element of a whole tensor at which its part for the loops' values begins."""
         schedule, modes = self._schedule, self._schedule.buffers[whole].modes
+        # Invariant: sliced modes are the first of the buffer (pass 7), so that a slice is one range of
+        # elements.
         n_fixed = len(modes) - len(schedule.buffers[part].modes)
         fixed = [
             (schedule.modes[mode].index, stride)
             for mode, stride in zip(modes[:n_fixed], self._shard(whole).strides[:n_fixed], strict=True)
         ]
+        # The dictionary is shared and written by the loops: a start is looked up when the call runs.
         values = self._program.loop_values
         return lambda: sum(values[index] * stride for index, stride in fixed)
 
@@ -339,6 +350,8 @@ class Binder:
         m = [mode for mode in modes[0] if mode not in sets[1]]
         n = [mode for mode in modes[1] if mode not in sets[0]]
         k = [mode for mode in modes[0] if mode in sets[1] and mode not in sets[2]]
+        # A device takes k as the last modes of an operand or as those right behind batch: both are matrix
+        # products on the data as it lies, one of them transposed.
         last = (*batch, *m, *k), (*batch, *n, *k)
         first = (*batch, *k, *m), (*batch, *k, *n)
         stored = all(modes[one] in (last[one], first[one]) for one in (0, 1))
@@ -357,6 +370,7 @@ class Binder:
             return tuple((extents[2][mode], place[mode]) for mode in part)
 
         summed = prod(extents[0][mode] for mode in k)
+        # With one term, or one row, both orders are the same memory, and the operand counts as k last.
         k_first = "".join(
             name
             for name, one, kept in (("a", 0, m), ("b", 1, n))
@@ -396,6 +410,7 @@ class Binder:
     def _parts(self, instruction: Fused) -> list[tuple[int, int]]:
         """The parts of a chain in the order in which none is written over one that is still to be read."""
         buffers = self._schedule.buffers
+        # As memmove: a result that begins behind its operand is written from the last part to the first.
         behind = buffers[instruction.out].offset_bytes > buffers[instruction.operand].offset_bytes
         return [(number, instruction.parts) for number in chunk_order(instruction.parts, behind)]
 
@@ -415,6 +430,8 @@ class Binder:
     def _prepare_chains(self) -> None:
         """Let the device get ready for all chains at once: whole, or in parts that overlap with exchanges."""
         schedule, chains = self._schedule, []
+        # Invariant: the same test as in `bind_chunks` for what may overlap at all, so that the kernels of
+        # parts are there when chains are bound in parts.
         overlaps = self._memory is not None or self._communicator.overlaps
         for part in (outer.instructions for outer in schedule.parts):
             parts: dict[Fused, int] = {}

@@ -33,6 +33,8 @@ def bind_chunks(
     None where nothing moves while the device works, or pieces of a chunk are no ranges: then the exchange is
     to be made whole. The same for all ranks that exchange with each other.
     """
+    # The cutting modes are whole on every rank and first on both sides: a chunk is the same redistribution
+    # without them, at an offset of chunk number times its size.
     change = replace(
         change, source=_behind_cut(change, change.source, chunks),
         target=_behind_cut(change, change.target, chunks),

@@ -108,6 +108,8 @@ def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str,
     """
     tallies = [Tally() for _ in kinds]
     for rank in ranks:
+        # Every rank has its own shards of the same tensors: squares add up over ranks, for each instruction
+        # by itself.
         tallies = [one.added(other) for one, other in zip(tallies, rank, strict=True)]
     bound = fidelity = 1.0
     for tally in tallies:
@@ -197,6 +199,8 @@ def bind_compressed(
 ) -> Call:  # fmt: skip
     """The call that fills this rank's shard of the target, without sums, from flat views of its shards."""
     peers = change.n_peers
+    # Two turns only where one round is not enough: they halve the slots, and hide the codec's work behind
+    # messages.
     for turns in (1, 2) if workspace.size_bytes >= (4 * peers + 1) * LEAST_SLOT_BYTES else (1,):
         slot_bytes, elements = slots(workspace, peers, turns, how.codec)
         plan = plan_redistribution(change, 2 * peers * elements)
@@ -212,6 +216,9 @@ def slots(workspace: MessageWorkspace, peers: int, turns: int, codec: Codec) -> 
 
     Raises ValueError where there are none.
     """
+    # Slot 0 for values as they are, not yet compressed or restored again; then two slots a peer for each
+    # turn: streams going and coming. A stream that does not shrink must fit too, hence the codec's worst
+    # case.
     slot_bytes = round_down(workspace.size_bytes // (2 * turns * peers + 1), CACHE_LINE_BYTES)
     most = slot_bytes // workspace.itemsize
     overhead_bytes = codec.worst_bytes(most, workspace.dtype) - most * workspace.itemsize
@@ -273,6 +280,8 @@ class _Binder:
             begun: deque[tuple[Call, list[_Message]]] = deque()
             for sends, receives in rounds:
                 begun.append((self._begin(sends, receives), receives))
+                # Invariant: at most `turns` rounds are under way, so that the slots of a round are free when
+                # it comes round again.
                 if len(begun) == turns:
                     self._end(*begun.popleft())
             for call in kept:
@@ -320,6 +329,8 @@ class _Binder:
         """Pack and compress, and begin to send; the call that ends it."""
         for message in (*sends, *receives):
             if message.size is not None:
+                # The size that the planned ratio gives, until the true one is known: sizes are exchanged
+                # before the streams.
                 message.size[0] = message.expected
         for message in sends:
             self._pack(message)

@@ -34,6 +34,8 @@ def bind_redistribution(
     plan = plan_redistribution(change, capacity, communicator.overlaps)
     packing = Packing(device, *change.shards(source, target))
     dtype = np.dtype(source.dtype).name
+    # Invariant: the same answer on all ranks that exchange with each other, or some would wait for messages
+    # that nobody sends.
     if memory is not None and can_copy_to_peers(change, memory, dtype):
         return bind_peer_copies(change, plan, packing, memory, dtype)
     summed = bool(change.summed)
@@ -91,6 +93,8 @@ class _RoundBinder:
         """The packs, the exchange and the unpacks of one round."""
         turns = self._plan.rounds.turns
         size = 0 if self._workspace is None else len(self._workspace) // turns
+        # Rounds take turns in parts of the workspace: the first half of a part is sent from, the second
+        # received into.
         first = (number * self._plan.rounds.waves + wave) % turns * size
         packs, sends = self._packs(number, wave, first)
         unpacks, receives = self._unpacks(number, wave, first + size // 2)
@@ -107,6 +111,7 @@ class _RoundBinder:
             piece = Piece(transfer, number, self._plan.rounds)
             if transfer.wave != wave or not piece.elements:
                 continue
+            # Contiguous in the shard: sent from there, without a copy.
             view = piece.in_place(self._packing.source)
             if view is None:
                 assert self._workspace is not None
@@ -119,6 +124,7 @@ class _RoundBinder:
     def _unpacks(self, number: int, wave: int, cursor: int) -> tuple[list[Call], list[Message]]:
         calls: list[Call] = []
         receives: list[Message] = []
+        # The first term is written and further ones are added to it, in the order of `receives`.
         for _, terms in groupby(self._plan.receives, key=lambda transfer: transfer.bounds):
             for term, transfer in enumerate(terms):
                 piece = Piece(transfer, number, self._plan.rounds)

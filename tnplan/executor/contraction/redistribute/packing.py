@@ -26,6 +26,8 @@ class Piece:
         self.n_lead = leading_modes(self.shape, rounds.pieces)
         rows = prod(self.shape[: self.n_lead])
         self.row_elements = transfer.elements // rows
+        # Invariant: pieces of a box are disjoint ranges of its rows, the same at both ends, and cover all of
+        # them.
         self.rows = (rows * number // rounds.pieces, rows * (number + 1) // rounds.pieces)
         self.elements = (self.rows[1] - self.rows[0]) * self.row_elements
         self.packed_strides = row_major(self.shape)

@@ -34,6 +34,8 @@ def runs(change: Redistribution) -> tuple[int, int]:
     """
 
     def behind(tensor: ShardedTensor, other: ShardedTensor) -> int:
+        # A transfer cuts the shard in the modes that the other side spreads: what lies behind the last of
+        # them is one run.
         cut = [mode for digit in change.moving if (mode := other.layout[digit]) is not None]
         last = max(map(tensor.modes.index, cut), default=-1)
         return prod(change.extents[mode] for mode in tensor.modes[last + 1 :])
@@ -74,6 +76,7 @@ def bind_peer_copies(
         copy = box_copy(box_shape(transfer.bounds), origin.strides, target.strides)
         return target.view, origin.view, copy, target.start(transfer.bounds), origin.start(transfer.bounds)
 
+    # Remote accesses are to be the longer runs; of equal ones writes, which wait for no answer.
     writes = target_run >= source_run
     kept = [packing.keep(Piece(transfer)) for transfer in plan.receives if transfer.peer == change.rank]
     copies = []
@@ -91,4 +94,5 @@ def bind_peer_copies(
 def in_turn_of_ranks(change: Redistribution, transfers: Sequence[BoxTransfer]) -> list[BoxTransfer]:
     """The transfers with other ranks, beginning with the rank after this one."""
     others = [transfer for transfer in transfers if transfer.peer != change.rank]
+    # A rotation: in lockstep each rank is the target of one other at most, as in a ring.
     return sorted(others, key=lambda transfer: change.distance(transfer.peer))

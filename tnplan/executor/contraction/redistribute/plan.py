@@ -79,6 +79,10 @@ class _DigitChoice:
 
 def plan_redistribution(change: Redistribution, capacity: int, overlap: bool = False) -> RedistributionPlan:
     """This rank's transfers; `capacity` is the workspace's elements, `overlap` asks for two turns in it."""
+    # What a rank receives: its target box cut by the source's parts, one box for each value of the digits
+    # that the source spreads. What it sends: the same from the other side.
+    # Invariant: sender and receiver derive the same box, wave and pieces by themselves; nothing is
+    # negotiated.
     source_bounds, target_bounds = (change.shard(tensor)[0] for tensor in (change.source, change.target))
     rounds = _plan_rounds(change, capacity, overlap)
     digits = change.digits
@@ -93,6 +97,8 @@ def plan_redistribution(change: Redistribution, capacity: int, overlap: bool = F
         if peer_digits != digits:
             wave = _wave(change, digits, peer_digits, rounds)
             sends.append(BoxTransfer(rank_of(peer_digits, change.grid), bounds, wave, order))
+    # Invariant: terms of one sum stand together, by rising digits of their senders, so that every rank adds
+    # them in the same order and a run gives the same bits each time.
     receives.sort(key=lambda transfer: (transfer.bounds, transfer.order))
     return RedistributionPlan(tuple(sends), tuple(receives), rounds)
 
@@ -102,6 +108,8 @@ def _senders(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
     choices = []
     for number, mode in enumerate(change.source.layout):
         radix = change.grid[number].radix
+        # Spread in the source: the ranks whose part of the mode meets this box. Summed: every value, a term
+        # from each. Replicated: the sender that has this rank's digit, so that no two send the same.
         if mode is not None:
             choices.append(_meeting(change.source.modes, mode, bounds, change.extents, radix))
         elif number in change.summed:
@@ -121,6 +129,8 @@ def _receivers(change: Redistribution, bounds: Box) -> list[list[_DigitChoice]]:
         else:
             found = [_DigitChoice(value) for value in range(radix)]
         if change.source.layout[number] is None and number not in change.summed:
+            # The counterpart of the last case in `_senders`: of several holders only the one with the
+            # receiver's digit.
             found = [choice for choice in found if choice.value == change.digits[number]]
         choices.append(found)
     return choices
@@ -161,11 +171,14 @@ def _plan_rounds(change: Redistribution, capacity: int, overlap: bool) -> Messag
     """
     peers = change.n_peers
     largest = _largest_box(change)
+    # Two halves of the workspace, each with room for all peers both ways: one is packed while the other
+    # moves.
     wanted = min(PIPELINED_PIECES, largest // PIPELINED_ELEMENTS)
     if overlap and peers and wanted > 1 and capacity // 2 >= 2 * peers:
         return MessageRounds(max(wanted, _pieces(largest, capacity // 2 // (2 * peers))), peers, 1, 2)
     if peers == 0 or largest == 0 or 2 * peers * largest <= capacity:
         return MessageRounds(1, max(1, peers), 1)
+    # At least one element a peer and way; where there are more peers than that, they are served in waves.
     peers_a_wave = peers if 2 * peers <= capacity else capacity // 2
     if peers_a_wave == 0 or (change.summed and peers_a_wave < peers):
         raise ValueError(f"a workspace of {capacity} elements is too small to exchange with {peers} peers")
@@ -175,6 +188,8 @@ def _plan_rounds(change: Redistribution, capacity: int, overlap: bool) -> Messag
 
 def _pieces(largest: int, piece: int) -> int:
     """The pieces of which none exceeds `piece` elements, though they are whole rows."""
+    # Pieces are whole rows, and with ROWS_A_PIECE rows or more a piece is at most one sixteenth longer than
+    # the even share.
     return 1 if largest <= piece else -(-largest * (ROWS_A_PIECE + 1) // (ROWS_A_PIECE * piece))
 
 
@@ -196,6 +211,8 @@ def _wave(
     number = 0
     for digit in change.moving:
         radix = change.grid[digit].radix
+        # Differences and not ranks: in a wave every rank sends to one peer and receives from one for each
+        # difference, so that load is even and both ends count the same number. 0 is what a rank keeps.
         number = number * radix + (receiver[digit] - sender[digit]) % radix
     return max(0, number - 1) // rounds.peers_a_wave
 

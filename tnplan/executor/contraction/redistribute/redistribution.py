@@ -83,6 +83,8 @@ class Redistribution:
         before, after = self.source.layout, self.target.layout
         return tuple(
             digit for digit in range(len(self.grid))
+            # A digit that was free and takes a mode moves nothing: every rank has that part already and drops
+            # the rest.
             if digit in self.summed or (before[digit] is not None and before[digit] != after[digit])
         )  # fmt: skip
 

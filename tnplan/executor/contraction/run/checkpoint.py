@@ -103,6 +103,8 @@ class Division:
         ranges: list[range] = []
         first, count = 0, self.left.count
         for group, n_done in sorted(done.items()):
+            # A group has done the first `n_done` of its places: what is left begins behind these, and groups
+            # without a partial sum have all of theirs left.
             start = slices_of_group(group, self.groups[-1], 0, count).start
             ranges += self.left.part(first, start).ranges
             first = start + n_done
@@ -227,6 +229,8 @@ class RunCheckpoint:
 
     def _divide(self) -> None:
         """Keep the sum of all groups for group 0, and divide the slices that are left among this run's."""
+        # Invariant: the order of writing makes any kill harmless. First the sum under the new division's
+        # name, then the manifest that names the division; until the second, the first is not used.
         done, total = agree(self._world, self._added)
         self._division = self._division.next(self._world.broadcast_object(done, 0), self._n_groups)
         # A kill may have left the sum of an earlier attempt, in the other form.
@@ -280,6 +284,8 @@ class RunCheckpoint:
         counts = {one.n_slices for one in self._files() if one[:2] == (rank, self._division.number)}
         gathered = self._group.gather_objects(counts)
         refusal: InputError | None = None
+        # A generation counts only if all ranks of the group have it whole. A kill between two writes leaves
+        # the one before on every rank, since that is deleted behind the barrier after the new one.
         for count in sorted(set.intersection(*gathered), reverse=True):
             try:
                 partial = self._read(number, count)
@@ -339,7 +345,10 @@ class RunCheckpoint:
         The group's first rank decides for all.
         """
         waited, stop = perf_counter() - self._last, asked()
+        # One checkpoint costs 1 / INTERVAL of the time between two, at most.
         is_due = self._count is None or waited >= INTERVAL * self._cost_s or bool(stop)
+        # Clocks and signals differ from rank to rank: one decides, or some would enter a collective call
+        # alone.
         is_due, stop = self._group.broadcast_object((is_due, stop), 0)
         return is_due, stop
 
@@ -355,6 +364,7 @@ class RunCheckpoint:
             self._save(count, partial)
         except InputError as error:
             raise WriteError(error.line) from None
+        # All ranks have the new generation on disk before any deletes the old one.
         self._group.barrier()
         if self._count is not None:
             self._sum(self._count, self._world.rank).remove()

@@ -62,6 +62,7 @@ class CompiledProgram:
         self, schedule: Schedule, device: Device, ranks: Communicator, scaled: bool = False,
         give_back: Call = nothing,
     ) -> None:  # fmt: skip
+        # Everything that a run needs is bound here, so that `run` allocates nothing and may be recorded.
         counts = [prod(schedule.size_dict[index] for index in leaf) for leaf in schedule.leaves]
         n_slices = schedule.n_slices
         share = self._share = share_of(schedule, ranks.size, ranks.rank, 0, n_slices)
@@ -83,8 +84,11 @@ class CompiledProgram:
         self._levels = self.bound.loops(calls, partial(_early_sum, self.bound))
         self._after = _levels_after(self.bound)
         self._all = frozenset(range(len(counts)))
+        # Which results are still there after a run is known for one rank alone: only then a run is done in
+        # part.
         repeats = group.size == 1 and not self.bound.gradients
         self._flow = DataFlow(schedule) if repeats else None
+        # A recording holds every call of a run: with many slices it would be too long to be worth it.
         is_short = count_calls(self.bound, len(self._slices)) <= RECORDED_CALLS
         self._is_recorded = is_short and group.size == 1
         self._calls: dict[frozenset[int], Call] = {}
@@ -92,6 +96,7 @@ class CompiledProgram:
         self._is_ready = False
         self._sum_groups: Call = nothing
         if ranks.size > 1:
+            # As in `run_rank`: the ranks of all groups that hold the same shard, numbered by group.
             across = ranks.split(share.rank_in_group, share.group)
             active = active_groups(n_slices, share.n_groups)
             self._sum_groups = bind_sum_groups(self.bound, device, across, active)
@@ -158,6 +163,7 @@ class CompiledProgram:
         if self._scaling is not None:
             self._scaling.scale_inputs(frozenset(self._set))
         self._set.clear()
+        # The first run of a kind runs call by call, the second is recorded, later ones replay it.
         if self._recorded is not None and self._recorded[0] == changed:
             self._recorded[1]()
             return
@@ -213,6 +219,7 @@ class CompiledProgram:
             for period, call in self._levels:
                 if number == self._slices.start or number % period == 0:
                     call()
+            # Parts after the body end the block of slices that theirs before the body began.
             for period, call in self._after:
                 if number + 1 == self._slices.stop or (number + 1) % period == 0:
                     call()

@@ -89,10 +89,14 @@ def run_rank(
     schedule = job.schedule
     start = perf_counter()
     say = progress or (lambda done, n_slices, text: None)
+    # docs/explanation/architecture.md#from-schedule-to-result
     share = share_of(schedule, world.size, world.rank, *job.slices)
     group = CountedCommunicator(world.split(share.group, share.rank_in_group))
+    # Invariant: rank r of `across` is group r, and all its ranks hold the same shard of the result: partial
+    # sums are added shard by shard, without an exchange within groups.
     across = world.split(share.rank_in_group, share.group)
     checkpoint, division = _division(job, share, world, group)
+    # A checkpoint may have been written with other groups: what is left is then divided anew.
     share = replace(share, slices=division.slices_of(share.group))
     if division.number:
         groups = " to ".join(map(str, division.groups))
@@ -115,10 +119,12 @@ def run_rank(
     outcome.bind_s = bound - start
     if share.n_slices:
         say(done, share.n_slices, f"slice {done} of {share.n_slices}")
+    # What is done once is done again after a restart: a checkpoint has the partial sum and no invariants.
     if done < share.n_slices:
         run_once(program, device, outcome.timings)
     elif not share.n_slices:
         device.zero(program.result)
+    # Behind `run_once`, which clears the result.
     if partial is not None:
         device.from_host(program.result, partial)
     with keeping() if checkpoint is not None else nullcontext():

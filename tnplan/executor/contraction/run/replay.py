@@ -86,9 +86,13 @@ def run_slices(
     for number in slices:
         start = perf_counter()
         program.set_slice(number)
+        # A level is replayed where the block of `serves` slices that its results are for begins: number //
+        # serves is the number of that block.
+        # Invariant: parts are from the outermost level in, so that what a part reads is made before it.
         due = [part for serves, part in parts if before is None or number // serves != before // serves]
         for part in due:
             part.run()
+        # Once a slice and not once a call: marks are read when the device has passed all of them.
         device.synchronize()
         timings.slice_s[number] = perf_counter() - start
         for part in due:

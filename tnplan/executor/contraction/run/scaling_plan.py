@@ -99,6 +99,8 @@ class ScalingPlan:
         self._of_buffers: dict[int, ScaledTensor] = {}
         self._made: dict[Instruction, ScaledTensor] = {}
         """What an instruction makes, or adds; those that load and that begin a sum are not here."""
+        # Instructions in the order in which they run: the sources of each are known when it is included.
+        # `often` is how many times it runs in all, and so its scaling.
         for part in schedule.parts:
             often = schedule.n_slices / schedule.serves(part.depth) * schedule.repeats(part.inner)
             for item in part.instructions:
@@ -139,6 +141,7 @@ class ScalingPlan:
         sources = tuple(self._of_buffers[buffer] for buffer in reads(item))
         elements = self.elements(out)
         made = ScaledTensor(sources, *self._own_bounds(item), often * max(elements, LEAST_COST))
+        # A large tensor is measured first and scaled only if that takes more than so many bits.
         made.tolerated = safe.tolerated if elements > CACHED_ELEMENTS else 0
         self._made[item] = made
         if isinstance(item, Accumulate) or (isinstance(item, Fused) and item.adds):
@@ -153,6 +156,7 @@ class ScalingPlan:
             self._of_buffers[out] = self._sum()
         total = self._of_buffers[out]
         rounds = self._schedule.n_slices * self._schedule.repeats(len(self._schedule.summed))
+        # A sum of t terms has at most log2(t) bits more than the largest of them.
         grown = log2(rounds) + MOST_TERMS_BITS
         if isinstance(item, Accumulate):
             total.above = max(total.above, grown)
@@ -175,6 +179,8 @@ class ScalingPlan:
         if isinstance(item, Contract):
             return log2(schedule.steps[item.step].k) + parts, safe.shrinkage
         if isinstance(item, Fused):
+            # a b| summed over k terms is at most k max|a| max|b|; a complex product has two such terms in
+            # each part.
             above = sum(log2(schedule.steps[number].k) + parts for number in item.steps)
             return above, safe.shrinkage
         return 0.0, 0.0
@@ -185,6 +191,9 @@ class ScalingPlan:
         `grown` is by how many bits it grows where it is added up. Of the tensors that can be scaled, that one
         is which costs least for the bits that it gives.
         """
+        # Greedy: of the tensors that the bounds are made of, the one of least cost a bit is scaled, which
+        # sets its bounds to what is tolerated; until the product is within the range, or nothing is left to
+        # scale.
         while True:
             above, below = _bounds(made)
             over = above + grown > self._safe.above, below > self._safe.below

@@ -101,6 +101,8 @@ def slices_of_group(group: int, n_groups: int, first: int, stop: int) -> range:
 
     Group 0, which has the result in the end, has one of them at least.
     """
+    # first + ceil((stop - first) number / n_groups), in integers: parts differ by one slice at most, and are
+    # in order without gaps.
     start, end = (first - (first - stop) * number // n_groups for number in (group, group + 1))
     return range(start, end)
 
@@ -109,6 +111,8 @@ def starts(slices: SliceRanges, serves: int) -> int:
     """How often a part runs for some slices, if its results serve `serves` in a row."""
     count, before = 0, None
     for one in slices.ranges:
+        # Blocks of `serves` slices that the range touches, but for one that the range before has begun
+        # already.
         first, last = one.start // serves, (one.stop - 1) // serves
         count += last - first + (first != before)
         before = last
@@ -157,6 +161,8 @@ def bind_sum_groups(
         adds = [device.bind_accumulate(piece, staging[: len(piece)]) for piece in pieces]
         calls = []
         for group in senders:
+            # Invariant: groups are added in rising order, piece by piece, so that the sum has the same bits
+            # each time.
             arrivals = {
                 count: across.bind_exchange([], [(group, staging[:count])]) for count in set(map(len, pieces))
             }
@@ -181,6 +187,8 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
         lasting = {gradient.buffer for gradient in schedule.gradients}
     else:
         lasting = DataFlow(schedule).kept
+    # The largest gap between what must last: the results and what later runs need. Everything else of the
+    # arena is free once all slices are done.
     held = sorted(
         (one.offset_bytes, round_up(one.offset_bytes + one.size_bytes, CACHE_LINE_BYTES))
         for one in (buffer, *(schedule.buffers[number] for number in lasting))

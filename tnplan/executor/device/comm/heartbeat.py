@@ -80,6 +80,7 @@ class Heartbeat:
         self._timeout_s, self._every_s, self.end = timeout_s, every_s, end
         self.can_resume = can_resume
         self._token = peers[0].token
+        # A star: rank 0 watches all and all watch rank 0, 2 (P - 1) datagrams a second in place of P^2.
         self._watched = range(1, len(peers)) if rank == 0 else range(1)
         self._where: dict[int, Address] = {}
         self._heard: dict[int, float] = {}
@@ -136,6 +137,8 @@ class Heartbeat:
     def _send(self, kind: int, text: str = "") -> None:
         packet = _HEAD.pack(self._token, kind, self._rank) + text.encode()[:LONGEST]
         for rank in self._watched:
+            # Where a datagram came from is where the answer goes: through whatever translates addresses on
+            # the way.
             if rank in self._where:
                 goals = [self._where[rank]]
             elif self._rank == 0:
@@ -158,6 +161,8 @@ class Heartbeat:
             if len(packet) < _HEAD.size:
                 continue
             token, kind, rank = _HEAD.unpack_from(packet)
+            # The token of this job keeps out datagrams of others, and late ones of an earlier job on the same
+            # port.
             if token != self._token or rank not in self._watched:
                 continue
             if kind == END:
@@ -194,6 +199,7 @@ class Heartbeat:
             f"the job is ended; {remedy}"
         )
         self._watched = [other for other in self._watched if other != rank]  # type: ignore[assignment]
+        # Datagrams may be lost, also this one; whoever misses all of them misses rank 0 next.
         for _ in range(REPEATS if self._rank == 0 else 0):
             self._send(END, text)
             sleep(APART_S)
@@ -254,6 +260,7 @@ def watched(world: World, timeout_s: float, can_resume: bool = False) -> Iterato
         yield
         outer.can_resume = before
         return
+    # Until all have heard each other a plain time limit watches: no rank can tell yet who is missing.
     with ending_after(timeout_s, "the start of the ranks", partial(end_before_beats, world)):
         _beats.append(_met(world, timeout_s, can_resume))
     refusal = None

@@ -65,6 +65,8 @@ class NcclCommunicator(ForwardingCommunicator):
         if all(isinstance(view, np.ndarray) for _, view in (*sends, *receives)):
             return self._host.bind_exchange(sends, receives)
         enqueue, messages, stream = self._bind_messages(sends, receives), self.message_stream, self._stream
+        # Two streams and two events: messages wait for the work before them, later work waits for the
+        # messages, and the host waits for neither.
         ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(2))
 
         def start() -> None:
@@ -106,6 +108,8 @@ class NcclCommunicator(ForwardingCommunicator):
 
         def enqueue() -> None:
             with turn:
+                # Sends and receives of one exchange in a group: one by one, ranks that all send first would
+                # wait for ever.
                 nccl.groupStart()
                 for address, size_bytes, peer in outgoing:
                     communicator.send(address, size_bytes, nccl.NCCL_UINT8, peer, messages.ptr)
@@ -160,6 +164,7 @@ class NcclCommunicator(ForwardingCommunicator):
         messages are done lets those go first that wait for it, and end. Waits for messages that are being
         begun, but not for ever: their beginning may wait for a peer.
         """
+        # A rank that waits in a message must be let go at once; one that is done gives way to those.
         if self.connection is not None and self._is_idle():
             ended.wait(LET_GO_AFTER_S)
         waited = self.turn.acquire(timeout=LET_GO_AFTER_S)

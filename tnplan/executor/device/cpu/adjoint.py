@@ -46,6 +46,8 @@ def bind_adjoint(
     wanted = [modes is not None for modes in shape.gradients]
 
     def run() -> None:
+        # With y = x b, summed over k: the gradient of b is x times the cotangent of y, summed over rows, and
+        # the cotangent of x is that of y times b, summed over n. Added up over tiles in double precision.
         totals = [np.zeros(one.shape, np.result_type(one.dtype, np.float64)) for one, _ in held]
         for fixed in _values(loops):
             first, last = (_part(*end, fixed) for end in ends)
@@ -71,8 +73,10 @@ def _terms(
 ) -> Iterator[tuple[int, Array]]:
     """What a tile adds to the gradient of each branch that is wanted, as the branch is stored."""
     values = [value]
+    # Values are made again rather than kept: the tile fits on chip, all values of all tiles do not.
     for branch in branches[:-1]:
         values.append(_product(values[-1], branch))
+    # Invariant: `cotangent` is that of the result of step `number` when its gradient is taken.
     for number in reversed(range(len(branches))):
         _, labels = branches[number]
         if wanted[number]:

@@ -68,6 +68,7 @@ def bind_tiles(tiling: OutputTiling, a: Array, b: Array, c: Array, workspace: Ar
         from tnplan.executor.device.cpu.copy_kernel import small_products
 
         multiply = small_products
+        # Called once with nothing, so that it is compiled when it is bound and not when it is first needed.
         small_products(a[:0], b[:0], c[:0].reshape(0, 1, 1))
     steps = {}
     for extents, copy in tiling.copies.items():

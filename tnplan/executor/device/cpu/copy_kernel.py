@@ -20,6 +20,9 @@ def copy_elements(
     target_start: int, source_start: int, first: int, last: int, outer: int, middle: int, columns: int,
 ) -> None:  # fmt: skip
     """target[...] = source[...] for outer entries first .. last-1 of a table whose runs are one element."""
+    # A table has four levels one after the other, outer | middle | columns | inner; an offset is the sum of
+    # an entry of each. A call does a range of the outer ones.
+    # Invariant: different outer entries write different elements, so that their ranges may run at once.
     column, inner = outer + middle, outer + middle + columns
     target_inner, source_inner = target_table[inner:], source_table[inner:]
     for o in range(first, last):
@@ -40,6 +43,7 @@ def copy_runs(
     run: int, add: bool,
 ) -> None:  # fmt: skip
     """Like `copy_elements`, with runs of `run` elements, which are added to the target if `add`."""
+    # Unsigned like the tables: an index of mixed signs would become a float in numba.
     length = np.uint64(run)
     column, inner = outer + middle, outer + middle + columns
     target_inner, source_inner = target_table[inner:], source_table[inner:]
@@ -67,6 +71,7 @@ def small_products(a: Any, b: Any, c: Any) -> None:
     for t in range(a.shape[0]):
         for i in range(a.shape[1]):
             for j in range(b.shape[1]):
+                # Begun with the first term: k is at least 1, and no zero of the right type is needed.
                 total = a[t, i, 0] * b[t, j, 0]
                 for q in range(1, a.shape[2]):
                     total += a[t, i, q] * b[t, j, q]
@@ -85,6 +90,8 @@ def fused_tiles(
     """
     zero = operand.dtype.type(0)
     for t in range(tile_source.size):
+        # Two halves of the scratch memory take turns: nothing between two stages leaves it (fused contraction
+        # of a chain).
         held, following = scratch[0], scratch[1]
         for i in range(gather.size):
             held[i] = operand[tile_source[t] + gather[i]]
@@ -93,6 +100,8 @@ def fused_tiles(
         for stage in range(sizes.shape[0]):
             m, n, k = sizes[stage]
             for i in range(m):
+                # next[m, n] = sum over k of held[place(m) + place(k)] branch[n, k]; places of the stage's
+                # operand, whatever the order in which the stage before left it.
                 start = tables[table + i]
                 for j in range(n):
                     total = zero

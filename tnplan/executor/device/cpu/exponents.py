@@ -87,6 +87,8 @@ class NumpyExponents:
         added, present = int(self._slots[terms].sum()) + own, int(self._slots[slot])
         if added <= ZERO // 2:
             return 0, 0
+        # Both are brought to the larger of the two powers: then neither leaves the range, and only what is
+        # far below the larger one is lost.
         level = added if present <= ZERO // 2 else max(added, present)
         self._slots[slot] = level
         return (0 if present <= ZERO // 2 else present - level), added - level

@@ -66,6 +66,7 @@ def bind_chain(
         moves.append((turned[first : first + len(branch)].reshape(source.shape), source))
         first += len(branch)
     met = out if closing is None else closing
+    # A chain that closes sums over all tiles: in double precision, and rounded once.
     total = np.zeros(1, np.result_type(out.dtype, np.float64))
     rest = (
         plan.tile_target, plan.gather, plan.scatter, plan.tables, plan.sizes, shape.adds, shape.closes, total
@@ -94,6 +95,8 @@ def make_plan(shape: FusedShape, capacity: int) -> ChainTables:
     loops = [(mode, extent) for mode, extent in shape.operand if mode not in tile.modes]
     held = [(mode, extent) for mode, extent in shape.operand if mode in tile.modes]
     gather = _table(held, source)
+    # After each stage the tile is [m | n], row-major: its modes in `held`, from which the next stage's places
+    # come.
     tables: list[Array] = []
     sizes, turned = [], []
     for stage, branch in zip(tile.stages, shape.branches, strict=True):

@@ -103,6 +103,7 @@ def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFI
     parts = [shape.batch, shape.m, shape.n]
     whole = [list(part) for part in parts]
     chunk = [0, 0, 0]
+    # Leading modes leave the tile until it fits; of the last one to leave a chunk stays, as long as fits.
     while (size := _size(whole)) > capacity:
         which = _strip(whole, efficient_extent)
         extent, stride = whole[which].pop(0)
@@ -111,6 +112,7 @@ def cut_output(shape: ContractShape, capacity: int, efficient_extent: int = EFFI
             chunk[which] = fit
             whole[which].insert(0, (fit, stride))
     cut = [_cut(part, kept, limit) for part, kept, limit in zip(parts, whole, chunk, strict=True)]
+    # The part with the mode that is fastest in c is last in the tile too: the copy then has its longest runs.
     n_last = innermost(shape.n) <= innermost(shape.m)
     copies = {}
     for batch, m, n in product(*(tail for _, tail in cut)):
@@ -152,6 +154,7 @@ def _cut(
     chunks = [(0, tail[0][0])] if tail else [(0, 1)]
     if limit:
         extent = tail[0][0]
+        # Invariant: blocks come in the order of rows, so that block i begins where block i - 1 ends.
         chunks = [(first, min(limit, extent - first)) for first in range(0, extent, limit)]
     inner = prod(extent for extent, _ in tail[1:])
     rows = prod(extent for extent, _ in tail)

@@ -78,6 +78,8 @@ def bind_in_tiles(
     if workspace is None or not len(workspace):
         raise ValueError("a contraction whose result is stored in another order needs a workspace")
     tiling, address = cut_output(shape, len(workspace), EFFICIENT_EXTENT), workspace.data.ptr
+    # One product and one copy for each size of tile, of which there are few; blocks differ in addresses
+    # alone.
     steps = {
         extents: (
             multiply(extents, tiling.n_last), address,
@@ -224,6 +226,8 @@ def bind_contract(
     n_batch, m, n, k = shape.sizes
     dtype = c.dtype.name
     precision = check_precision(precision, dtype)
+    # From here on in order of preference, each way for what it is fastest at. Invariant: `scratch_bytes`
+    # decides by the same tests in the same order.
     if min(shape.sizes) == 0:
         return nothing if n_batch * m * n == 0 else bind_zero(c, stream)
     rows = _row_tiles(shape, c.dtype)
@@ -241,6 +245,7 @@ def bind_contract(
     parts = count_parts(shape, c.dtype)
     if parts == 1 and _scatters(shape, c.dtype, precision):
         return bind_scattered(shape, a, b, c, precision, stream)
+    # What no kernel takes in halves is multiplied in fp32, which is at least as exact.
     if precision == "fp16x3":
         precision = "fp32"
     if _has_thin_parts(shape, c.dtype):
@@ -255,6 +260,7 @@ def bind_contract(
             shape, a, b, c, workspace, stream,
             lambda extents, _: bind_product(*extents, k, dtype, precision, stream),
         )  # fmt: skip
+    # c stored as [n | m] is the product with a and b exchanged.
     if direct == "nm":
         a, b, m, n = b, a, n, m
     multiply = bind_product(n_batch, m, n, k, dtype, precision, stream)

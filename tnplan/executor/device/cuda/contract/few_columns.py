@@ -92,6 +92,7 @@ def row_tiles(shape: ContractShape, itemsize: int) -> RowTiles | None:
     n_rows, n_columns = max(m, n), min(m, n)
     if n_batch != 1 or not 1 < n_columns <= MOST_COLUMNS or not 1 < k <= LONGEST_SUM:
         return None
+    # Every row of a tile is a thread's, and its results are in shared memory at once.
     wanted = min(MOST_ROWS, TILE_BYTES // itemsize // column_room(n_columns))
     run = -(-RUN_BYTES // (itemsize if name in shape.k_first else itemsize * k))
     strides = row_major([extent for extent, _ in long])
@@ -182,6 +183,7 @@ def tile_tables(tiles: RowTiles) -> tuple[NDArray[np.uint32], NDArray[np.uint32]
     numbers = np.arange(tiles.rows)
     slots = np.arange(len(across))[:, None] * tiles.column_step + numbers + numbers // GAP
     in_c = (across[:, None] + places).ravel()
+    # Results leave shared memory in the order of c, so that a warp writes neighbours.
     order = np.argsort(in_c)
     return rows.astype(np.uint32), slots.ravel()[order].astype(np.uint32), in_c[order].astype(np.uint32)
 

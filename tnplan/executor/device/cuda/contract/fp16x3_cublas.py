@@ -117,7 +117,11 @@ def bind_halves(
     """
     sides = ((a, shape.m), (b, shape.n)) if cut.m_rows else ((b, shape.n), (a, shape.m))
     (left, of_rows), (right, of_columns) = sides
+    # x = 2^e (h + l) with h and l in half precision, e one exponent a row: x x' is about l h' + h l' + h h',
+    # three products with sums in fp32. They are one product of rows three times as long: [low | high | high]
+    # on one side and [high | low | high] on the other, the small products first.
     tables = offset_tables(of_rows), offset_tables(of_columns)
+    # Invariant: the regions of `sizes_bytes` lie one after the other in scratch memory, each aligned.
     others, plain, sums, column_exponents, row_exponents = map(
         int, np.cumsum((scratch.data.ptr, *cut.sizes_bytes[:-1]))
     )
@@ -136,9 +140,12 @@ def bind_halves(
         sizes = np.int32(length), np.uint32(count)
         return launch(entry, count, NOWHERE, stride, *sizes, np.uint64(exponents), np.uint64(out))
 
+    # Halves of all blocks of a sum are held for the columns of a tile, and used for all tiles of rows.
     def halves_of_columns(count: int, first: int) -> int:
         return others + count * cut.parts * first * TERMS * HALF_BYTES
 
+    # Tiles have at most two heights and two widths: a launch for each, with addresses that are set when it
+    # runs.
     heights, widths = ({count for _, count in part} for part in (row_tiles, column_tiles))
     find_rows = {count: find(count, row_exponents) for count in heights}
     find_columns = {count: find(count, column_exponents) for count in widths}
@@ -167,6 +174,7 @@ def bind_halves(
     }  # fmt: skip
 
     def run() -> None:
+        # Columns outside: they are split once each, rows once for each tile of columns.
         for first_column, columns in column_tiles:
             start = right.data.ptr + first_column * row_bytes
             find_columns[columns].at(0, start)
@@ -177,6 +185,8 @@ def bind_halves(
                 find_rows[rows].at(0, start)
                 for number, (first, _) in blocks:
                     split_rows[rows, number].at(0, start + first * REAL_BYTES)
+                    # Block number 0 writes the sums, further ones add to them: each block is summed by
+                    # itself, so that sums in fp32 stay short.
                     products[rows, columns, number](plain, halves_of_columns(columns, first), sums)
                 place = places[rows, columns]
                 place.put(FIRST_ROW, first_row)

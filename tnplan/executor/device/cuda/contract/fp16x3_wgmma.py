@@ -129,6 +129,8 @@ def bind_wgmma(
     calls: list[Call] = []
     for first, columns in cut.parts:
         start = right.data.ptr + first * cut.k * right.itemsize
+        # Columns are filled up to whole blocks with halves of zero, so that the kernel has no ragged edge
+        # there.
         n_tiles = -(-columns // cut.block_columns)
         held = n_tiles * cut.block_columns
         split_blocks = min(-(-held * int(chunks) * 4 // SPLIT_THREADS), SPLIT_BLOCKS)

@@ -120,6 +120,7 @@ def bind_scattered(
     """
     n_batch, m, n, k = shape.sizes
     m_part, n_part = shape.m, shape.n
+    # n is the shorter side from here on: kernels have wide blocks along m.
     if n > m:
         a, b, m, n, m_part, n_part = b, a, n, m, n_part, m_part
     parts = 2 if c.dtype.kind == "c" else 1
@@ -133,10 +134,12 @@ def bind_scattered(
     n_blocks = n_batch * m_tiles * n_tiles
     if reals > LONGEST_ROW or max(m, n) > LONGEST_SIDE or n_blocks > MOST_BLOCKS:
         raise ValueError(f"batch {n_batch}, m {m}, n {n}, k {k} is too large for {blocks.file.name}")
+    # Reads of 16 bytes only where all rows begin on such a boundary.
     vector = 4 if reals % 4 == 0 and (a.data.ptr | b.data.ptr) % 16 == 0 else parts
     tables = [offset_tables(part) for part in (shape.batch, m_part, n_part)]
     of_parts = table_arguments(tables)
     calls: list[Call] = []
+    # A longer sum takes several launches, of which all but the first add to c.
     for first in range(0, reals, blocks.longest_sum):
         arguments: list[np.generic] = [
             np.uint64(a.data.ptr + 4 * first), np.uint64(b.data.ptr + 4 * first), np.uint64(c.data.ptr),

@@ -83,6 +83,7 @@ def count_parts(shape: ContractShape, dtype: np.dtype[Any]) -> int:
         return 1
     else:
         most = min(k // PART_TERMS, PARTS_BYTES // (m * n * dtype.itemsize))
+    # Equal parts, so that one batched product forms them all.
     return next((parts for parts in range(most, 1, -1) if k % parts == 0), 1)
 
 
@@ -116,6 +117,7 @@ def bind_split(
     """
     n_batch, m, n, k = shape.sizes
     count, parts = n_batch * m * n, count_parts(shape, c.dtype)
+    # Parts are summed as c is stored where that is a plain order; otherwise into scratch memory and copied.
     left, right, rows, columns = (b, a, n, m) if shape.direct == "nm" else (a, b, m, n)
     held = scratch[: split_bytes(shape, c.dtype)].view(c.dtype)
     terms = held[: parts * count]
@@ -130,6 +132,7 @@ def bind_split(
         product = cublas.bind_product(stream, sizes, terms.dtype.name, precision, split_sum=True)
         multiply = partial(product, left.data.ptr, right.data.ptr, terms.data.ptr)
     result = c if shape.direct else held[parts * count :]
+    # Parts of one batch are added in double precision and in a fixed order.
     added = bind_sum(result, terms, (n_batch, parts, rows * columns), (True, False, True), stream)
     calls = [multiply, added]
     if shape.direct is None:

@@ -43,6 +43,7 @@ class CupyExponents:
     def __init__(self, count: int, dtype: str, stream: Any, multiprocessors: int) -> None:
         self.size_bytes = WORD_BYTES + (SHARED + count) * SLOT_BYTES
         memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(self.size_bytes), 0)
+        # One allocation: a word for the running maximum, integers that all kernels share, then the slots.
         self._word = memory.ptr
         shared = memory.ptr + WORD_BYTES
         self._arrived, self._own, self._powers = shared, shared + SLOT_BYTES, shared + 2 * SLOT_BYTES
@@ -107,6 +108,7 @@ class CupyExponents:
         def restore() -> None:
             runtime.memcpyAsync(into, origin, size_bytes, runtime.memcpyDeviceToDevice, stream)
 
+        # The call knows addresses alone: this keeps the memory.
         restore.__dict__["memory"] = saved
         align = self._bind_align(slot, numbers, 0)
         divide = self._bind_division(target, self._powers)

@@ -59,6 +59,8 @@ def bind_copy(
         if part.copy.contiguous and not add:
             calls.append(_bind_contiguous(into, origin, part.copy.run * itemsize, stream))
         else:
+            # Wider units need starts, strides and addresses that are multiples of them: `divisor` is what all
+            # starts share.
             divisor = gcd(into, origin) // itemsize
             calls.append(bind_box(part.copy, target.dtype, into, origin, divisor, add, stream, share))
     return call_in_turn(calls)
@@ -131,6 +133,7 @@ def bind_sum(
     (table,) = on_device(np.concatenate([offsets(axes, 1) for axes in levels]))
     lengths = [prod(axis[0] for axis in axes) for axes in levels]
     outputs, terms = lengths[0] * lengths[1], lengths[2] * lengths[3]
+    # Few long sums: a warp or a block shares one, in an order that is fixed by the numbers alone.
     lanes = 1
     if outputs < OUTPUTS_MANY and terms >= TERMS_A_WARP:
         lanes = SUM_THREADS if terms >= TERMS_A_BLOCK else WARP

@@ -111,6 +111,8 @@ def _row_boxes(lead: tuple[Axis, ...], first: int, last: int) -> Iterator[tuple[
         return
     (_, source, target), rest = lead[0], lead[1:]
     inner = prod(axis[0] for axis in rest)
+    # As digits of a mixed radix: the rest of the first value, whole values as one box, the begun last one;
+    # each recursion takes one axis off.
     (top, head), (end, tail) = divmod(first, inner), divmod(last, inner)
     if top == end:
         spans = [(top, head, tail)]
@@ -130,6 +132,8 @@ def _smooth_boxes(copy: Copy) -> Iterator[tuple[list[Axis], int, int]]:
     axes = [*copy.axes, *([(copy.run, 1, 1)] if copy.run > 1 else [])]
     for number, (extent, source, target) in enumerate(axes):
         small = prod(factor for factor in factors(extent) if factor <= LARGEST_FACTOR)
+        # A large prime among the fast axes gives tiles of one element there: the axis is cut in two, of which
+        # the longer has small factors.
         few = small < min(extent, NEAR_ELEMENTS) and _is_fast(axes, number)
         if few or factors(extent)[-1:] > [LONG_AXIS]:
             cut = _cut(extent)
@@ -186,12 +190,14 @@ def tiles(copy: Copy, unit_bytes: int, tile_bytes: int = TILE_BYTES) -> CopyTile
     ValueError where there are more tiles than a launch can count.
     """
     axes = [*copy.axes, *([(copy.run, 1, 1)] if copy.run > 1 else [])]
+    # Small copies get smaller tiles, so that there are about TILES_WANTED of them.
     capacity = min(tile_bytes // unit_bytes, max(LEAST_TILE, copy.elements // TILES_WANTED))
     tile, outer = _choose(axes, capacity)
     rows, columns = (_pairs(level) for level in two_levels(outer))
     if len(rows) * len(columns) >= MOST_TILES:
         raise ValueError(f"a copy of {copy.elements} elements falls into too many tiles of {capacity}")
     by_target = sorted(tile, key=lambda axis: axis[2])
+    # Runs long enough for whole lines on both sides need no way through shared memory.
     if copy.run * unit_bytes >= DIRECT_BYTES or copy.contiguous:
         return CopyTiles(_phase(by_target), None, rows, columns, 0)
     by_source = sorted(tile, key=lambda axis: axis[1])
@@ -220,6 +226,8 @@ def _choose(axes: Sequence[Axis], capacity: int) -> tuple[list[Axis], list[Axis]
 
     def growth(order: list[int]) -> tuple[int, int]:
         """The elements that lie together in the tile, and the axis that would add to them (or -1)."""
+        # Invariant: `taken[number]` counts factors of an axis from its fastest on, so that what a tile has of
+        # an axis is a box.
         covered = 1
         for number in order:
             covered *= prod(factor[0] for factor in split[number][: taken[number]])
@@ -229,6 +237,8 @@ def _choose(axes: Sequence[Axis], capacity: int) -> tuple[list[Axis], list[Axis]
 
     size = 1
     while True:
+        # The side with the shorter runs grows first; a tile may go a quarter beyond its capacity for a last
+        # factor.
         choices = sorted((growth(order) for order in reversed(orders)), key=lambda choice: choice[0])
         fits = [
             number for _, number in choices
@@ -294,11 +304,14 @@ def _slot_strides(by_source: Sequence[Axis], by_target: Sequence[Axis], banks: i
         strides[axis] = stride
         return stride * (axis[0] - 1) + size
 
+    # Dense along the target: lanes that store follow each other in the slots.
     for axis in _near(by_target, banks):
         size = place(axis, size)
     lanes = np.zeros(1, np.int64)
     for axis in sorted(_near(by_source, banks), key=lambda axis: axis not in strides):
         if axis not in strides:
+            # Each padding up to a whole turn of the banks is tried: the one with the fewest lanes of a load
+            # in one bank.
             crowds = [_crowd(lanes, axis, stride, banks) for stride in range(size, size + banks)]
             size = place(axis, size + crowds.index(min(crowds)))
         lanes = _extended(lanes, axis, strides[axis])[:banks]

@@ -67,8 +67,11 @@ def bind_adjoint(
         tables.thread_offset, tables.near, tables.far, tables.thread_place, tables.slots, tables.branch_place
     )
     sources = np.zeros((), SOURCES_DTYPE)
+    # Each branch twice: as its step takes it, and as the step back does.
     sources["branch"][: 2 * len(branches)] = [branch.data.ptr for branch in (*branches, *branches)]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(constant)]
+    # Persistent blocks: each adds up its own gradients over all of its tiles and leaves them in `partial`. A
+    # last kernel adds the blocks' sums in one order, so that a run gives the same bits each time.
     blocks = min(n_blocks, tables.n_tiles)
     real = np.empty(0, dtype).real.dtype
     *gradients, back = made
@@ -79,6 +82,7 @@ def bind_adjoint(
         *(np.uint64(array.data.ptr) for array in (partial, *held)),
         np.int32(len(tables.near)), np.int32(tables.n_tiles),
     ]  # fmt: skip
+    # The launches know addresses alone: these arrays must live as long as the calls.
     kept = (*held, partial)
     calls: list[Call] = [
         BoundKernel(hold, 2 * len(branches), HOLD_THREADS, parameters, 0, stream, branch_place),
@@ -139,8 +143,12 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
     """The definitions of adjoint.cu for a chain."""
     steps = tables.steps
     stages = [stage_text(number, stage) for number, stage in enumerate(tables.stages)]
+    # Values are made again only up to the last one that a gradient needs, and the cotangent goes back only
+    # down to the first gradient that is wanted, or to the operand.
     runs_there, runs_back = steps_that_run(shape)
     there, back, way_back = stages[: runs_there.stop], stages[steps:], []
+    # The gradient of a step needs its value and the cotangent of its result, so that it comes before the
+    # cotangent is taken back through the step.
     for step in reversed(range(steps)):
         one = tables.gradients[step]
         if shape.gradients[step] is not None:
@@ -160,6 +168,8 @@ def adjoint_defines(dtype: str, shape: AdjointShape, tables: AdjointTables) -> D
     }
     most = {name: max(map(len, parts)) for name, parts in places.items()}
     walks = {"LOAD": tables.load, "STORE": tables.store, "BACK": tables.back}
+    # Bounds the registers of a thread: as many blocks as share a multiprocessor, by threads or by shared
+    # memory.
     blocks = min(THREADS_A_MULTIPROCESSOR // tables.threads, SHARED_BYTES // tables.shared_bytes)
     return (
         *number_defines(dtype).items(),

@@ -128,6 +128,7 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, room_bytes: f
     found = fused_tile(chain.operand, chain.branches, chain.out, small)
     tile = found or chain_tile(chain, capacity)
     size = small if found else capacity
+    # Halved until a block has room for all images of the tile: values that gradients need, and one cotangent.
     while True:
         threads = size // RESULTS_A_THREAD[itemsize]
         tables = _Builder(shape, tile, threads, dtype).adjoint_tables()
@@ -156,6 +157,8 @@ class _Builder(TableBuilder):
         self.adjoint, self.parts = shape, 2 if dtype.startswith("complex") else 1
         self.back_strides = bit_strides(back, self.extents, itemsize)
         self.back_bits = sorted(self.load_bits, key=self.back_strides.__getitem__)
+        # A step back is a step with k and n exchanged: it sums what the step brought and brings what it
+        # summed.
         self.turned = [
             FusedStage(stage.n_modes, stage.k_modes, stage.n, stage.k, stage.elements_out, stage.elements_in)
             for stage in tile.stages
@@ -178,6 +181,8 @@ class _Builder(TableBuilder):
             bits = [*lanes.n, *lanes.k] if number in there else None
             stages.append(self._stage(number, stage, kind, places, bits))
             thread_place += own
+        # Read where the step wrote, written where it read: the layout of the chain serves both ways, and no
+        # tile is moved between the two.
         for number, stage in enumerate(self.turned):
             kind = stage_kind(stage, self.threads, RESULTS_A_THREAD[self.itemsize], tensor=False)
             lanes, held = self.layout.lanes[number], self.layout.held[number]
@@ -235,6 +240,9 @@ class _Builder(TableBuilder):
         """The tables of a gradient, the places of threads, the results of their sums, and their elements."""
         stage, lanes = self.tile.stages[number], self.layout.lanes[number]
         of_lane, rows, side_k, side_n = self._lane_bits(number)
+        # Bits of a result are dealt to: the block of a lane (`inner`), the lanes of a warp (`of_lane`), the
+        # blocks of a warp and the warps; bits of rows, over which the gradient sums, to lanes, warps and
+        # rounds.
         inner = {*lanes.k[: side_k.bit_length() - 1], *lanes.n[: side_n.bit_length() - 1], *of_lane}
         lane = self._sides(number, of_lane)
         block = self._sides(number, [bit for bit in (*lanes.n, *lanes.k) if bit not in inner])
@@ -244,11 +252,15 @@ class _Builder(TableBuilder):
         groups = max(1, min(n_warps // n_blocks, len(left)))
         rounds = len(left) // groups
         row_lanes = 1 << sum(bit in rows for bit in of_lane)
+        # Lanes that share a block hold sums over different rows; after an exchange within the warp each of
+        # them has `held_sums` of the block's sums.
         row_lane = np.arange(LANES) * row_lanes // LANES
         places = [np.full(self.threads, IDLE, np.int64) for _ in range(2)]
         count = side_k * side_n * self.parts
         held_sums = max(1, count // row_lanes)
         slots = np.full((of_warp * held_sums, self.threads), IDLE, np.int64)
+        # Invariant: places are XORs of the places of bits, so that parts for lane, block and row combine by
+        # XOR.
         for warp in range(min(n_warps, n_blocks // of_warp * groups)):
             own, row = warp // groups * of_warp, left[warp % groups * rounds]
             mine = slice(warp * LANES, (warp + 1) * LANES)
@@ -260,6 +272,7 @@ class _Builder(TableBuilder):
                 at_k = element // side_n ^ lane.k ^ block.k[own + one]
                 at_n = element % side_n ^ lane.n ^ block.n[own + one]
                 result = first_result + (at_k * stage.n + at_n) * self.parts + part
+                # With fewer sums than lanes that share them only the first lane of each sum writes it.
                 is_first = row_lane * count % row_lanes == 0
                 slots[one * held_sums + i, mine] = np.where(is_first, result, IDLE)
         made = GradientTables(
@@ -295,6 +308,8 @@ class _Builder(TableBuilder):
         """How often lanes that differ in these bits wait for each other, in both tiles."""
         lanes, held = self.layout.lanes[number], self.layout.held[number]
         brought, lost = self.layout.brought[number], 0
+        # The value has bits of rows and k, the cotangent bits of rows and n: lanes that differ only in the
+        # others read the same word there, which is no conflict.
         for other, positions in ((lanes.n, held), (lanes.k, {**held, **brought})):
             apart = [positions[bit] % self.bank_bits for bit in bits if bit not in other][: self.bank_bits]
             lost += (1 << len(apart) - len(set(apart))) - 1

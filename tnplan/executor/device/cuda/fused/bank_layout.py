@@ -93,6 +93,7 @@ class BankLayoutSearch:
         """The layout with the fewest bank conflicts in loads, stages and stores, of some random ones."""
         random = Random(0)
         best: tuple[int, BankLayout] | None = None
+        # Random search from a fixed seed: the same layout, and so the same compiled kernel, in every process.
         for _ in range(TRIES):
             layout = self._random(random)
             lost = self._lost(self.load_bits, layout.held[0]) + self._lost(self.store_bits, layout.held[-1])
@@ -106,6 +107,8 @@ class BankLayoutSearch:
 
     def _random(self, random: Random) -> BankLayout:
         """Random positions at first; every stage takes the best of a few for the bits that it brings."""
+        # Invariant: at every stage no two bits have the same position: a brought bit takes one that a summed
+        # bit has left, or one that is free because the tile was smaller.
         free = list(range(self.tile.elements.bit_length() - 1))
         random.shuffle(free)
         held = [{bit: free.pop() for bit in self.load_bits}]
@@ -135,6 +138,8 @@ class BankLayoutSearch:
         summed, new, warps = self.summed[number], self.new[number], list(self.warp_bits[number])
         rows = [bit for bit in held if bit not in summed and bit not in warps]
         rows.sort(key=held.__getitem__)
+        # The bits of lanes: those of rows in different banks lead, so that a warp reads its rows without
+        # conflict.
         first = self._in_different_banks(rows, held)
         if self.kinds[number][0] == "FMA":
             ordered = _led(rows, first) + warps
@@ -143,6 +148,8 @@ class BankLayoutSearch:
             return lambda brought: fixed
         k_pairs = self._pairs(summed, held)
         row_pairs = self._pairs(first if len(first) > 1 else rows, held)
+        # On tensor cores lanes differ in two bits of k when they read, in two of n when they write, and in
+        # three of rows: the pairs are chosen for both together.
         reads = [[self._lost([*pair, *row_pair], held) for row_pair in row_pairs] for pair in k_pairs]
 
         def lanes(brought: Mapping[Bit, int]) -> Lanes:
@@ -176,6 +183,7 @@ class BankLayoutSearch:
     def _lost(self, bits: Sequence[Bit], positions: Mapping[Bit, int]) -> int:
         """How often an access waits for lanes that differ in the first of `bits` and meet in a bank."""
         lanes = bits[: self.bank_bits]
+        # n bits in d different banks: groups of 2^(n - d) lanes meet in a bank, of which all but one wait.
         banks = {positions[bit] % self.bank_bits for bit in lanes}
         return (1 << len(lanes) - len(banks)) - 1
 

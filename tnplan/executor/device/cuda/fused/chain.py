@@ -71,8 +71,12 @@ def bind_fused(
     sources = np.zeros((), SOURCES_DTYPE)
     sources["branch"][: len(branches)] = [branch.data.ptr for branch in branches]
     parameters: list[Any] = [sources, np.uint64(branch_place.data.ptr), np.uint64(constant)]
+    # The branches change from call to call and are in constant or shared memory in an order of their own: a
+    # small kernel puts them there before each launch.
     holding = BoundKernel(hold, len(branches), HOLD_THREADS, parameters, 0, stream, branch_place)
     blocks = min(n_blocks, tables.n_tiles)
+    # What closes a chain is read in place of the result that would be written; each block leaves one sum in
+    # double precision.
     end, sums = out, None
     if closing is not None:
         end, sums = closing, cupy.ndarray((blocks, SUM_REALS), np.float64)
@@ -90,6 +94,7 @@ def bind_fused(
     if sums is not None:
         add_up = load_kernel(FILE, "add_up", dict(defines))
         parts: list[Any] = [np.uint64(sums.data.ptr), np.int32(blocks), np.uint64(out.data.ptr)]
+        # One block adds the blocks' sums in their order: the same bits each time.
         calls.append(BoundKernel(add_up, 1, tables.threads, parts, 0, stream, kept))
     return call_in_turn(calls)
 
@@ -151,6 +156,7 @@ def find_kernel(
             remedy, topic="hardware profiles",
         )
     kernel = load_kernel(file, entry, dict(defines))
+    # Never less than before: launches that were bound with more use the same kernel.
     kernel.max_dynamic_shared_size_bytes = max(shared_bytes, kernel.max_dynamic_shared_size_bytes)
     a_multiprocessor = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, threads, shared_bytes

@@ -54,11 +54,15 @@ def deal_warps(
     chosen: list[tuple[Bit, ...]] = []
     meets = [True] * (n_stages + 2)
     held = list(load_bits)
+    # Greedy: as many stages as possible keep the bits that tell warps apart. Within such a run each warp
+    # reads what it wrote itself, so that no barrier of the block is needed.
     while len(chosen) < n_stages:
         begin = len(chosen)
         kept, end = _run(tile, kinds, held, begin, n_bits)
         walks = (load_bits, begin == 0), (store_bits, end == n_stages)
         lanes = [set(bits[:LANE_BITS]) for bits, joins in walks if joins]
+        # Bits that lanes of a walk take are used last, so that the walk can be dealt to warps by the same
+        # bits.
         kept.sort(key=lambda bit: -sum(bit in taken for taken in lanes))
         chosen += [tuple(kept[len(kept) - n_bits :])] * (end - begin) if end > begin else [()]
         meets[begin + 1 : end] = [False] * (end - begin - 1)
@@ -68,6 +72,7 @@ def deal_warps(
     store = _of_walk(store_bits, chosen[-1], n_bits)
     apart = [bits is not None for bits in (load, store)]
     meets[0], meets[-2] = not apart[0], not apart[1]
+    # The next tile may be loaded without a barrier only if nobody else touches this warp's part at any stage.
     meets[-1] = not (all(apart) and load == store and not any(meets[:-1]))
     return Warps(load or (), tuple(chosen), store or (), tuple(meets))
 
@@ -279,6 +284,8 @@ class TableBuilder:
 
     def place(self, position: int) -> int:
         """The place of a bit at a position, in bytes."""
+        # XOR swizzle: position p is address bit p; above the bits of the banks it also turns the bank. The
+        # map from positions to places is linear over GF(2) and one to one.
         turn = 1 << position % self.bank_bits if position >= self.bank_bits else 0
         return (1 << position | turn) * self.itemsize
 
@@ -292,6 +299,7 @@ class TableBuilder:
         """A walk along `bits`, fastest first: the lowest are dealt to threads, the others to rounds. Where
         `warps` are given, lanes take the lowest and warps those.
         """
+        # The fastest bits in memory go to lanes: a warp moves whole lines.
         lanes = bits[:LANE_BITS] if warps else ()
         bits = [*lanes, *warps, *(bit for bit in bits if bit not in lanes and bit not in warps)]
         n_own = min(len(bits), self.threads.bit_length() - 1)
@@ -311,6 +319,8 @@ class TableBuilder:
         ]
         near = np.zeros((1, len(strides)), np.int64)
         modes = [entry for entry in self.shape.operand if entry[0] not in self.tile.modes]
+        # Starts of tiles as sums of two small tables, near[t % len(near)] + far[t // len(near)], in place of
+        # one of all tiles.
         while modes and len(near) * modes[-1][1] <= MOST_NEAR:
             near = _outer_sum(modes.pop(), strides, near)
         far = np.zeros((1, len(strides)), np.int64)
@@ -328,6 +338,8 @@ class TableBuilder:
         self, rows: Sequence[int], k: Sequence[int], n: Sequence[int], kind: Kind
     ) -> tuple[_Places, list[NDArray[np.int64]]]:
         _, n_rows, n_columns = kind
+        # Bits of rows from the fastest: lanes of a warp, rows of a thread, then warps; columns that a thread
+        # has no room for go to further warps.
         n_own = LANE_BITS + n_rows.bit_length() - 1
         lane_places, group_places = combine(rows[:LANE_BITS]), combine(rows[n_own:])
         base = np.full(self.threads, IDLE, np.int64)
@@ -404,6 +416,8 @@ def bit_strides(
 def combine(parts: Sequence[int], both: np.ufunc = np.bitwise_xor) -> NDArray[np.int64]:
     """The XOR, or another sum, of every subset of `parts`, indexed by the subset, the first part the lowest
     bit."""
+    # Doubling: the second half is the first with one more part, so that entry s has the parts of the bits of
+    # s.
     table = np.zeros(1, np.int64)
     for part in parts:
         table = np.concatenate([table, both(table, part)])
