@@ -71,6 +71,7 @@ class Simplified:
         """
         state = self._state
         found = {self._numbers[place]: array for place, array in cotangents.items()}
+        # Reverse mode: the derivative by one tensor of a merge is that of the result with all others of it.
         for step in reversed(state.history):
             after = found.pop(step.new)
             for place, number in enumerate(step.numbers):
@@ -106,6 +107,7 @@ class _Simplifier:
     def run(self) -> None:
         while self.queue:
             size, number = heapq.heappop(self.queue)
+            # Entries are not taken out of the heap when a tensor changes: stale ones are passed over here.
             if number not in self.terms or size != self._size(self.terms[number]):
                 continue
             partner = self._partner(number)
@@ -144,6 +146,8 @@ class _Simplifier:
         best = None
         for other in sorted(others):
             size = self._size(self._result(number, other))
+            # Only merges whose result is no larger than one of both: no later contraction becomes larger by
+            # them.
             if size > max(self._size(term), self._size(self.terms[other])):
                 continue
             if best is None or size < best[0]:
@@ -168,6 +172,7 @@ class _Simplifier:
             self.owners[index] = (self.owners[index] - {first, second}) | {new}
         self.terms[new] = kept
         self._settle(new, array)
+        # Neighbours that had no partner may have one now.
         for neighbour in sorted(set().union(*(self.owners[index] for index in kept)) - {new}):
             heapq.heappush(self.queue, (self._size(self.terms[neighbour]), neighbour))
 

@@ -23,6 +23,7 @@ def choose_sharding(context: PlanContext) -> PlanContext:
     """Pass 3: the state of every node. Raises DoesNotFit."""
     sharded, model, policy = context.sharded, context.model, context.variant.policy
     tree, grid, limits, paper = sharded.tree, sharded.grid, context.limits, policy == "paper"
+    # The paper's policy is costed as the paper does: a redistribution shuffles the whole shard (Eq. 7).
     space = StateSpace(tree, grid, model, limits.step_bytes, whole_exchange=paper)
     steps = step_modes(tree, sharded.orders, model.item_bytes, limits.threshold_bytes)
     if policy in (BY_TIER, PERSISTENT):
@@ -63,6 +64,7 @@ def assign_buffers(context: PlanContext) -> PlanContext:
     """Pass 8: offsets in one arena; tensors are spilled if they may be, and if the arena is too large."""
     program, limit_bytes = context.program, context.limits.arena_bytes
     arena = assign(program.lifetimes, program.in_place)
+    # Compressing takes time: only where the arena does not fit without it.
     if context.variant.spilled and arena.size_bytes > limit_bytes:
         program, arena = spill(program, context.model, limit_bytes) or (program, arena)
     return replace(context, program=program, arena=arena)

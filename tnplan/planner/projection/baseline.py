@@ -132,6 +132,7 @@ class BaselineSearch:
         machine = replace(profile, memory_bytes=room_bytes + profile.reserved_bytes)
         _compile_kernels()
         began = time.monotonic()
+        # A search for as long as the contraction takes would not be worth it.
         ends = began + min(self.time_s, max(given_s, LEAST_S))
         options = SearchOptions(
             max_tensor_elements=max(room_bytes // (TENSORS_AT_ONCE * ITEM_BYTES[dtype]), 1), seed=SEED,
@@ -142,11 +143,15 @@ class BaselineSearch:
             time_s = max(until - time.monotonic(), LEAST_SHARE * (ends - began))
             return _searched(replace(options, effort=Effort(time_s=time_s)), network, dtype)
 
+        # Half of the time from scratch, so that the baseline is no variation of a path for many devices; the
+        # other half goes on from that and from the paths given.
         fresh = searched((began + ends) / 2)
         for _ in range(ATTEMPTS):
             elements = options.max_tensor_elements or 1
             if fresh is not None or elements < 4:
                 break
+            # Nothing fits: steps of these tensors need more than the memory. A tighter limit on a tensor
+            # leaves room.
             options = replace(options, max_tensor_elements=elements // 4)
             fresh = searched((began + ends) / 2)
         starts = [path for path in paths if path.network == network]

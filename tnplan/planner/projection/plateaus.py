@@ -40,6 +40,8 @@ def plateaus(projection: Projection) -> list[Plateau]:
 def _flat(projection: Projection, row: Row) -> Plateau:
     """More devices only take more slices: what of the paths with fewer operations?"""
     demands, labels = projection.demands, projection.labels
+    # Paths with fewer operations would be faster here: each is asked why it is not, by tier, memory or slower
+    # steps.
     fewer = [n for n, demand in enumerate(demands) if demand.complexity < (1 - FLAT) * row.complexity]
     fewer.sort(key=lambda number: demands[number].complexity)
     refused: Plateau | None = None
@@ -93,6 +95,7 @@ def _fall(projection: Projection, before: Row, row: Row) -> Plateau:
     if not row.time_s:
         return Plateau(row.devices, "path", "no step is predicted to take time")
     old, new = _device_seconds(projection.profile, before), _device_seconds(projection.profile, row)
+    # Seconds of all devices together: without losses they would stay the same when devices are added.
     grown = {kind: new[kind] - old[kind] for kind in new}
     kind = max(grown, key=grown.__getitem__)
     share = percent_text(new[kind] / sum(new.values()))

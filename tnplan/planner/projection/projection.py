@@ -321,6 +321,8 @@ def project(
     Raises InputError where `devices` or `paths` is unusable, NothingFitsError where nothing fits on any of
     `devices`.
     """
+    # T_P is the least predicted time over paths and sizes of groups; S_P = T_1 / T_P, E_P = S_P / P, and R_P
+    # is the ratio of operations on one device to those on P (the paper, section V-A).
     counts = _checked_counts(devices)
     if not paths:
         raise InputError("report", "there is no path", "give one path.json or more")
@@ -339,6 +341,8 @@ def project(
             "raise it, add devices, or search a path that needs less",
             topic="memory",
         )
+    # The baseline is searched after the paths given are planned: the search takes no longer than their best
+    # time on one device. What it gives competes on all numbers of devices.
     given_s = best[1].time_s if 1 in best else None
     known = Baseline(given_s=given_s)
     if baseline is not None:
@@ -387,8 +391,11 @@ def _best_choices(
     best: dict[int, _BestPlan] = {}
     done, total = 0, sum(len(names) for p in counts for ranks in sizes if ranks <= p)
     for p in counts:
+        # A schedule for fewer devices serves more of them with idle ones, so that T_P never rises with P.
         for before in (other for other in counts if other < p and other in best):
             best[p] = _choice(best[before].path, best[before].schedule, p)
+        # By a bound that needs no planning, the least first: once the bound reaches the best time, no later
+        # job can win.
         jobs = sorted(
             (planner.least_s(p, ranks), number, ranks)
             for number, planner in enumerate(judge.planners)
@@ -459,6 +466,7 @@ def _demand(judge: Judge, number: int, counts: Sequence[int], sizes: Sequence[in
             once += flops
         else:
             part = loop_nest.level_of[node]
+            # A fraction, since levels serve different numbers of slices: exact whatever the size.
             repeated += Fraction(flops * loop_nest.repeats[part], loop_nest.serves[part])
     ways = ((p, ranks) for p in counts for ranks in sizes if ranks <= p)
     least = next((p for p, ranks in ways if judge.fits(number, ranks, p // ranks)), None)

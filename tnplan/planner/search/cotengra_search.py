@@ -47,6 +47,8 @@ def search_path(
     options.check(network, dtype)
     started = time.monotonic()
     limit, n_workers = options.limit(dtype), options.n_workers
+    # An input over the limit has to be sliced whatever the tree is; these indices then have extent 1 for the
+    # search.
     forced = _forced_slices(network, limit)
     trials = tuple(method for method in options.methods if method != JOINT) or METHODS[:1]
     without_network = Task(
@@ -63,12 +65,16 @@ def search_path(
         if report is not None:
             report(time.monotonic() - started, early)
 
+    # While kernels are being compiled a search in plain Python begins, so that a short search has a path in
+    # time.
     if options.need_not_wait:
         if options.checkpoint is not None:
             SearchCheckpoint(Path(options.checkpoint), {}).check(resume=False)
         search_uncompiled(task, started + options.effort.time_s, on_early)
         if early is not None and time.monotonic() - started >= ENOUGH * options.effort.time_s:
             return replace(early, meta=_meta(early, task, options, time.monotonic() - started))
+    # The annealer works on what safe contractions leave of the network; `frame` puts these steps in front of
+    # its trees.
     core = core_for(task, on_early) if options.joint and not task.starts else None
     if core is not None:
         present = {symbol for term in (*core.inputs, task.output) for symbol in term}

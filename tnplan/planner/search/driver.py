@@ -317,6 +317,8 @@ def carry_out(
     The tree of a round without the limit is sliced afterwards.
     """
     before = time.monotonic()
+    # Without a limit, and then sliced: the tree goes to the pool of free trees, what it was sliced to to the
+    # other.
     if next_round.unlimited:
         unlimited = replace(task, limit=None, waist_limit=inf, sizes=roots(task.sizes, next_round.power))
         outcome = carry_out(unlimited, replace(next_round, unlimited=False), moves, ends, None)
@@ -327,6 +329,7 @@ def carry_out(
     if next_round.anneals:
         weighted = replace(task, element_weight=task.element_weight * next_round.weight_factor)
         source = _source(task, next_round)
+        # The legs of all nodes of a large tree as bits take too much memory: it is annealed region by region.
         if is_large(task):
             large = LargeTree(weighted, source)
             draw = random.Random(f"{task.seed} {next_round.number} region")

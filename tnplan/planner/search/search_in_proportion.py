@@ -207,12 +207,15 @@ def greedy_path(network: Network) -> tuple[tuple[int, ...], ...]:
     def entry(a: int, b: int) -> tuple[int, int, int]:
         return size(result(a, b)) - size(live[a]) - size(live[b]), a, b
 
+    # All pairs that share an index: the rule of opt_einsum, for networks of few tensors.
     queue = [entry(a, b) for a, b in combinations(live, 2) if live[a] & live[b]]
     heapify(queue)
     path: list[tuple[int, ...]] = []
     number = len(network.inputs)
     while len(live) > 1:
         a, b = heappop(queue)[1:] if queue else sorted(live, key=lambda tensor: size(live[tensor]))[:2]
+        # Pairs of tensors that are gone stay in the heap and are passed over. The key of a pair stays while
+        # both are alive: an index on a third tensor stays on what that becomes.
         if a not in live or b not in live:
             continue
         made = result(a, b)

@@ -22,6 +22,8 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     network = path.network
     column = {index: number for number, index in enumerate(network.output)}
     sizes = {**network.size_dict, **dict.fromkeys(path.sliced_inds, 1)}
+    # How many tensors still have an index; one that is on two tensors of a step and no other is summed there.
+    # Open indices are in the rows, not among the legs.
     left_over = Counter(index for term in network.inputs for index in set(term))
     rows: dict[int, Rows] = {}
     legs: dict[int, tuple[str, ...]] = {}
@@ -29,6 +31,8 @@ def batch_plan(path: ContractionPath, bitstrings: Array) -> BatchPlan:
     for number, term in enumerate(network.inputs):
         final = tuple(index for index in term if index in column)
         bits = bitstrings[:, [column[index] for index in final]]
+        # A tensor has a row for each distinct assignment of its final qubits among the given strings (the
+        # sparse state of arXiv 2111.03011), and a product for each pair of rows that some string needs.
         rows[number] = rows_of_bits(bits)
         leaf_bits.append((final, bits[rows[number].first]))
         legs[number] = tuple(index for index in term if index not in column)
@@ -77,6 +81,8 @@ def with_slices(plan: BatchPlan, bitstrings: Array, least: int) -> BatchPlan:
     products = [float(step.products) for step in plan.steps]
     sliced = list(plan.sliced)
     while prod(sizes[index] for index in sliced) < least:
+        # Multiply-adds of all slices if this index is sliced too: steps that have it become smaller, all are
+        # repeated.
         costs = {
             index: sizes[index]
             * sum(

@@ -51,6 +51,8 @@ def rows_of_bits(bitstrings: Array) -> Rows:
 
 def rows_of_product(left: Rows, right: Rows) -> tuple[Rows, Array]:
     """The rows of the product of two tensors, and the rows of both that make each, int32 [row, 2]."""
+    # A pair of rows as one number. Invariant: rows of the product are in the order of these numbers, so that
+    # `divmod` of the distinct ones gives both rows back.
     pairs = left.of_strings * right.count + right.of_strings
     keys, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
     return Rows(inverse.reshape(-1), first), np.stack(np.divmod(keys, right.count), axis=1).astype(np.int32)

@@ -57,6 +57,7 @@ def from_cotengra(tree: Any, *, dtype: str = "complex64", name: str = "") -> Con
             raise InputError(
                 PLACE, f"index {label!r} is projected on {info.project}", "select from the tensors instead"
             )
+        # Slices are summed, so that an open index cannot be one.
         if label in tree.output:
             raise InputError(
                 PLACE, f"index {label!r} is open and sliced",

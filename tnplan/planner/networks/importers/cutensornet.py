@@ -64,6 +64,7 @@ def from_cutensornet(
             raise InputError(
                 f"slices[{number}]", f"mode {mode!r} is on no tensor", "slice modes of the network"
             )
+        # The whole mode in a slice: no slice at all.
         if kept == extents[mode] and kept != 1:
             continue
         if kept != 1:

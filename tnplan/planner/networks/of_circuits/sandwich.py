@@ -71,6 +71,8 @@ def folded_sandwich(kept: Sequence[Step], support: Support) -> OpenNetwork:
         sizes[name] = extent
         return name
 
+    # Invariant: wires[qubit] is the index that is open at the end of the qubit's wire so far, of extent 4: a
+    # value for each of I, X, Z and Y.
     wires = {qubit: new_index() for qubit in qubits}
     terms: list[tuple[str, ...]] = [(wires[qubit],) for qubit in qubits]
     arrays = [ZERO_STATE] * len(qubits)
@@ -117,11 +119,15 @@ def _transfer_parts(data: tuple[bytes, ...], n_qubits: int) -> tuple[np.ndarray,
     side = 2**n_qubits
     kraus = np.array([np.frombuffer(one, np.complex128).reshape(side, side) for one in data])
     words = _words(n_qubits)
+    # With rho = sum over b of v_b P_b / 2^n the new values are v'_a = sum over b of T_ab v_b, T_ab = sum over
+    # Kraus operators K of Tr(P_a K P_b K^dagger) / 2^n, the Pauli transfer matrix, which is real.
     moved = np.einsum("kij,bjl,kml->bim", kraus, words, kraus.conj(), optimize=True)
     matrix = (words.transpose(0, 2, 1).reshape(len(words), -1) @ moved.reshape(len(words), -1).T).real / side
     whole = np.ascontiguousarray(matrix).reshape((4,) * (2 * n_qubits))
     if n_qubits != 2:
         return (whole,)
+    # Operator Schmidt decomposition: with [after, before] of either qubit as rows and columns the rank is the
+    # number of products that the gate is a sum of. Singular values are shared evenly between both parts.
     left, values, right = np.linalg.svd(whole.transpose(0, 2, 1, 3).reshape(16, 16))
     rank = max(1, int(np.count_nonzero(values > RANK * values[0])))
     if rank == len(values):

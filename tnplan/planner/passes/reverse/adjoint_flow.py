@@ -61,6 +61,7 @@ def adjoint_flow(schedule: Schedule, wrt: Collection[int]) -> AdjointFlow:
             _check(item)
             sources = reads(item)
             reader.update(dict.fromkeys(sources, number))
+            # Forward through the graph: what no wanted input reaches needs no cotangent.
             depends = item.tensor in wrt if isinstance(item, Load) else not active.isdisjoint(sources)
             out = made_by(item)
             if depends:
@@ -68,6 +69,8 @@ def adjoint_flow(schedule: Schedule, wrt: Collection[int]) -> AdjointFlow:
             if not isinstance(item, Accumulate):
                 maker[out], level[out] = item, number
     for item in (item for part in parts for item in part if isinstance(item, Contract)):
+        # The derivative by one operand reads the other one. A value from an outer level is still there; one
+        # made on this level must be kept or made again.
         for operand, other in ((item.a, item.b), (item.b, item.a)):
             if operand in active and level[other] == reader[other]:
                 needed.add(other)

@@ -81,6 +81,7 @@ class _Emitter:
         last = len(self._schedule.parts) - 1
         forward = [self._forward(level) for level in range(last + 1)]
         backward = [self._backward(level) for level in range(last, -1, -1)]
+        # The innermost part goes forward and back in one: its values are needed for this slice alone.
         forward[last] += backward.pop(0)
         return AdjointProgram(
             tuple(map(tuple, forward)),
@@ -106,6 +107,8 @@ class _Emitter:
             self._load_seed()
         for item in self._flow.parts[level]:
             tensor = made_by(item)
+            # Read on an inner level, in several slices: its cotangent is a sum over these, zeroed where the
+            # tensor is made.
             inside = self._flow.reader.get(tensor, level) > level
             if tensor in self._flow.active and inside and not isinstance(item, Accumulate):
                 self._sums.add(tensor)
@@ -123,6 +126,7 @@ class _Emitter:
 
     def _load_seed(self) -> None:
         """The cotangent of what is, or is added to, the result."""
+        # The result is a sum over slices: each term has the cotangent of the sum itself.
         added = [item.source for item in self._schedule.body if isinstance(item, Accumulate)]
         root = added[-1] if added else self._schedule.result
         self._seed = self._cotangents[root] = self._cotangent_buffer(root)
@@ -190,6 +194,8 @@ class _Emitter:
         """Back to the layout before; the terms of a sum all have the sum's cotangent."""
         source = item.source
         before, after = self._buffers[source].layout, self._buffers[out].layout
+        # The layout stays: every term of a sum over ranks has the sum's cotangent, which each rank has
+        # already.
         if before == after and source not in self._sums:
             self._cotangents[source] = self._cotangents[out]
             return
@@ -200,6 +206,8 @@ class _Emitter:
         """The cotangent of the result, contracted with the other operand."""
         value, is_new = self._value(other)
         adjoined, factor = self._buffers[operand], self._buffers[other]
+        # c = a b: the cotangent of a is that of c times b, summed over n. A digit that spreads a mode of n
+        # leaves a term on each of its ranks.
         partial = tuple(
             digit
             for digit, mode in enumerate(factor.layout)
@@ -290,6 +298,8 @@ class _Emitter:
         if self._is_there(tensor):
             return tensor, False
         again: dict[int, int] = {}
+        # Values that are not kept are made again from those of outer levels or kept ones: depth first, each
+        # once.
         stack = [tensor]
         while stack:
             wanted = stack[-1]

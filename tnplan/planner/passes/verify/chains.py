@@ -22,6 +22,8 @@ def chain_problems(schedule: Schedule, item: Fused) -> Iterator[str]:
         branch = set(buffers[buffer].modes)
         if branch & summed:
             yield f"the branch of step {number} has a mode that was summed before"
+        # A mode on both is summed and one on either stays: the symmetric difference. A summed mode that comes
+        # again would be another sum than the network's.
         summed |= left & branch
         left ^= branch
     if item.closing is not None:
@@ -41,6 +43,7 @@ def adjoint_problems(schedule: Schedule, item: FusedAdjoint) -> Iterator[str]:
     """Whether the gradients of a chain follow from what it reads, on every rank from its own shards."""
     buffers = schedule.buffers
     cotangent = buffers[item.cotangent]
+    # The gradient of a tensor without the mode of a digit is a sum over the ranks of this digit.
     partial = tuple(
         digit for digit, _ in enumerate(schedule.grid) if _spread_mode(schedule, item, digit) is not None
     )
@@ -80,6 +83,8 @@ def chain_cut(schedule: Schedule, item: Fused) -> tuple[int, ...] | None:
 def keeps_off(operand: tuple[int, int], out: tuple[int, int], parts: int) -> bool:
     """Whether no part of `out` is written over what is yet to be read of `operand`: (start, end) in bytes."""
     read, written = ((end - start) // parts for start, end in (operand, out))
+    # Order of the parts as in memmove. Part i is written when parts up to i have been read: everything that
+    # is read later must lie elsewhere.
     behind = out[0] > operand[0]
     for number in chunk_order(parts, behind):
         start = out[0] + number * written
@@ -97,6 +102,8 @@ def _spread_problems(schedule: Schedule, item: Fused, summed: set[int]) -> Itera
     tensors: list[Buffer] = [*read, out]
     closing = () if item.closing is None else schedule.buffers[item.closing].modes
     for position, digit in enumerate(schedule.grid):
+        # Every rank works on its own shards: all tensors of a chain that have the mode of a digit have it
+        # spread by this digit, and none of them sums it.
         mode = next((t.layout[position] for t in tensors if t.layout[position] is not None), None)
         for tensor in tensors:
             if tensor.layout[position] != (mode if mode in tensor.modes else None):

@@ -74,6 +74,8 @@ class Verifier:
         for number, buffer in enumerate(self.buffers):
             self.where = f"buffers[{number}]"
             self._check_buffer(buffer)
+        # A symbolic run of the schedule: `live` are the buffers that hold something, `occupied` their bytes.
+        # Parts are walked once; what makes a replay different is checked by what is live at their ends.
         self._check_loops(*schedule.parts[:1], *schedule.parts[1:2])
         self._check_part("once", schedule.once)
         if schedule.body:
@@ -104,9 +106,11 @@ class Verifier:
         unit = outside = {schedule.result}
         for before, part, name, after in zip(parts, parts[1:], names, (*parts[2:], None), strict=False):
             self.where = name
+            # Invariant: a part may be replayed if all that was live before it is live behind it.
             at_start = set(self.live)
             if part.inner and not before.inner:
                 outside = at_start
+            # Behind an early sum only the sum is left of what its levels made.
             if before.inner and not part.inner:
                 self._forget(at_start - outside)
                 at_start = unit
@@ -265,6 +269,8 @@ class Verifier:
     def _define(self, buffer: int) -> None:
         self._require(0 <= buffer < len(self.buffers), f"buffer {buffer} does not exist")
         self._require(buffer not in self.live, f"buffer {buffer} is written while it is in use")
+        # Invariant: `occupied` is sorted and without overlaps, so that a new range can only meet its two
+        # neighbours.
         span = self._extent(buffer)
         position = bisect(self.occupied, span)
         for start, end, other in self.occupied[max(position - 1, 0) : position + 1]:
@@ -318,6 +324,7 @@ class Verifier:
     def _check_contract(self, item: Contract) -> None:
         a, b, c = (self.buffers[buffer] for buffer in (item.a, item.b, item.c))
         in_a, in_b, in_c = set(a.modes), set(b.modes), set(c.modes)
+        # Told from the modes alone: what all three have, and what c lacks.
         batch = tuple(mode for mode in a.modes if mode in in_b and mode in in_c)
         reduced = tuple(mode for mode in a.modes if mode not in in_c)
         for operand in (a, b):
@@ -331,6 +338,8 @@ class Verifier:
             in_c == (in_a | in_b) - set(reduced), "the modes of c do not follow from those of a and b"
         )
         for position, (x, y, z) in enumerate(zip(a.layout, b.layout, c.layout, strict=True)):
+            # A digit spreads one mode in all tensors that have it; a summed one leaves terms, so that c is
+            # partial there.
             mode = x if x is not None else y
             clash = x is not None and y is not None and x != y
             want = tuple(mode if mode in modes else None for modes in (in_a, in_b))
@@ -358,6 +367,8 @@ class Verifier:
         if item.parts > 1:
             cut = chain_cut(self.schedule, item)
             return cut is not None and keeps_off(span[:2], new[:2], item.parts)
+        # In place without parts: mode by mode the same, or of one extent, the old one summed and the new one
+        # brought; what the result has more is in front, where nothing of the operand lies.
         before, after = self._local(operand), self._local(out)
         more = len(after) - len(before)
         if span[0] != new[0] or more < 0 or any(mode in operand.modes for mode, _ in after[:more]):

@@ -71,6 +71,7 @@ class GradientVerifier(Verifier):
             self._check_part(f"after[{number}]", part.instructions)
             self.where = f"after[{number}]"
             if part.depth:
+                # Invariant: a part and its mirror image leave what was there before both.
                 left = self.live - {schedule.result}
                 self._require(left == before[-1 - number], "it leaves buffers behind")
 
