@@ -128,6 +128,8 @@ class Profile:
     codecs: dict[str, CodecRates] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # Figures of a profile are divisors throughout the cost model: none but those marked `zero` may be
+        # zero. A bad file is refused here, by the name of the figure, and not by a time that is infinite.
         place = f"profile {self.name}"
         for name in (
             "memory_bytes", "memory_bytes_per_s", "permute_bytes_per_s",

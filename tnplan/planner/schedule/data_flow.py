@@ -66,6 +66,7 @@ def rows(instructions: Sequence[Instruction], number: int) -> Rows:
     assert isinstance(exchange, Redistribute)
     before: list[Fused] = []
     buffer = exchange.source
+    # Away from the exchange, each chain must make what the next one reads.
     for instruction in reversed(instructions[:number]):
         if isinstance(instruction, Fused) and instruction.out == buffer and instruction.parts == 1:
             before.insert(0, instruction)
@@ -180,6 +181,8 @@ class DataFlow:
         later = {
             buffer for part in schedule.parts[1:] for item in part.instructions for buffer in writes(item)
         }
+        # Invariant: what is kept has bytes of its own and is written by this part alone: it holds its tensor
+        # from run to run.
         self.kept = set(self._writers) - freed - later - _sharing_bytes(schedule)
         self._results = {schedule.result}
         if schedule.body:
@@ -192,6 +195,8 @@ class DataFlow:
     def needed(self, changed: Collection[int]) -> list[int]:
         """The numbers of the instructions to repeat where these inputs have changed, in order."""
         numbers: set[int] = set()
+        # Backwards from what later parts read: a value that is kept and depends on no changed input ends the
+        # walk.
         wanted = list(self._results)
         while wanted:
             buffer = wanted.pop()
@@ -209,6 +214,8 @@ def _sharing_bytes(schedule: Schedule) -> set[int]:
     used = {buffer for item in schedule.instructions for buffer in writes(item)} | {schedule.result}
     sharing: set[int] = set()
     last_end, last = 0, schedule.result
+    # A sweep by offset: a buffer that begins before the furthest end so far shares bytes with the one that
+    # ends there.
     for number in sorted(used, key=lambda buffer: schedule.buffers[buffer].offset_bytes):
         buffer = schedule.buffers[number]
         if buffer.offset_bytes < last_end:

@@ -207,6 +207,7 @@ class _Rounds:
 
     def __post_init__(self) -> None:
         n, effort = len(self.task.inputs), self.task.effort
+        # From a nominal pace and not from the clock: the same task gives the same rounds on a slower machine.
         nominal_moves = ROUND_SHARE * effort.time_s * NOMINAL_MOVES_PER_S
         self.full_moves = min(nominal_moves, float(MOVES_PER_TENSOR * n))
         tree_s = greedy_s(n, self.pools.best.score / self.pools.limited.power)
@@ -238,6 +239,8 @@ class _Rounds:
                         carry_out, self.task, next_round, moves, ends, self.target, on_better
                     )
                     running[job] = next_round
+                # Invariant: at most `n_workers` rounds run, and each that comes back is taken before the next
+                # is drawn.
                 if not running:
                     break
                 for job in wait(running, return_when=FIRST_COMPLETED).done:
@@ -246,6 +249,7 @@ class _Rounds:
     def _next(self, left_s: float) -> tuple[Round, float | None]:
         """The next round and its moves; None where the search ends before it."""
         effort, pools = self.task.effort, self.pools
+        # The last share of the time is for predicted times, which take a plan each.
         is_late = left_s < RANKING_SHARE * effort.time_s or pools.given >= self.n_planned
         next_round = pools.next(self.n_planned, self.target is not None and is_late, self.has_greedy)
         wanted = next_round.length * self.full_moves

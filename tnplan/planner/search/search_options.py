@@ -89,6 +89,8 @@ class SearchOptions:
 
     def check(self, network: Network, dtype: str) -> None:
         """Refuse what no search of this network can be asked for."""
+        # All that a search cannot be asked for is refused before the first trial, of which one may take
+        # minutes.
         if None not in (self.max_tensor_elements, self.memory_bytes):
             raise InputError(
                 "--max-tensor", "stands beside a memory limit", "give one of the two", topic="memory",

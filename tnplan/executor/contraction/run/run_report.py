@@ -53,6 +53,8 @@ def result_document(
     measured together with the permutation of their results, so that the measured `contract_s` is to be held
     against the sum of the predicted ones.
     """
+    # One collective call for all figures of a rank. Ranks wait for each other at every exchange, so that the
+    # slowest is the time of all; hidden time is the least, as only that was hidden for everyone.
     figures = {
         "kinds": outcome.timings.by_kind(outcome.program),
         "steps": outcome.timings.by_step(outcome.program),
@@ -69,6 +71,7 @@ def result_document(
         **{name: getattr(outcome, name) for name in ("bind_s", "run_s", "checkpoint_s", "sum_groups_s")},
     }
     ranks = world.gather_objects(figures)
+    # Slices of this division's checkpoints, one rank a group, and those of earlier divisions.
     resumed = sum(world.gather_objects(outcome.resumed_slices if outcome.share.rank_in_group == 0 else 0))
     resumed += job.slices[1] - job.slices[0] - outcome.division.left.count
     computed = outcome.share.slices.part(outcome.resumed_slices, outcome.share.n_slices)

@@ -73,6 +73,8 @@ class ScaledCalls:
         made: list[Call] = []
         waiting: dict[int, int] = {}
         for item, call in zip(items, calls, strict=True):
+            # Scaling waits until one of the tensors is read: small ones are then scaled together, in one
+            # launch.
             if not waiting.keys().isdisjoint(reads(item)):
                 made.append(self._scale(waiting))
                 waiting.clear()

@@ -104,6 +104,8 @@ class RowProducts:
             return RowTensor(product, order)
         first_rows = self._ordered(left, (ROWS, *legs.both, *legs.left, *legs.summed)).reshape(-1, h, m, k)
         second_rows = self._ordered(right, (ROWS, *legs.both, *legs.summed, *legs.right)).reshape(-1, h, k, n)
+        # Rows that share an operand are multiplied as one larger product where there are enough of them; else
+        # each pair is a product of its own in a batch.
         together = len(pairs) >= FEWEST_TOGETHER * min(counts)
         product = (_in_groups if together else _one_by_one)(first_rows, second_rows, pairs, self.threads)
         sizes[ROWS] = len(pairs)
@@ -144,6 +146,7 @@ def _in_groups(a: Array, b: Array, pairs: Array, threads: int) -> Array:
     result = np.empty((len(pairs), h, m, n), a.dtype)
     by_right = _gathers_left((r, m), (s, n), len(pairs))
     shared, other = (pairs[:, 1], pairs[:, 0]) if by_right else (pairs[:, 0], pairs[:, 1])
+    # Pairs sorted by the row that they share: each group is a range, and its results go back to their places.
     order = np.argsort(shared, kind="stable")
     starts = np.flatnonzero(np.diff(shared[order], prepend=-1))
     ends = np.append(starts[1:], len(order))

@@ -105,6 +105,7 @@ class CutensorMp:
     ) -> Call:  # fmt: skip
         """c = the sum of a times b over the modes that c lacks, by cuTENSOR on this rank's shards."""
         a, b, c = tensors
+        # The library contracts over one mode at least: where none is summed, one of extent 1 is.
         if not {label for label, _ in a} - {label for label, _ in c}:
             a, b = ((*tensor, (_NOTHING, 1)) for tensor in (a, b))
         modes = (strided(a), strided(b), strided(c))
@@ -164,6 +165,7 @@ class CutensorMp:
             self._handle, plan, c_void_p(one), a, b, c_void_p(zero), c, c,
             c_void_p(int(workspace.data.ptr)), c_void_p(host_workspace.ctypes.data),
         )  # fmt: skip
+        # The arguments are addresses: what they point to lives as long as the call.
         alive = (self, views, workspace, host_workspace)
 
         def run() -> None:

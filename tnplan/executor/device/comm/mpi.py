@@ -43,6 +43,8 @@ class MpiCommunicator(BlockingExchange):
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Grouped point-to-point: all receives are posted, then all sends, then all are awaited."""
         requests = []
+        # Receives first: a message that finds its receive posted goes straight to its place.
+        # Invariant: chunks of a message have one tag, and MPI keeps the order of messages between two ranks.
         for peer, view in receives:
             for chunk in _chunks(view):
                 requests.append(self._communicator.Irecv([chunk, MPI.BYTE], source=peer, tag=TAG))

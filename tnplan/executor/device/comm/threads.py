@@ -83,6 +83,9 @@ class ThreadCommunicator(BlockingExchange):
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Copy straight from the sender's view to the receiver's."""
         shared, group, rank = self._shared, self._group, self.rank
+        # The receiver copies from the sender's view. Invariant: a sender waits until its views are taken, so
+        # that none is overwritten while it is read; all put before any waits, so that no order of messages
+        # can deadlock.
         for peer, view in sends:
             shared.put((group, "data", rank, peer), view)
         for peer, view in receives:
@@ -108,6 +111,8 @@ class ThreadCommunicator(BlockingExchange):
             for rank, theirs in enumerate(self.gather_objects((color, key)))
             if theirs[0] == color
         )
+        # Invariant: ranks split in the same order, so that the number of splits names the same group on all
+        # of them.
         group = (self._group, self._splits, color)
         return ThreadCommunicator(self._shared, group, members.index((key, self.rank)), len(members))
 

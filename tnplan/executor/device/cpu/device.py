@@ -81,6 +81,7 @@ class NumpyDevice(HostDevice):
     def allocate(self, size_bytes: int) -> None:
         """Allocate the arena, aligned to a cache line; raises InputError where the host has too little."""
         check_host_memory(size_bytes, host_memory()[1])
+        # NumPy need not align to a cache line: one line more leaves room to begin on a boundary.
         block = np.empty(size_bytes + CACHE_LINE_BYTES, np.uint8)
         start = -block.ctypes.data % CACHE_LINE_BYTES
         self._arena = block[start : start + size_bytes]
@@ -114,6 +115,7 @@ class NumpyDevice(HostDevice):
         spans = [(first, last)]
         if self._pool is not None and copy.elements >= PARALLEL_ELEMENTS and last - first > 1:
             n = min(self._threads, last - first)
+            # Ranges of outer entries write different elements, so that threads need no lock.
             spans = [
                 (first + (last - first) * i // n, first + (last - first) * (i + 1) // n) for i in range(n)
             ]
@@ -213,6 +215,8 @@ class NumpyDevice(HostDevice):
 
         def run() -> None:
             with blas_threads(1):
+                # The limit of BLAS is one for the process: another rank's thread may have changed it
+                # meanwhile.
                 if is_blas_single():
                     together()
                     return

@@ -75,6 +75,7 @@ def over_spans(count: int, length: int, threads: int, work: Callable[[int, int],
                 work(first, min(count, first + length))
         except BaseException:
             with lock:
+                # Used up, so that no thread begins another span after an error.
                 for _ in starts:
                     pass
             raise

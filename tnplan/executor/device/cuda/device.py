@@ -240,6 +240,8 @@ class CupyDevice:
     def recorded(self, call: Call) -> Call:
         """The call's work as a CUDA graph, which one launch starts. The call has been made once before."""
         with self.stream:
+            # Invariant: a bound call allocates nothing and waits for nothing, so that all of its work can be
+            # captured.
             self.stream.begin_capture()
             try:
                 call()
@@ -399,6 +401,8 @@ class CupyDevice:
         array = np.empty(source.size, source.dtype)
         raw = array.view(np.uint8)
         staging = self._pinned(raw.size)
+        # Through pinned memory piece by piece: the piece must have arrived before the next one takes its
+        # place.
         for first in range(0, raw.size, STAGING_BYTES):
             piece = raw[first : first + STAGING_BYTES]
             runtime.memcpyAsync(

@@ -78,6 +78,8 @@ class CudaMemory:
             base, flag = self._open(theirs, offered[0]), self._open(flags, offered[0])
             if base is not None and flag is not None:
                 self._bases[rank], counters[rank] = (base, theirs.size_bytes), flag
+        # All or none: ranks must agree on whether they copy or send, so that one pair that cannot reach each
+        # other is enough for messages among all on this machine.
         everyone: list[set[int]] = host.gather_objects(set(self._bases))
         here = {rank for rank, offer in enumerate(offers) if offer[0].machine == offered[0].machine}
         self.ranks = frozenset(here if all(everyone[rank] >= here for rank in here) else ())
@@ -143,6 +145,8 @@ class CudaMemory:
         self, copies: Sequence[Call], local_copies: Sequence[Call], peers: Sequence[int], sent_bytes: int
     ) -> Call:
         """The copies between two meetings of the peers' streams."""
+        # Before the first meeting ranks still write their sources and read what the targets replace; behind
+        # the second all copies have arrived.
         meet = self.bind_meeting(peers)
         ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         stream, copying = self._stream, self._copy_stream
@@ -185,6 +189,7 @@ class CudaMemory:
             record(ready, stream)
             copying.wait_event(ready)
             local.wait_event(ready)
+            # On a stream of its own: the rank's own part must not delay its peers, who wait for its copies.
             copy(to_itself, local)
             record(settled, local)
             meet()

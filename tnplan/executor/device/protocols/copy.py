@@ -106,6 +106,8 @@ def widen(copy: Copy, start_divisor: int, widest: int) -> tuple[Copy, int]:
 
     `start_divisor` divides every start that the copy will be used with (0: all starts are zero).
     """
+    # The largest power of two that divides the run, all starts and all strides: every element then lies in a
+    # unit with the same neighbours on both sides.
     common = gcd(copy.run, start_divisor)
     for _, source, target in copy.lead + copy.axes:
         common = gcd(common, source, target)
@@ -130,6 +132,7 @@ def deal(copy: Copy) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]]:
         return [(0, 0, 0)], [], [], []
     remaining = list(copy.axes)
     inner = _take_fastest(remaining, 2, copy.run)
+    # Cache lines of both sides: what the inner loop takes of the source already counts towards its share.
     near = prod(extent for extent, source, _ in inner if source < SIDE_ELEMENTS)
     columns = _take_fastest(remaining, 1, near)
     remaining.sort(key=lambda axis: -min(axis[1], axis[2]))
@@ -137,6 +140,7 @@ def deal(copy: Copy) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]]:
         return list(copy.lead), remaining, columns, inner
     half = 0
     total = prod(extent for extent, _, _ in remaining)
+    # About the square root of the rest in the outer loop, so that both tables stay small.
     while half < len(remaining) and prod(axis[0] for axis in remaining[:half]) ** 2 < total:
         half += 1
     return remaining[:half], remaining[half:], columns, inner

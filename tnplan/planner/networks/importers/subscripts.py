@@ -265,6 +265,7 @@ def from_einsum(
     >>> tnplan.from_einsum("ab,bc->ac", [(4, 8), (8, 2)], [(0, 1)])
     ContractionPath(2 tensors, 3 indices, 1 step, 1 slice, complex64)
     """
+    # An array is a sequence too, of its rows, which would be taken for operands.
     if hasattr(operands, "shape"):
         raise InputError("operands", "is one array", "give a list of arrays or shapes, one a term")
     network = parse_equation(equation, operands)

@@ -232,6 +232,8 @@ class _Emitter:
         """The cotangents of all that a chain reads, at once."""
         values = [self._value(buffer) for buffer in (item.operand, *item.branches)]
         layouts = [self._buffers[buffer].layout for buffer in (item.operand, *item.branches, item.out)]
+        # What each digit spreads in the chain. A gradient without that mode is a sum over the digit's ranks:
+        # made as terms, and exchanged into the layout of its tensor.
         spread = [
             next((mode for mode in modes if mode is not None), None) for modes in zip(*layouts, strict=True)
         ]

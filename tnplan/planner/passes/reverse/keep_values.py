@@ -48,12 +48,16 @@ class _Greedy:
         """The buffers that one part makes."""
         made = [(made_by(item), item) for item in part if flow.maker.get(made_by(item)) is item]
         for out, item in made:
+            # Invariant: parts are in the order in which they run, so that the costs of operands are known.
+            # Those of outer levels are there and cost nothing.
             self._below[out] = [buffer for buffer in reads(item) if flow.level[buffer] == level]
             self._above.update(dict.fromkeys(self._below[out], out))
             self._often[out] = often
             self._cost[out] = seconds(schedule, item) + sum(
                 self._cost[operand] for operand in self._below[out]
             )
+        # From the last result down: a value is made again for itself and for each time that something above
+        # it is.
         for out, _ in reversed(made):
             above = self._above.get(out)
             self._uses[out] = (out in self._needed) + (0 if above is None else self._uses[above])
@@ -64,6 +68,8 @@ class _Greedy:
         heapify(heap)
         most_saving_first: list[int] = []
         while heap:
+            # Lazy greedy: a saving may have fallen since it was put into the heap; it is looked at again only
+            # when it comes up.
             stated, buffer = heappop(heap)
             saving = -self._saving(buffer)
             if heap and saving > stated and saving > heap[0][0]:
@@ -80,6 +86,8 @@ class _Greedy:
         self._kept.add(buffer)
         above = self._above.get(buffer)
         while above is not None:
+            # What is made from a kept value is cheaper by it, up to the next kept one; what it is made from
+            # is needed less.
             self._cost[above] -= self._cost[buffer]
             above = None if above in self._kept else self._above.get(above)
         uses, below = self._uses[buffer], list(self._below[buffer])

@@ -74,6 +74,7 @@ def _within(
             "allow more memory, use more devices, or search a path that is sliced further",
             topic="memory",
         )  # fmt: skip
+    # Bisection on how many of the best are kept: with all of them it did not fit.
     fewest, most = 0, len(order) - 1
     while fewest < most:
         number = (fewest + most + 1) // 2

@@ -349,6 +349,7 @@ def work(what: int, problem: Any, state: Any, best: Any, heat: Any, span: Any, r
     `best` is the tree that is restored, or takes the best one; `heat` and `span` are for annealing; `room` is
     written over.
     """
+    # One entry for all: shared parts are compiled once, and the cache has one piece of machine code.
     if what == RESTORE:
         restore(problem, state, best, room)
     elif what == SETTLE:

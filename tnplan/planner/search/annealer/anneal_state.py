@@ -185,7 +185,7 @@ def make_problem(
     for row, word in enumerate(segments[:-1]):
         extent = of_words[word]
         powers[row] = [_power(extent, power) for power in range(longest + 1)]
-    # The root can always be put above the smallest input, so that a waist limit below it could never be met.
+    # A waist limit is raised to the smallest input, above which the root can always be put.
     smallest = float(min(min(math.prod(sizes[name] for name in term), LARGEST) for term in inputs))
     return Problem(
         segments=np.array(segments, np.uint64),

@@ -120,6 +120,7 @@ def add_up(problem: Any, state: Any) -> None:
 def sum_up(problem: Any, state: Any) -> None:
     """The sums of the sides, and what is over the limit, from the costs, sizes and sides of the nodes."""
     n = (state.left.size + 1) // 2
+    # From scratch, in the order of the nodes: the rounding of a block's many small changes is gone.
     over, many = 0.0, 0
     state.sums[0], state.sums[1], state.sums[WAIST] = 0.0, 0.0, 0.0
     for v in range(state.left.size):

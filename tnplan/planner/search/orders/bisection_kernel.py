@@ -84,6 +84,8 @@ class Room(NamedTuple):
 def new_room(graph: Any, seed: int) -> Room:
     """Room for all divisions of a network."""
     n, n_nets, n_items = graph.tensor_starts.size - 1, graph.weights.size, graph.indices.size
+    # Levels shrink by LEAST_SHRINKING at least, but mostly by half: cells of all levels are about 2 n.
+    # `bisect` stops where another level might not fit.
     most = 3 * n + 64
     most_items, longest = 4 * n_items + 64, max(n, n_nets) + 1
 

@@ -92,6 +92,7 @@ def eliminate(graph: Any, stages: Any, rule: Rule, seed: int) -> Any:
 def new_elimination(graph: Any, seed: int) -> Elimination:
     """The tensors of a graph before the first index is eliminated."""
     n_tensors, n_indices = graph.tensor_starts.size - 1, graph.weights.size
+    # T inputs and T - 1 products, numbered as in an SSA path: each is made once.
     most = max(2 * n_tensors - 1, 1)
     start, length, alive = (np.zeros(most, np.int64) for _ in range(3))
     start[:n_tensors] = graph.tensor_starts[:-1]

@@ -95,6 +95,8 @@ class OrderStarts:
 
         graph, over = self.graph, largest - self.limit_bits
         weights = graph.weights.copy()
+        # A little over the limit it is really sliced; far over, that would take longer than the tree, and the
+        # bits by which it is over stand for what slices cost.
         if 0.0 < over <= SLICED_BITS:
             slice_to_bits(graph, weights, self.closed, left, right, self.limit_bits)
             bits, largest, _ = tree_cost(graph, weights, left, right, self.weight)
@@ -124,6 +126,8 @@ class OrderStarts:
             directions: tuple[int, ...] = (direction,)
             if direction == SIDEWAYS and self.n > QUICK_TENSORS:
                 directions = (SIDEWAYS, OBLIQUE)
+            # Legs of a front are counted at once from the order alone: of two directions that with fewer is
+            # taken.
             fronts = [grow(self.graph, pull, way, noise, seed) for way in directions]
             pairs = min(fronts, key=lambda front: front_legs(self.graph, front))
             if front_legs(self.graph, pairs) <= MOST_FRONT_LEGS:
@@ -196,6 +200,8 @@ def core_for(task: Task, on_better: OnBetter) -> Core:
             if tree is not None and tree.score < best:
                 best = tree.score
                 on_better(tree)
+    # Safe contractions together are to cost a small share of the best quick tree: n of them at most, each
+    # below that share over n.
     most = min(bits - log2(n) - SHARE_BITS, MOST_BITS)
     if task.limit is not None:
         most = min(most, 0.5 * log2(task.limit))
@@ -217,6 +223,7 @@ def front_legs(graph: Hypergraph, pairs: Ints) -> int:
     places[pairs[pairs < graph.n_tensors]] = np.arange(graph.n_tensors)
     taken_at = places[graph.tensors]
     starts = graph.index_starts[:-1]
+    # An index is a leg of every product from its first tensor in the front to its last.
     return int((np.maximum.reduceat(taken_at, starts) - np.minimum.reduceat(taken_at, starts)).sum())
 
 

@@ -66,6 +66,7 @@ def with_room(legs: Legs, need: int) -> Legs:
     them is not."""
     if legs.used[0] + need <= legs.pool.shape[1]:
         return legs
+    # Compaction: the lists of all nodes, in the order of their numbers, behind each other.
     ends = np.cumsum(legs.length)
     live = int(ends[-1])
     pool = np.empty((2, GROWTH * (live + need) + 64), np.int64)

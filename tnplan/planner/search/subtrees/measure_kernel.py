@@ -62,6 +62,7 @@ def kept_legs(
     graph: Any, weights: Floats, left: Ints, right: Ints, sizes: NodeSizes, nodes: Ints, shares: bool = False
 ) -> KeptLegs:
     """The legs of these nodes of a tree that was measured; with `shares` those of all indices too."""
+    # -1: not wanted; 0: wanted, until `_keep` writes where the legs are.
     first = np.full(left.size, -1)
     first[nodes] = 0
     kept = KeptLegs(

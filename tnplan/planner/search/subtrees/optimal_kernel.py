@@ -170,6 +170,7 @@ def sweep(
     order = products_in_order(left, right, root)
     legs = all_legs(graph, weights, left, right, order)
     room = new_sweep(most, weights.size)
+    # The kernel allocates nothing: where legs need more room it stops between two parts, and goes on after.
     while need := run_sweep(legs, weights, left, right, order, room, limit_bits, weight):
         legs = with_room(legs, need)
     return int(room.at[1])

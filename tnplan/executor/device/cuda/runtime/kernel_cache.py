@@ -281,6 +281,7 @@ def _private_folder() -> Path:
 
 def cache_key(file: Path, defines: Defines, arch: str) -> str:
     """The SHA-256 of everything that the compiled kernel depends on."""
+    # All that the machine code depends on, the text of included files too: a changed kernel is another entry.
     parts = (
         source(file),
         *_options(name for name, _ in defines),

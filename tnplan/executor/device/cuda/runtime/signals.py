@@ -42,6 +42,8 @@ class Signals:
         there = [(peer, self._addresses[peer] + COUNTER_BYTES * self._rank) for peer in peers]
 
         def run() -> None:
+            # Invariant: counter r of a rank is written by rank r alone, and counts up by one a meeting on
+            # both sides. All write before any waits, in the order of their streams.
             for peer, address in there:
                 counts[peer] = (counts[peer] + 1) % COUNTERS
                 _check(write(where, address, counts[peer], 0))
