@@ -167,7 +167,7 @@ class _Finder:
         # Of equal operands the stem is the one that was computed, so that a run can go on.
         turned = sizes[0] < sizes[1] or (sizes[0] == sizes[1] and step.left < self.tree.n_leaves)
         stem, branch = (right, left) if turned else (left, right)
-        # k and n of the branch are at most MOST_EXTENT each: a row of the result stays in registers.
+        # k and n of the branch are at most MOST_EXTENT each.
         small = step.reduced <= MOST_EXTENT and min(sizes) <= MOST_EXTENT * step.reduced
         if not small and not closes:
             return None
