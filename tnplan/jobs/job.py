@@ -120,6 +120,7 @@ class Job(Generic[Request, Result]):
     writes: Callable[[Request, int], Writes | None] = lambda request, ranks: None
 
 
+# docs/explanation/architecture.md#jobs
 def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     """Run a job on ranks of this process, or collectively on those that mpirun started.
 
@@ -127,6 +128,8 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
     any work where an input, an option or the memory does not allow the job, and AgreedError, the same on all
     ranks, where they refuse together. Any other failure of a rank ends all of them.
     """
+    # Without mpirun the ranks are threads of this process, and this thread may read for all of
+    # them. Under mpirun every process comes here, and only rank 0 may read.
     world = world_communicator(options.timeout)
     if world is None:
         expect_gpu(options.device)
@@ -141,6 +144,8 @@ def run_job(job: Job[Request, Result], options: JobOptions) -> Result:
             with blas_threads(threads):
                 return _on_rank(job, options, ranks, request)
 
+        # Invariant: the lock of the output is taken after the inputs are checked and before any
+        # rank works, and is held until the result is written.
         with _kept(options, True):
             if n_ranks == 1:
                 return run_ranks(1, alone)[0]
@@ -172,6 +177,7 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
     from tnplan.executor.device.comm.builds import agreed_builds
     from tnplan.executor.device.comm.heartbeat import watched
 
+    # Invariant: rank 0 alone reads inputs. The others may be on hosts that do not have the files.
     def prepare() -> Request | None:
         if options.ranks not in (None, world.size):
             raise InputError(
@@ -184,8 +190,13 @@ def _collective(world: World, job: Job[Request, Result], options: JobOptions) ->
         job.check_ranks(request, world.size)
         return request
 
+    # A rank that died answers no collective call, and the others would wait for it for ever:
+    # `watched` ends them by their heartbeats, `ending_together` by the failure itself.
     can_resume = options.checkpoint_file is not None
     with ending_together(world), watched(world, options.timeout, can_resume), ExitStack() as held:
+        # Invariant: all ranks make these collective calls in this order. `agree` comes before
+        # each broadcast, so that a refusal on rank 0 reaches every rank and none waits for a
+        # request that never comes.
         builds = agreed_builds(world, options.allow_mixed_builds)
         request: Request = world.broadcast_object(agree(world, prepare), 0)
         agree(world, lambda: held.enter_context(_kept(options, world.rank == 0)))
@@ -198,6 +209,8 @@ def _on_rank(
     builds: dict[str, dict[str, str]] | None = None,
 ) -> Result:  # fmt: skip
     """Place one rank on its device, and do its part of the work there."""
+    # Outputs are checked before devices are opened: a job of hours does not end at a folder that is
+    # not there.
     writes = job.writes(request, world.size)
     if writes is not None:
         check_outputs(world, writes)
@@ -213,9 +226,13 @@ def _on_rank(
         chosen = replace(chosen, line=f"device: cpu ({needs.cpu_only} run there alone)")
     with _given_back(chosen):
         is_gpu = chosen.device.name == "gpu"
+        # Ranks of one host share its memory; each GPU has its own, of which the driver and
+        # libraries take a share.
         available = chosen.device.memory()[1] * (USABLE if is_gpu else 1 / host_ranks)
         available = available if options.memory is None else min(available, options.memory)
         differing = builds if builds is not None and len({*map(str, builds.values())}) > 1 else None
+        # Invariant: every rank gets the same number, the least of all, so that all make the
+        # same choices from it.
         rank = Rank(world, chosen, threads, min(world.gather_objects(available)), options.progress, differing)
         if options.device == "auto":
             rank.say(0, 0, chosen.line)

@@ -167,6 +167,8 @@ def takes_job(keywords: type, options: type[JobOptions]) -> Callable[[Call], Cal
     """
     defaults = {item.name: item.default for item in fields(options)}
     texts = texts_of(options)
+    # `__mro__` begins with the class itself: the options of a kind of job come before those of
+    # every job.
     names = [name for base in options.__mro__ for name in vars(base).get("__annotations__", ())]
     hints = {name: keywords.__annotations__[name] for name in names if name in keywords.__annotations__}
     job = [
@@ -179,6 +181,8 @@ def takes_job(keywords: type, options: type[JobOptions]) -> Callable[[Call], Cal
 
     def shown(call: Call) -> Call:
         signature = inspect.signature(call)
+        # `inspect.signature`, and so `help` and editors, prefers `__signature__` over what the
+        # function itself takes.
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         described: Any = call
         described.__signature__ = signature.replace(parameters=[*own, *job])

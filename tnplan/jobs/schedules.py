@@ -76,6 +76,8 @@ def topology_note(schedule: Schedule, places: Sequence[Place]) -> str:
     """
     size, tiers = schedule.ranks_per_group, schedule.profile["tiers"]
     groups = [places[first : first + size] for first in range(0, len(places), size)]
+    # Tiers go from near to far. A unit of tier t is what shares all of its place but the last t
+    # names. The first tier in which ranks that were planned for one unit are on several decides.
     for number, tier in enumerate(tiers[: min(map(len, places))]):
         planned = min(tier["devices"] or size, size)
         units = [[place[: len(place) - number] for place in group] for group in groups]
@@ -200,6 +202,7 @@ def run_execution(asked: ExecutionRequest, options: JobOptions) -> ExecutionResu
             return run_job(job, options)
     except _AgreedWriteError as error:
         raise WriteError(error.line) from None
+    # The other engines have no CPU, so that the way out is another engine.
     except AgreedError as error:
         if asked.engine == "native" or not error.place.startswith("--device"):
             raise
@@ -238,6 +241,8 @@ def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
         verify(plan)
     wanted = Request() if asked.compress is None else parse_request(asked.compress)
     plan = _compressed(plan, wanted)
+    # cuTENSORMp carries out single contractions of distributed tensors; chains are taken apart to
+    # their steps.
     if engine == "cutensormp":
         if plan.compression is not None:
             raise InputError(
@@ -253,6 +258,8 @@ def _prepare(asked: ExecutionRequest, options: JobOptions) -> ExecutionProblem:
         raise InputError("--result", "needs an output file", "name it with --output")
     kept = options.checkpoint_file if plan.body and engine == "native" else None
     arrays = _tensors(plan, source)
+    # A checkpoint holds partial sums over slices: of other values of the inputs they would be wrong
+    # without a trace, so that the identity of the values is part of it.
     values = "" if kept is None else values_identity(arrays)
     if wanted.checkpoints and kept is None:
         raise InputError(
@@ -365,6 +372,8 @@ def _work(rank: Rank, problem: ExecutionProblem, options: JobOptions) -> Executi
         run, binder = problem.run, _binder(problem.run.engine)
         outcome = run_rank(run, problem.tensors, rank.chosen.ranks, rank.device, rank.say, binder)
         return _hand_over(rank, problem, outcome, options.output)
+    # Invariant: errors after the run are of writing alone. The command ends with another status for
+    # them, as the work was done and may be resumed.
     except AgreedError as error:
         if outcome is None:
             raise
@@ -377,6 +386,8 @@ def _hand_over(
 ) -> ExecutionResult:
     """Gather or write the result, write what was measured, and remove the checkpoint."""
     gathered = problem.result == "gathered"
+    # Gathering and writing shards are collective: every rank comes here, also those that have no
+    # part of the result.
     array = gather_result(outcome, rank.device) if gathered else None
     present = array if gathered else rank_shard(outcome, rank.device)
     not_finite = 0 if present is None else count_not_finite(present)
@@ -386,6 +397,7 @@ def _hand_over(
     if output is not None:
         write_result(output, present, not gathered, document, outcome, rank.world)
     if outcome.checkpoint is not None:
+        # Invariant: the checkpoint goes after the result is on disk.
         outcome.checkpoint.remove()
     if document["not_finite"] and rank.is_first:
         message = f"the result holds {document['not_finite']} values that are NaN or infinite"

@@ -70,6 +70,8 @@ def are_followed(arrays: Iterable[Any]) -> bool:
     tensors = [array for array in arrays if isinstance(array, torch.Tensor)]
     if not tensors:
         return False
+    # Reverse mode shows in `requires_grad`, forward mode in a tangent; vmap and tracers show in
+    # modes of torch itself.
     has_graph, unpack = torch.is_grad_enabled(), torch.autograd.forward_ad.unpack_dual
     return (
         any((has_graph and one.requires_grad) or unpack(one).tangent is not None for one in tensors)
@@ -105,6 +107,7 @@ def kind_of(array: Any, number: int) -> ArrayKind:
     library, place = library_of(array), f"array {number}"
     if library == "torch" and array.device.type in ("cpu", "cuda"):
         return _torch_kind(array.device)
+    # NumPy's own arrays have `__dlpack_device__` too; the answer is known without a call.
     if library == "numpy" or not hasattr(array, "__dlpack_device__"):
         return NUMPY_ARRAY
     device_type, gpu = (int(entry) for entry in array.__dlpack_device__())
@@ -133,6 +136,8 @@ def common_kind(arrays: Sequence[Any]) -> ArrayKind:
     first = 0
     for number, array in enumerate(arrays):
         kind = kind_of(array, number)
+        # Beside arrays of another library on the host NumPy's count as that library's; `first`
+        # is the array that named it, for the messages.
         if kind is common or number == 0 or kind == common:
             common = kind
         elif kind.gpu != common.gpu:

@@ -70,6 +70,9 @@ class CompiledContraction:
             raise InputError("strip_exponent", "is not for batches", "leave out one of the two")
         verify(schedule)
         self.schedule = schedule
+        # Invariant: whoever writes the arena of the ranks, or replaces `_ranks` and
+        # `_differentiated`, has the lock. A contraction has one arena, so that two calls at
+        # once would mix their values.
         self._lock = threading.Lock()
         self._dtype = np.dtype(schedule.dtype)
         self._equal_dtypes: set[Any] = set()
@@ -193,6 +196,8 @@ class CompiledContraction:
         InputError
             As of `value_and_grad`, or where the cotangent does not fit the result.
         """
+        # Reverse mode: with a cotangent X_0 of the result R, S = sum X_0 R is a number, and the
+        # gradients are dS/dX_k. One pass gives all of them (head of gradients/calls.py).
         with self._open().together():
             given = self._by_number(arrays)
             refuse_followed(given.items())
@@ -200,13 +205,18 @@ class CompiledContraction:
             values = {number: self._values(array, number) for number, array in given.items()}
             shape = self.schedule.output_shape
             seed = check_cotangent(host_array(cotangent, "cotangent"), shape, self._dtype)
+            # The lock begins at the choice of the plan: another thread with another `wrt`
+            # would close it.
             with self._lock:
                 calls = self._gradient_calls(check_wrt(wrt, self._given))
                 found = calls.call(values, seed)
+            # Under mpirun rank 0 alone has the values.
             if found is None:
                 return None, ()
             like = next(iter(given.values()), seed)
             numbers = check_wrt(wrt, self._given)
+            # The schedule knows no axes of extent 1 that were broadcast; `_shapes` has
+            # them.
             gradients = [
                 one.reshape(self._shapes[number]) for number, one in zip(numbers, found[1], strict=True)
             ]
@@ -348,12 +358,16 @@ class CompiledContraction:
         kind = common_kind(given)
         length = self._length(arrays)
         shape = self.schedule.output_shape if length is None else (length, *self.schedule.output_shape[1:])
+        # Values go over the host where several ranks share the work: each of them takes its own
+        # part.
         if kind.gpu is not None and self._lone_rank() is not None:
             return self._contract_on_gpu(arrays, kind, shape)
         values = {number: self._values(array, number) for number, array in arrays.items()}
         with self._lock:
             ranks = self._open()
             result = np.empty(shape, self._dtype) if ranks.has_result else None
+            # Invariant: `_has_run` is false while the arena changes. After a failure on the
+            # way `update` is refused, since the arrays that are left there are of no call.
             self._has_run = False
             for first, piece in _pieces(values, self._batched, length, self.schedule.output_shape):
                 found = ranks.contract(piece)
@@ -377,11 +391,15 @@ class CompiledContraction:
                 where = f"GPU {device.device_id}" if device.name == "gpu" else "the CPU"
                 problem = f"are on GPU {kind.gpu}, and the contraction was compiled for {where}"
                 raise InputError("arrays", problem, "move them, or compile with arrays that are there")
+            # All arrays are checked before the first is written, so that a refused call
+            # leaves the last one's as they were.
             for number, array in arrays.items():
                 self._check(array, number)
             with ranks.working():
                 result, flat = empty(shape, self._dtype, kind.library, next(iter(arrays.values())))
                 parts = list(_pieces(arrays, self._batched, self._length(arrays), self.schedule.output_shape))
+                # The stream of the device waits for the library's, and the library's
+                # for the device's: no host thread waits.
                 with in_order(device.stream, kind.library, kind.gpu), device.stream:
                     self._has_run = False
                     for first, piece in parts:
@@ -424,6 +442,8 @@ class CompiledContraction:
     def _check(self, array: Any, number: int) -> None:
         """Raise InputError where an array does not fit an input."""
         shape = self._shapes[number]
+        # The same dtype object at every call is the common case; comparing dtypes of other
+        # libraries by name is slow, so that those which were equal before are remembered.
         if array.shape == shape and (array.dtype is self._dtype or array.dtype in self._equal_dtypes):
             return
         found = tuple(array.shape)
@@ -453,6 +473,8 @@ def _pieces(
         return
     at_once = shape[0]
     for start in range(0, length, at_once):
+        # The schedule is for a fixed extent of the batch. The last piece begins earlier and
+        # computes some values twice; a batch shorter than the extent repeats its values.
         first = max(0, min(start, length - at_once))
         taken: Any = slice(first, first + at_once)
         if length < at_once:

@@ -68,6 +68,9 @@ def contract_arrays(network: Any, arrays: Sequence[Any], given: tuple[Any, ...])
     """
     if type(network) is not str or network.endswith(".json") or not _are_names(*given):
         return _contract_anew(network, arrays, given)
+    # The common case first. `remembered` caches by value: the text of the network, shapes, dtypes
+    # and the options. Its evaluations hold no arrays, so that a call keeps nothing of another one
+    # alive.
     if all(type(one) is np.ndarray for one in arrays):
         key = tuple([one.shape for one in arrays]), tuple([one.dtype for one in arrays])
         return remembered(network, *key, *given)(arrays)
@@ -134,6 +137,8 @@ def _contract_anew(network: Any, arrays: Sequence[Any], given: tuple[Any, ...]) 
         return _contract_on_gpu(call, tuple(map(stated_dtype, call.operands)), options.changed(gpu=kind.gpu))
     values = [host_array(array, f"array {number}") for number, array in enumerate(call.operands)]
     shapes, dtypes = tuple([one.shape for one in values]), tuple([one.dtype for one in values])
+    # What was read is hashable here although the call was not, for instance lists of labels: it is
+    # cached by its terms.
     if call.path is None and call.schedule is None and _are_names(*given):
         terms = call.inputs, call.output, tuple(call.size_dict.items())
         evaluate = remembered(terms, shapes, dtypes, *given)
@@ -162,10 +167,13 @@ def _evaluation(call: EinsumCall, shapes: Shapes, dtypes: Dtypes, options: Contr
     """What is done with arrays of the host. `call` has no operands, or their shapes."""
     check_axes(call.output)
     dtype, strips, sizes = _result_dtype(dtypes, options), options.strip_exponent, call.size_dict
+    # An empty sum is 0; nothing is planned for it.
     if 0 in sizes.values():
         shape = tuple(sizes[index] for index in call.output)
         return lambda values: (np.zeros(shape, dtype), 0.0) if strips else np.zeros(shape, dtype)
     whole = tuple([tuple(sizes[index] for index in term) for term in call.inputs])
+    # Integers are contracted exactly or refused: floating point alone would round them without a
+    # word.
     if dtype.kind in "biu":
         path = _path_at_once(call, options)
         if path is None:
@@ -287,6 +295,8 @@ class NumpyContraction:
         """The call of a step with operands of these terms; its result is new, and contiguous."""
         present = dict.fromkeys(index for one in terms for index in one)
         products, shape = prod(sizes[index] for index in present), tuple(sizes[index] for index in term)
+        # BLAS sums in blocks and SIMD lanes, so that its rounding grows slower than that of the
+        # loops of einsum, which add one product after the other: those take short sums alone.
         product = _matrix_product(terms[0], terms[1], term, sizes) if len(terms) == 2 else None
         self.is_small &= products <= self._most
         if product is not None:
@@ -310,15 +320,20 @@ def _matrix_product(a: Term, b: Term, term: Term, sizes: Mapping[str, int]) -> S
     """A step as products of matrices [batch | m | k] and [batch | k | n] by BLAS; None where an index stands
     twice in an operand or is summed on one alone, and where the loops are faster."""
     in_a, in_b, kept = set(a), set(b), set(term)
+    # A repeated index is a diagonal, and an index of one operand that the result has not is a sum
+    # before the product: neither is a matrix product.
     if len(in_a) < len(a) or len(in_b) < len(b) or not in_a ^ in_b <= kept:
         return None
     k = tuple(index for index in a if index in in_b and index not in kept)
     batch = tuple(index for index in term if index in in_a and index in in_b)
     m, n = (tuple(index for index in term if index not in other) for other in (in_b, in_a))
+    # (A B)^T = B^T A^T: where the result is wanted transposed, the operands change places and
+    # nothing is copied.
     if (*batch, *n, *m) == term != (*batch, *m, *n):
         swapped = _matrix_product(b, a, term, sizes)
         return None if swapped is None else lambda x, y: swapped(y, x)
     n_batch, n_m, n_n, n_k = (prod(sizes[index] for index in group) for group in (batch, m, n, k))
+    # Outer products are bound by memory, and small products by the call of BLAS.
     if n_k == 1 or n_m * n_n * n_k < BLAS_FROM:
         return None
     made = (*batch, *m, *n)
@@ -349,8 +364,12 @@ def contract_exactly(
     InputError
         Where a value may be beyond 64 bits, or the result is beyond `dtype`.
     """
+    # Sum and product of booleans are "or" and "and": a count of nonzero products above 0. Counts
+    # are exact below 2^53, and above that rounding makes no count zero.
     if dtype.kind == "b":
         return np.asarray(contraction([array.astype(np.float64) for array in arrays]) > 0)
+    # |entry| <= summed * prod(max |x|). Where that is too large for 64 bits, the contraction of the
+    # magnitudes bounds each entry closer; it is rounded itself, so that ROUNDING widens it.
     largest = (max(abs(int(array.max(initial=0))), abs(int(array.min(initial=0)))) for array in arrays)
     bound: float = prod(largest) * summed
     if bound >= EXACT_IN_INT64:
@@ -359,6 +378,9 @@ def contract_exactly(
     if not bound < EXACT_IN_INT64:
         problem = f"are of {dtype}, and sums of their products may be {bound:.3g}, beyond 64 bits"
         raise InputError("arrays", problem, "convert them to float64")
+    # Invariant: below 2^53 all partial sums that go into an entry are exact in float64, in any
+    # order of summation, so that BLAS may be used. What is larger on the way is only ever
+    # multiplied by 0.
     wide = np.float64 if bound < EXACT_IN_FLOAT64 else np.int64
     result = contraction([array.astype(wide) for array in arrays])
     limits = np.iinfo(dtype)

@@ -80,6 +80,7 @@ GPU_FROM_S = 1.0
 """Predicted seconds on a CPU from which on device="auto" takes a GPU for arrays of the host."""
 
 
+# docs/explanation/architecture.md#jobs
 def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = True) -> EinsumCall:
     """What the arguments of a call name; `operands` are arrays, or shapes, or none where they are known.
 
@@ -87,6 +88,8 @@ def read_request(network: Any, operands: Sequence[Any], *, takes_shapes: bool = 
     """
     if not takes_shapes:
         network, operands = _with_arrays(network, operands)
+    # Each kind becomes a simpler one and falls through: a file what it holds, a tensor network its
+    # structure with its own arrays. What is left is a call of einsum.
     if isinstance(network, Path) or (isinstance(network, str) and network.endswith(".json")):
         network = _from_file(Path(network))
     if isinstance(network, TensorNetwork):
@@ -174,6 +177,8 @@ def find_schedule(request: EinsumCall, dtype: str, options: ContractionOptions) 
             problem = f"have dtype {dtype}, and the schedule is for {request.schedule.dtype}"
             raise InputError("arrays", problem, "convert them, or plan for a wider dtype")
         return Planned(request.schedule, options.device, options.devices)
+    # Optimizers and profiles in hand have no hash by value, so that plans are cached for names
+    # alone.
     hashable = isinstance(options.optimize, str) and not isinstance(options.hardware, Profile)
     if request.path is None and hashable:
         sizes = tuple(request.size_dict.items())
@@ -218,6 +223,8 @@ def find_batched(
     while True:
         network = batched_network(request.network, batch, batched)
         try:
+            # The path is that of one value: an index more on some tensors changes the cost
+            # of steps, but every order of them stays possible.
             planned = _plan(replace(path, network=network), options.changed(calls=-(-options.calls // batch)))
         except InputError:
             if batch == 1:
@@ -225,6 +232,7 @@ def find_batched(
         else:
             if batch == 1 or _fits_host(planned, options):
                 return planned
+        # Halving makes log2(batch) plans at most.
         batch = -(-batch // 2)
 
 
@@ -284,6 +292,8 @@ def _path_of(optimize: Any, network: Network, dtype: str) -> ContractionPath:
     sliced: tuple[str, ...] = ()
     if isinstance(optimize, np.ndarray):
         optimize = optimize.tolist()
+    # opt_einsum and NumPy write linear paths: positions in a list from which operands are taken and
+    # to which results are appended. Everything here has SSA numbers.
     if isinstance(optimize, list | tuple):
         path = list(optimize[1:] if optimize and optimize[0] == "einsum_path" else optimize)
     elif len(network.inputs) == 1:
@@ -321,6 +331,8 @@ def _sliced(path: ContractionPath, limit: int) -> ContractionPath:
         tree.remove_ind_(index)
     if tree.max_size() > limit:
         try:
+            # A fixed seed: the same call has the same slices in every process, so that
+            # ranks agree without a message.
             tree.slice_(target_size=limit, allow_outer=False, seed=0)
         except RuntimeError:  # cotengra's word for: no index is left
             return path
@@ -338,6 +350,8 @@ def _plan(path: ContractionPath, options: ContractionOptions) -> Planned:
     without_chains = None
     if device == "gpu":
         without_chains = plan_without_chains(schedule, path, profile, options, memory)
+    # Threads of this process that make no whole group have no slices; under mpirun every rank
+    # exists, and `open_ranks` refuses there.
     idle = options.devices % schedule.ranks_per_group if launched_size() == 1 else 0
     return Planned(schedule, device, options.devices - idle, path, without_chains)
 
@@ -352,6 +366,8 @@ def plan_without_chains(
     if not chains:
         return None
     kernels = MissingKernels(chains, schedule.dtype, profile.fused_bytes, options.gpu or 0)
+    # Chains are left out where all calls lose less by it than compiling their kernels takes: n
+    # (t_plain - t_chains) < t_compile.
     saved_s = kernels.wait_s
     if saved_s == 0 or not kernels.may_compile:
         return None
@@ -430,7 +446,12 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
         with made() as contraction:
             yield contraction
         return
+    # Schedules with the same identity are the same; what `open_ranks` takes from the options stands
+    # beside it.
     key = schedule.identity, options.device, options.threads, options.gpu, options.strip_exponent
+    # Taken out and put back at the end: an OrderedDict in this order is a cache of the least
+    # recently used. What is dropped is not closed, since another thread may be in a call of it: its
+    # memory goes with its last user.
     with _kept_lock:
         found = _kept.pop(key)[0] if key in _kept else made()
         _kept[key] = found, found.size_bytes
@@ -460,6 +481,8 @@ def compile_network(
             remedy = "use tnplan.contract, which gives the result: empty, or zeros"
             raise InputError("shapes", f"index {name!r} has extent 0, and there is nothing to plan", remedy)
     given = [one for one in (*request.operands, *constants.values()) if hasattr(one, "__dlpack_device__")]
+    # Arrays in hand say where calls will come from; shapes alone say nothing, and options.device
+    # decides.
     gpu = common_kind(given).gpu if given else None
     n_tensors = len(request.inputs)
     fixed = {_tensor("constants", number, n_tensors): values for number, values in constants.items()}
@@ -474,6 +497,8 @@ def compile_network(
         in_batch = [_tensor("batched", number, n_tensors) for number in named]
         if not in_batch:
             raise InputError("batched", "is an empty list", "name a tensor of the batch, or leave batch out")
+    # The search weighs its own time against all calls. Constants promise that there will be
+    # several.
     if calls is None:
         calls = batch or (CALLS_WITH_CONSTANTS if fixed and changing else 1)
     check_count("calls", calls)
@@ -484,6 +509,8 @@ def compile_network(
     else:
         planned = find_schedule(request, dtype, options)
     schedule = planned.schedule
+    # What constants alone decide is computed at the first call and stays. Schedules for several
+    # ranks a slice keep no results.
     if keep or fixed:
         limit = memory_bytes(options, planned.device)
         if schedule.ranks_per_group == 1:
@@ -491,6 +518,7 @@ def compile_network(
     differentiable = batch is None and not options.strip_exponent
     gradients = gradient_plan(replace(planned, schedule=schedule), options) if differentiable else None
     options = options.changed(device=planned.device, devices=planned.devices)
+    # Shapes of calls, with axes of extent 1 as they were given: the schedule has broadcast them.
     shapes = [
         (schedule.size_dict[BATCH], *shape) if number in in_batch else shape
         for number, shape in enumerate(tuple(getattr(one, "shape", one)) for one in request.operands)

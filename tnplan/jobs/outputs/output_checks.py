@@ -77,6 +77,8 @@ def _write(probe: Path) -> None:
 
 def _check(writes: Writes, probe: Path) -> None:
     place = f"{probe.parent} on {gethostname()}"
+    # Directory entries of network file systems are cached for seconds, so that a file that rank 0
+    # just made may not be seen here yet.
     for _ in range(LOOKS):
         if probe.exists():
             break

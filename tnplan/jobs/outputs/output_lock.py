@@ -65,6 +65,9 @@ def _held(path: Path) -> int:
 def _tried(path: Path) -> int | None:
     """The open file with the lock; None where it is replaced or deleted meanwhile, as by a run that ends."""
     try:
+        # O_EXCL first: who creates the file may have the lock even where the file system has no
+        # flock. Otherwise the file that is there is opened, never through a link and never
+        # waiting on a pipe.
         handle, is_new = unfinished.open(path), True
     except FileExistsError:
         try:
@@ -75,6 +78,8 @@ def _tried(path: Path) -> int | None:
             if error.errno == errno.ELOOP:
                 raise _foreign(path, "is a link") from None
             raise
+    # Invariant: the file is deleted only by who created or locked it. A refusal on the way closes
+    # it and leaves it to its owner.
     mine = is_new
     try:
         if not is_new:
@@ -124,6 +129,9 @@ def _is_locked(handle: int, path: Path, is_new: bool) -> bool:
             remedy = "delete it where that run is over, or choose another --output"
         raise InputError(str(path), f"{problem} ({_named(holder)})", remedy) from None
     with suppress(FileNotFoundError):
+        # A run that ended between our `open` and our `flock` deleted the file: the lock is then
+        # on a file without a name, and another run may lock a new one at this path. Comparing
+        # inodes after the lock shows that.
         if os.path.samestat(os.fstat(handle), os.lstat(path)):
             unfinished.add(path)
             return True

@@ -69,6 +69,7 @@ def propagation_report(
         "error_bound_is_vacuous": error.is_vacuous,
         "error_estimate": {"kind": kind, "value": error.estimate},
         "empty": done.n_terms == 0 and done.dropped.terms > 0,
+        # JSON has no infinity.
         "dropped": {name: None if size > MOST else size for name, size in asdict(done.dropped).items()},
         **_resources(use),
         "memory_full": done.full,
@@ -315,6 +316,7 @@ def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOp
         if asked.record is not None and expectation.propagation is not None:
             write_record(expectation.propagation.record, asked.record)
         if kept is not None:
+            # Invariant: the checkpoint goes after the result is written, never before.
             kept.remove()
     return expectation
 
@@ -359,6 +361,9 @@ def _solve(
 ) -> Expectation:
     steps, start, keep, state = problem.steps, problem.terms, asked.keep, problem.state
     is_forward, left_out = asked.picture == "schroedinger", NOTHING
+    # Schroedinger picture: the state rho = prod (1 + r.sigma)/2 is the sum that is propagated,
+    # forward and by the channel itself; the value is then its overlap with the observable. Weights
+    # above the bound are left out of the start and count as dropped.
     if is_forward:
         start, left_out = product_state(_bloch(problem), asked.truncation.max_weight)
         steps, keep, state = list(forward(steps)), "all", None

@@ -118,6 +118,8 @@ def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTas
         raise InputError(
             "--resample-by letters", "is for states of 0 and 1", "resample by magnitude in other states"
         )
+    # An echo: tr(A V^dagger A V) / 2^n, A being the observable taken back through U. Terms of U
+    # serve both A.
     is_of_own = isinstance(state, OverlapWith) and state.other.lines() == sampled.terms.lines()
     if by == "square" and not is_of_own:
         raise InputError(
@@ -130,6 +132,7 @@ def sampling_task(sampled: SampledValue, use: Resources) -> LinearTask | EchoTas
             "--resample-by square", "is for echoes, and the circuit's last step does not undo its first",
             "resample by magnitude, or give U, the perturbation, and U^dagger, its gates in reverse order",
         )  # fmt: skip
+    # An echo pays off where what is undone is longer than what stands between.
     if parts is not None and (by == "square" or len(parts.back) > len(parts.middle)):
         return echo_task(parts, start, use.device)
     return linear_task(sampled.steps, start, state, use.device, keep_cliffords=by == "letters")
@@ -141,6 +144,7 @@ def sample(
     """All repetitions: the estimate, and the figures of how they went."""
     begin, task = perf_counter(), sampling_task(sampled, use)
     plan, most = sampled.plan, sampled.most_terms
+    # Invariant: rank 0 alone reads the checkpoint, and every rank calls this.
     done = rank.world.broadcast_object(
         checkpoint.repetitions(True) if rank.is_first and checkpoint else [], 0
     )
@@ -176,7 +180,12 @@ def _in_batches(
     world, threads = rank.world, 1 if use.device == "gpu" else min(rank.threads, n)
     with ThreadPoolExecutor(threads) as pool:
         spread = map if use.device == "gpu" else pool.map
+        # Without resampling a repetition is exact, and all of them are equal.
         while len(done) < n and not (done and not done[0].resampled):
+            # Invariant: repetition k has random numbers of its own, derived from the seed
+            # and k, so that the values do not depend on the number of ranks and threads.
+            # Ranks take k = rank, rank + size, ... of a batch, and the answers are put in
+            # order again.
             batch = range(len(done), min(n, len(done) + threads * world.size))
             own = list(spread(one, batch[world.rank :: world.size]))
             gathered = world.gather_objects(own)

@@ -46,6 +46,8 @@ class LoopCheckpoint(CheckpointFile):
 
 def _loop(document: dict[str, Any], values: dict[str, Array]) -> Loop:
     """The loop of what a checkpoint holds; ValueError where parts do not fit each other."""
+    # The state of the bit generator is what makes the resumed loop draw the same numbers; the seed
+    # here is replaced.
     random = np.random.default_rng(0)
     random.bit_generator.state = document["random"]
     alpha, beta, amplitudes = (values[f"best_{name}"] for name in ("alpha", "beta", "amplitudes"))

@@ -159,16 +159,21 @@ class Recovery:
             loop.converged = (
                 energy_change < options.energy_tol and occupancies_change < options.occupancies_tol
             )
+        # Energies of subspaces are upper bounds of the ground state's (Rayleigh-Ritz), so that
+        # the lowest is the best.
         if loop.best is None or found.energy < loop.best.energy:
             loop.best = found
         changes = {"energy_change_hartree": energy_change, "occupancies_change": occupancies_change}
         loop.iterations.append({"energy_hartree": found.energy, **changes, **report})
+        # A converged loop keeps the occupancies and the carry-over that its last iteration
+        # began with.
         if not loop.converged:
             loop.occupancies = found.occupancies
             loop.carryover = self._carried(found)
 
     def _configurations(self) -> tuple[Array, Array]:
         """Samples of the right electrons, or all of them once occupancies are known to recover them by."""
+        # qiskit-addon-sqd has the last orbital first, and alpha in the right half.
         bits, weights = self._samples.bits[:, ::-1], self._samples.weights
         probabilities = weights / weights.sum()
         if self.loop.occupancies is not None:
@@ -266,6 +271,8 @@ class RankGroups:
         mine: dict[int, SubspaceState | None] = {}
 
         def solved() -> None:
+            # Invariant: subspace k is solved by group k mod the number of groups; `best %
+            # count` below relies on it.
             for number in range(self._number, len(subspaces), self.count):
                 mine[number] = self._solve(subspaces[number], problem)
 
@@ -274,6 +281,8 @@ class RankGroups:
         energies: dict[int, float] = {}
         for part in self._rank.world.gather_objects(known):
             energies.update(part)
+        # In the order of subspaces: ties go to the first on every rank, whatever group answered
+        # first.
         ordered = [energies[number] for number in range(len(subspaces))]
         best = int(np.argmin(ordered))
         return self._on_first(mine.get(best), best % self.count), ordered
@@ -288,6 +297,8 @@ class RankGroups:
         if state is not None:
             head = state.energy, state.strings, state.occupancies, state.amplitudes.dtype
         energy, strings, occupancies, dtype = world.broadcast_object(head, owner)
+        # Invariant: `exchange` is collective. Amplitudes go as they are in memory, and every
+        # other rank calls it with nothing to send or receive.
         if world.rank == owner:
             assert state is not None
             world.exchange([(0, np.ascontiguousarray(state.amplitudes).reshape(-1))], [])
@@ -305,6 +316,8 @@ class RankGroups:
         rank, integrals, penalty = self._rank, problem.integrals, problem.penalty
         alpha, beta = (values.tolist() for values in subspace)
         space = choose_space(integrals, alpha, beta, None)
+        # The penalty on the spin takes vectors of its own beside the solver's, for the share of
+        # this rank.
         share = -(-len(alpha) * len(beta) // self._group.size) * numbers_of(integrals)
         taken_bytes = 0 if penalty is None else penalty_bytes(share)
         with rank.on_stream():

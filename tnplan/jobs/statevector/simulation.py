@@ -181,6 +181,7 @@ def _work(
     world, n, question = rank.world, problem.program.n_qubits, problem.question
     needed = _needs(problem, asked, world.size, rank.threads).cpu_bytes
     free = free_beside(rank, needed)
+    # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
@@ -274,9 +275,12 @@ def _continue(simulator: Simulator, start: Start, dtype: str, ranks: Communicato
         saved.check(ranks.rank, ranks.size)
         return saved
 
+    # Each rank reads its own slice of the saved state: rank r holds the amplitudes from r 2^n_bits
+    # on, in the order of qubits that `where` names.
     saved = agree(ranks, read)
     count = 1 << simulator.state.n_bits
     simulator.load(saved.read(ranks.rank * count, count), saved.where)
+    # Invariant: the norm is a sum over all ranks, so that the check is the same on each.
     norm = simulator.norm()
     agree(ranks, lambda: _check_norm(norm, place))
 

@@ -82,6 +82,7 @@ def _on_gpu(rank: Rank, n_bits: int, dtype: str, targets: int) -> StateVector:
 
     number: int = rank.device.device_id  # type: ignore[attr-defined]
     local = open_gpu_state(number, n_bits, dtype, rank.world.rank, rank.world.size, targets)
+    # None where this rank is alone; then all qubits are local, and no gate needs an exchange.
     connected = rank.connected()
     if connected is None:
         return local

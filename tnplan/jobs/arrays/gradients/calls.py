@@ -65,6 +65,7 @@ class GradientPlan:
         """Plans of the contraction without early sums, which have no gradients: on a GPU one with chains;
         then without chains the fastest, the one that shares nothing between slices, and those with more
         ranks a slice."""
+        # A profile without rates of chains has plans without chains.
         plain = replace(self.profile, fused_flop_per_s={}, fused_tile_bytes_per_s={})
 
         def planned(share: bool, ranks: int | None = None, profile: Profile = plain) -> Schedule:
@@ -207,6 +208,8 @@ def directional(
     # The gradients of each choice of tensors are planned anew: the same choice serves all m, m included.
     wanted = tuple(which)
     gradients = tuple(k for k in wanted if k > 0)
+    # sum_m D_k(X with V_m for X_m), m != k (head of this file): multilinearity makes each
+    # directional derivative one more contraction with a tensor replaced.
     for m, direction in directions.items():
         others = [k for k in wanted if k != m]
         if not others:

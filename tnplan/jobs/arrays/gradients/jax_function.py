@@ -23,6 +23,8 @@ from tnplan.jobs.arrays.gradients.calls import directional
 def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
     """The contraction as a function of JAX arrays; see `CompiledContraction.as_jax`."""
     dtype = np.dtype(contraction.schedule.dtype)
+    # JAX makes single precision of double unless jax_enable_x64 is set, and does so without an
+    # error.
     if jnp.zeros((), dtype).dtype != dtype:
         remedy = "set jax.config.update('jax_enable_x64', True), or compile for single precision"
         raise InputError("as_jax", f"JAX would round {dtype} to single precision", remedy)
@@ -54,6 +56,7 @@ def _compute(*tensors: Any, contraction: CompiledContraction, wrt: tuple[int, ..
 
     def call(cotangent: Any, *arrays: Any) -> tuple[Any, ...]:
         values = [np.asarray(array) for array in arrays]
+        # The cotangent X_0 is no argument of R = D_0, which alone is wanted here.
         if not wrt:
             return (contraction(*values),)
         numbers = [contraction.changing[k - 1] for k in wrt]
@@ -91,6 +94,8 @@ def _derivatives_jvp(
     directions = _nonzero(enumerate(tangents))
     which = (0, *wrt)
     if which == (0,) and not contraction.schedule.output:  # of a number one call gives the derivatives too
+        # Where R is a number, its change is sum_m <D_m, V_m>, and all D_m come from one reverse
+        # pass. Otherwise there is a contraction for each direction.
         one = jnp.ones((), contraction.schedule.dtype)
         value, *gradients = _derivatives.bind(
             one, *tensors[1:], contraction=contraction, wrt=tuple(directions)
@@ -111,6 +116,8 @@ def _directional_jvp(
     tensors, vectors = _parted(primals, moved)
     tensor_tangents, vector_tangents = _parted(tangents, moved)
     sums = _changes(contraction, tensors, _nonzero(vector_tangents.items()), which)
+    # Second order: in the term of V_m the tensors beside m change too, and V_m stands for X_m in
+    # all of them. The matrix of second derivatives has no diagonal, as S is linear in each tensor.
     for m, vector in vectors.items():
         replaced = [vector if k == m else tensor for k, tensor in enumerate(tensors)]
         others = _nonzero((k, one) for k, one in enumerate(tensor_tangents) if k != m)
@@ -195,6 +202,8 @@ def _define(primitive: Primitive, compute: Callable[..., Any], jvp: Any, transpo
         of_all = _shapes(contraction, arrays)
         return [jax.core.ShapedArray(of_all[k], np.dtype(contraction.schedule.dtype)) for k in which]
 
+    # What JAX asks of a primitive: evaluation, shapes of abstract values, a rule of forward mode, a
+    # rule that transposes it for reverse mode, a rule for vmap, and its lowering for jit.
     primitive.multiple_results = True
     primitive.def_impl(compute)
     primitive.def_abstract_eval(shapes)

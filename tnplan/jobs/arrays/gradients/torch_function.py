@@ -74,6 +74,7 @@ class _Derivatives(torch.autograd.Function):
         """Keep the tensors: torch refuses those that are changed in place before they are used."""
         ctx.contraction, ctx.wrt, *tensors = inputs
         ctx.tracked = tuple(k for k, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
+        # Missing gradients stay None instead of zeros, so that nothing is contracted for them.
         ctx.set_materialize_grads(False)
         ctx.constants = [None if isinstance(one, torch.Tensor) else one for one in tensors]
         own = [one if isinstance(one, torch.Tensor) else None for one in tensors]
@@ -81,6 +82,8 @@ class _Derivatives(torch.autograd.Function):
         scaled = output[1:] if ctx.is_scaled else ()
         if scaled:
             ctx.mark_non_differentiable(*scaled)
+        # Invariant: tensors go through `save_for_backward` alone. As attributes of ctx they
+        # would make cycles of references, and changes in place would go unseen.
         ctx.save_for_backward(*own, *scaled)
         ctx.save_for_forward(*own)
 
