@@ -50,8 +50,11 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
     has_contraction = is_alone or _is_shared(asked)
     possible = [one for one in possible_methods(asked, options) if has_contraction or one != "contraction"]
     n_ranks = options.ranks or launched_size()
+    # States and sums of Pauli words are distributed by bits of their index, so that ranks are a
+    # power of two there.
     if n_ranks & (n_ranks - 1) and "contraction" in possible:  # the other methods take powers of two
         return "contraction"
+    # With one rank contraction would answer, or `check_method` says why it does not.
     if not possible:
         check_method("contraction", asked, options)
         raise InputError(
@@ -83,6 +86,8 @@ def _fastest(asked: AskedCircuit, options: QuestionOptions, possible: list[str])
     rows: list[MethodEstimate] = []
     least_s = inf
     for method in possible:
+        # A search for a path may take a share of the time of the best method so far, and no more:
+        # the choice is paid for by the user too. `possible` is in the order of ANSWERS.
         search_s = min(SEARCH_S, SEARCH_SHARE * least_s)
         rows += method_rows(method, asked, options, profile, search_s, devices)
         if at_once(rows):
@@ -119,6 +124,7 @@ ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | Non
 Told = TypeVar("Told")
 
 
+# docs/explanation/architecture.md#from-question-to-answer
 def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: object) -> CircuitAnswer:
     """The answer to the question that `read` gives; rank 0 alone reads. Collective under mpirun.
 
@@ -126,6 +132,8 @@ def ask(read: Callable[[], AskedCircuit], options: QuestionOptions, *inputs: obj
     """
     begin = perf_counter()
 
+    # Invariant: rank 0 reads and chooses, and tells the others. A choice by measured times may
+    # differ between hosts, and engines are collective.
     def prepare() -> tuple[AskedCircuit, str]:
         if options.output is not None:
             check_writable(options.output, *(one for one in inputs if isinstance(one, Path)))
@@ -149,6 +157,7 @@ def _answer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,
         perf_counter() - begin, outcome.details, _gradient_of(asked, outcome),
     )  # fmt: skip
+    # Invariant: the checkpoint goes after the answer is on disk, and rank 0 alone writes either.
     if options.output is not None and launched_rank() == 0:
         write_json(options.output, answer.document)
         if kept is not None:

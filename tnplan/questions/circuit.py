@@ -84,6 +84,7 @@ class Circuit(ParametricCircuit):
         else:
             super().__init__(source)
             self._values.update(self.given)
+        # Values given here come last, and so replace those that the source brings.
         for name, value in values_by_name(parameters).items():
             if name not in self.names:
                 remedy = f"use one of {', '.join(self.names)}" if self.names else "leave it out"
@@ -321,6 +322,8 @@ class Circuit(ParametricCircuit):
         `read` makes for its number of qubits."""
         bound = varied_program(super().program, self._values, names) if names else self._bound
         program = depolarized(bound, options.depolarizing)
+        # A program with more than gates and final measurements is no unitary: answers come from
+        # channels or trajectories.
         if final_measurements(program) is None:
             gates = None
         else:

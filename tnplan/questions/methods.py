@@ -59,6 +59,7 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     if options.trajectories is not None and not (is_random and method == "statevector"):
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
+    # Conditions need outcomes: channels average over them, and only trajectories have them.
     kinds = Conditional | WhileLoop | BitAssignment
     if (reason := _why_not_gates(method, asked)) is not None:
         return reason

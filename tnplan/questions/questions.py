@@ -241,6 +241,7 @@ class AskedCircuit:
 def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
     """The circuit after the preparation of its input state, as the question needs it."""
     question, gates, program = asked.question, asked.gates, asked.program
+    # A trace has its input state among the operators, not before the circuit.
     if isinstance(question, Trace):
         return asked
     operations = program.operations
@@ -249,6 +250,7 @@ def prepared(asked: AskedCircuit, start: InputState) -> AskedCircuit:
     whole = CircuitProgram(program.n_qubits, program.n_bits, (*start.preparation, *operations))
     if gates is None or start.is_mixed:
         return AskedCircuit(whole, None, question, start)
+    # Both states begin with the same input: <0|C^dagger V^dagger U C|0>.
     if isinstance(question, Overlap):
         question = Overlap(composed(start.circuit(asked.n_qubits), question.other))
     return AskedCircuit(whole, composed(start.circuit(asked.n_qubits), gates), question, start)

@@ -72,6 +72,8 @@ def read_expectation(observables: Any, names: Sequence[str] = ()) -> Reader:
     def read(n_qubits: int) -> Question:
         sums, is_single = given_observables(observables, n_qubits)
         for number, one in enumerate(sums):
+            # The derivative rules take twice a real part, which is right for Hermitian observables
+            # alone.
             if names and np.any(np.imag(one.coefficients)):
                 raise InputError(
                     f"observable {number}", "has complex coefficients, and gradients are of real values",
@@ -126,6 +128,8 @@ def read_named(asked: dict[str, Any], names: Sequence[str] = ()) -> Reader:
     Beside "sample" stand its `sampling`, `open_qubits` and `fidelity`.
     """
     how: dict[str, Any] = {}
+    # How to sample stands beside the question in one call, and is taken out before the question is
+    # counted.
     if "sample" in asked:
         how = {name: what for name, what in asked.items() if name in ("sampling", "open_qubits", "fidelity")}
         asked = {name: what for name, what in asked.items() if name not in how}

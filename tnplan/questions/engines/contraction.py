@@ -37,6 +37,8 @@ def answer_by_contraction(
         memory=options.memory, precision=options.precision, device=options.device, devices=options.ranks or 1,
         threads=options.threads, seed=options.seed or 0, progress=options.progress,
     )  # fmt: skip
+    # Sampling has its own sharing of shots over ranks; everything else below is a number or a table
+    # without error.
     if isinstance(asked.question, Sample):
         return _sampled(asked, options, use)
     details: dict[str, Any] = {"device": options.device, "ranks": launched_size()}
@@ -65,6 +67,7 @@ def _value(
         from tnplan.questions.engines.contraction_ranks import shared_expectations
 
         values = shared_expectations(asked, options, use, kept)
+        # The mean of a Hermitian operator is real: an imaginary part is rounding.
         if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
             values = values.real
         return values[0].item() if question.is_single else values
@@ -91,6 +94,8 @@ def _value(
     assert isinstance(question, Trace)
     if asked.start is None:
         return overlap.trace(gates, question.a, question.b, use)
+    # With an input state |s> the trace is <s|A U^dagger B U|s>, a sum over pairs of words of
+    # overlaps.
     pairs = overlap.pairs_of_trace(gates, question.a, question.b, asked.start.circuit(asked.n_qubits))
     return sum(weight * overlap.overlap(ket, bra, use) for weight, ket, bra in pairs)
 
@@ -107,6 +112,8 @@ def _sampled(asked: AskedCircuit, options: QuestionOptions, use: ContractionOpti
     rows, numbers = np.unique(drawn.bitstrings, axis=0, return_counts=True)
     texts = ["".join(map(str, row)) for row in rows.tolist()]
     counts: Counter[str] = Counter()
+    # Different strings of qubits may give the same classical bits: `outcomes` keeps the measured
+    # bits alone.
     for text, number in zip(outcomes(texts, asked.program), numbers.tolist(), strict=True):
         counts[text] += number
     details = {
@@ -123,6 +130,8 @@ def _cross_entropy(
     asked: AskedCircuit, drawn: ContractionSamples, options: QuestionOptions, use: ContractionOptions
 ) -> dict[str, Any]:
     """The linear cross-entropy of samples, where exact probabilities of gates are known or come cheap."""
+    # Linear cross-entropy: 2^n <p(x)> - 1 over the samples x, with exact p. It is 1 for samples of
+    # a random circuit and 0 for uniform strings (Arute et al., Nature 574, 505, 2019).
     chances = drawn.probabilities
     if chances is None and asked.n_qubits <= SMALL:
         from tnplan.questions.engines.contraction_ranks import shared_amplitudes

@@ -38,9 +38,13 @@ def shared_expectations(
 
     def work(rank: Rank, done: Rows) -> Array:
         here, n_ranks = options_of_rank(rank, use), rank.world.size
+        # Threads of one rank plan the next cones while this one is contracted. On a CPU BLAS has
+        # the cores already.
         busy = cores() if here.device == "cpu" else 1
         n_ahead = cores() - (use.threads or 1) if n_ranks == 1 else rank.threads - busy
         with PlannedAhead(cones, here, n_ahead, n_ranks) as planned:
+            # Rows are real: a complex number is two of them in memory, so that all tasks share one
+            # kind of checkpoint.
             rows = shared_tasks(
                 rank, len(cones), lambda number: planned.values(number).view(np.float64), done, kept,
                 "light cone",
@@ -57,6 +61,8 @@ def shared_amplitudes(asked: AskedCircuit, options: QuestionOptions, use: Contra
     assert isinstance(question, Amplitudes)
     assert gates is not None
     distinct, inverse = distinct_strings(question.bits)
+    # Strings are sorted, so that a part of the list shares the first bits, and with them most of a
+    # contraction.
     parts = np.array_split(distinct, min(launched_size(), len(distinct)))
 
     def work(rank: Rank, done: Rows) -> Array:
@@ -87,16 +93,22 @@ def shared_samples(
         kinds: list[ContractionSamples] = []
 
         def one(number: int) -> Array:
+            # Invariant: each part has random numbers of its own, from the seed and its number: two
+            # parts with one stream would draw the same strings.
             own = seed if len(parts) == 1 else int(np.random.default_rng([seed, number]).integers(2**63))
             drawn = sample(circuit, parts[number], own, here, how)
             kinds.append(drawn)
             known = np.zeros(0) if drawn.probabilities is None else drawn.probabilities
             return np.concatenate([[drawn.clipped, drawn.candidates], drawn.bitstrings.ravel(), known])
 
+        # A row of numbers is all that tasks exchange: the share that was clipped, candidates, then
+        # bits, then probabilities.
         rows = shared_tasks(rank, len(parts), one, {}, None, "part")
         ends = [2 + part * circuit.n_qubits for part in parts]
         bits = np.concatenate([row[2:end] for row, end in zip(rows, ends, strict=True)])
         known = np.concatenate([row[end:] for row, end in zip(rows, ends, strict=True)])
+        # Invariant: part 0 is rank 0's, the first task of the first rank, so that `kinds` is not
+        # empty there.
         first: ContractionSamples = rank.world.broadcast_object(kinds[0] if rank.is_first else None, 0)
         drawn = replace(
             first, bitstrings=bits.astype(np.uint8).reshape(shots, -1),

@@ -187,7 +187,12 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
             if not isinstance(one, VariedGate):
                 steps += operation_steps(one, number)
                 continue
+            # A varied gate becomes rotations exp(-i angle P / 2), whose angles carry their slopes
+            # by the parameters. The chain rule d<O>/dp = sum_steps (d<O>/dangle) (dangle/dp) is
+            # applied at the end.
             for turn in named_rotations(one):
+                # The number of the step that is appended next: `gradient` gives derivatives by
+                # numbers of steps.
                 if slopes_of(turn.angle):
                     slopes[len(steps)] = slopes_of(turn.angle)
                 steps.append(replace(turn, angle=float(turn.angle)))
@@ -196,6 +201,8 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
     def work(rank: Rank, planned: _Planned) -> Outcome:
         found = []
         with rank.on_stream():
+            # All ranks share the terms of one sum; sums follow each other, so that one tape is in
+            # memory at a time.
             use = resources_of(rank, options.precision)
             for number, one in enumerate(question.sums, 1):
                 found.append(gradient(
@@ -204,6 +211,8 @@ def gradients_by_pauli(asked: AskedCircuit, options: QuestionOptions) -> Outcome
                 if len(question.sums) > 1:
                     rank.say(number, len(question.sums), f"sum {number} of {len(question.sums)}")
         values = np.array([one.value.real for one in found])
+        # A dropped term c P changes a value by |c| at most: the rest of the circuit takes P to an
+        # operator of norm 1 or less. So the l1 norm of all that was dropped bounds the error.
         bounds = np.array([one.dropped.l1 for one in found])
         rows = [_by_parameters(planned, one.derivatives, question.names) for one in found]
         value, error = (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
@@ -254,6 +263,8 @@ def answer_by_pauli(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
             return _row(_propagated(rank, planned, number, truncation, use))
 
         with rank.on_stream():
+            # Invariant: all ranks propagate one sum together, so that every rank makes the same
+            # calls in the same order.
             rows = tasks_together(rank, len(planned.sums), one, done, kept, None)
         table = np.array(rows)
         value, error = _finished(asked, table)
@@ -294,6 +305,8 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
     question = asked.question
     values, bounds = table[:, 0], table[:, 2]
     if isinstance(question, Trace):
+        # Tr(A X) / 2^n = sum_P a_P x_P: errors of X weigh the largest |a_P| at most. With an input
+        # state every <s|P Q|s> may be 1 in size, and the sum of |a_P| bounds them.
         sizes = np.abs(question.a.coefficients)
         size = sizes.max(initial=0.0) if asked.start is None else sizes.sum()
         return complex(values[0], table[0, 1]), float(bounds[0] * size)
@@ -303,6 +316,8 @@ def _finished(asked: AskedCircuit, table: Array) -> tuple[Any, Any]:
         return (values[0].item(), float(bounds[0])) if question.is_single else (values, bounds)
     assert isinstance(question, Probabilities | ReducedDensityMatrix)
     m = len(question.qubits)
+    # rho = 2^-m sum_P <P> P over the 4^m words on m qubits. The elements of P have modulus 0 or 1,
+    # so that each element of rho is off by the sum of the bounds over 2^m at most.
     matrices = local_words(m)[words_of(question)]
     density = np.einsum("w,wij->ij", values, matrices) / 2**m
     bound = float(bounds.sum()) / 2**m
@@ -355,6 +370,8 @@ def estimates_by_pauli(
 
     def prepare() -> Given:
         sampled = sampled_values(asked, planned_sums(asked), options)
+        # A row of the checkpoint: two figures, then the value of each repetition. The estimate is
+        # made of the values again, so that resumed jobs give the same one.
         widths = [2 + plan.repetitions] * len(sampled)
         done = {} if kept is None else kept.rows(widths, options.resume)
         return sampled, done
@@ -375,6 +392,7 @@ def estimates_by_pauli(
                 rank.say(number * n + repetition, len(sampled) * n, text)
 
             estimate, figures = sample(rank, sampled[number], use, None, say)
+            # Where nothing is resampled one repetition is exact, and stands for all.
             values = np.broadcast_to(estimate.values, plan.repetitions)
             return np.concatenate([[figures["resampled"], figures["largest_terms"]], values])
 

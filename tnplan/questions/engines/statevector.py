@@ -94,8 +94,11 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
 
     def work(rank: Rank, _: None) -> Outcome:
         values, rows, sums = [], [], question.sums
+        # Several observables go back together, each with a state of its own, as many as fit beside
+        # the forward state.
         room = rank.memory_bytes - needs(None, rank.world.size, rank.threads).cpu_bytes
         fitting = observables_at_once(len(sums), room, n, options.dtype, rank.world.size)
+        # Invariant: the least over all ranks, so that all sweep over the same groups.
         together = min(rank.world.gather_objects(fitting))
         with rank.on_stream():
             state = open_state(rank, n, options.dtype, gates.gates, gradient=True)
@@ -104,6 +107,8 @@ def gradients_by_state(asked: AskedCircuit, options: QuestionOptions) -> Outcome
             for first in range(0, len(sums), together):
                 some = sums[first : first + together]
                 values += [simulator.expectation(one).real for one in some]
+                # Adjoint differentiation (Jones and Gacon, arXiv 2009.02823): one sweep back gives
+                # the derivatives by all angles.
                 found = adjoint_gradients(simulator, gates.gates, some)
                 rows += [by_parameters(one, gates.gates, question.names) for one in found]
                 if len(sums) > 1:
@@ -163,6 +168,8 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     """The answer by the state vector; collective under mpirun."""
     if asked.has_gradient:
         return gradients_by_state(asked, options)
+    # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
+    # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
@@ -178,6 +185,8 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     def needs(_: tuple[int, Rows], n_ranks: int, threads: int) -> Needs:
         state = state_needs(n_qubits, options.dtype, n_ranks, threads)
         more = 0 if planned is None else planned.copies_bytes(options.dtype)
+        # What a state is too large for may be easy for another method: the refusal names those that
+        # can.
         others = [method for method in possible_methods(asked, options) if method != "statevector"]
         remedy = state.remedy + "".join(f", or --method {method}" for method in others)
         return Needs(state.gpu_bytes, state.cpu_bytes + more, remedy)
@@ -260,8 +269,13 @@ def _mean(rank: Rank, simulator: Simulator, planned: StateWork, options: Questio
     number = 0
     for one in trajectories(simulator, program, runs):
         value, number = planned.finish([planned.read(simulator)]), number + one.shots
+        # Welford's update of mean and squared deviations with weights (West, Comm. ACM 22, 532,
+        # 1979): a trajectory stands for `shots` runs with the same outcomes. Differences of sums of
+        # squares would cancel.
         before = value - mean
         mean = mean + before * (one.shots / number)
+        # (x - m_before) (x - m_after)^* is real and >= 0: both factors are multiples of the same
+        # number.
         squares = squares + (before * np.conj(value - mean)).real * one.shots
         rank.say(number, runs, f"trajectory {number} of {runs}")
     return Outcome(mean, np.sqrt(squares / (runs - 1)) / sqrt(runs), STATISTICAL, {"trajectories": runs})
@@ -322,6 +336,7 @@ def planned_work(asked: AskedCircuit) -> StateWork:
         return one(partial(_density, qubits=question.qubits), _all, copies)
     assert asked.gates is not None
     if isinstance(question, Overlap):
+        # <b|a> = <0|V^dagger U|0>: the amplitude of |0...0> after U and the inverse of V.
         gates = (*asked.gates.gates, *inverse(question.other).gates)
         program = circuit_program(GateSequence(n, gates))
         return StateWork(n, (program,), partial(_amplitudes, bits=np.zeros((1, n), np.uint8)), _first)
@@ -389,6 +404,8 @@ def _echoes(
     """U, a word of B, and U^dagger, for every word; weighted amplitudes of bit strings."""
     (before, after), (bits, weights) = around, wanted
     circuit, back = widened(circuit, n_qubits), inverse(circuit).gates
+    # A word of B stands between U and U^dagger in each program: the traces are linear in B, and a
+    # state is of one word.
     programs = tuple(
         CircuitProgram(n_qubits, 0, (*before, *circuit.gates, *pauli_word_gates(x, z), *back, *after))
         for x, z, _ in question.b.masks()

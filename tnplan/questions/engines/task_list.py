@@ -130,6 +130,8 @@ def checkpoint_of(asked: AskedCircuit, method: str, options: QuestionOptions) ->
         return None
     truncation = None if options.truncation is None else asdict(options.truncation)
     plan = None if options.monte_carlo is None else asdict(options.monte_carlo)
+    # Invariant: everything that a row of numbers depends on is in the identity. Devices, ranks and
+    # threads are not: a job may go on with others.
     identity = identity_of_values(asked.program, question, method, options.precision, truncation, plan)
     return TaskCheckpoint(options.checkpoint_file, identity)
 
@@ -142,7 +144,10 @@ def shared_tasks(
     world, done = rank.world, dict(done)
     rank.say(len(done), n_tasks, f"{name} {len(done)} of {n_tasks}")
     while left := [task for task in range(n_tasks) if task not in done]:
+        # Ranks meet every MEETING_S seconds: each then takes every size-th task of those that are
+        # left, so that a rank with long tasks does not keep the others waiting at the end.
         own = left[world.rank :: world.size]
+        # Invariant: `left` is the same on every rank, since all have gathered the same rows.
         for found in world.gather_objects(agree(world, partial(_for_a_while, own, one))):
             done |= found
         _tell(rank, done, n_tasks, kept, name)
@@ -172,6 +177,7 @@ def tasks_together(
         if task in done:
             continue
         done[task] = one(task)
+        # A clock may only decide what rank 0 does alone: writing is not collective.
         if rank.is_first and perf_counter() - last > MEETING_S:
             _tell(rank, done, n_tasks, kept, name)
             last = perf_counter()

@@ -110,6 +110,7 @@ def contraction_cost(
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, devices)
     dtypes, networks = {False: DTYPES[precision], True: REAL_DTYPES[precision]}, [*_networks(asked)]
+    # Every k-th network stands for k: neighbours in the order of cones are alike.
     chosen = networks[:: -(-len(networks) // MOST_NETWORKS)]
     share = len(networks) / len(chosen)
     costs, slow = dict.fromkeys(devices, (0.0, 0.0)), slowness()
@@ -118,6 +119,8 @@ def contraction_cost(
             found = _of_batch(one, _path(one, profile, dtypes[one.is_real], search_s), profile, devices)
         except InputError:  # a network of ours: no path fits under the memory
             return {}
+        # Memory is the largest of all networks, time their sum; a number of devices drops out with
+        # the first network that does not fit.
         for count, (memory, time_s) in [*costs.items()]:
             if count not in found:
                 del costs[count]
@@ -154,6 +157,8 @@ def _of_batch(
 def _path(one: _Asked, profile: Profile, dtype: str, search_s: float) -> ContractionPath:
     """The path that a contraction takes; a search of its own where that would search for long."""
     network = one.network
+    # A greedy path first. Where it is short, a contraction's own search is too, and is made as it
+    # would be; otherwise the search has a limit of time.
     options = ContractionOptions(
         optimize="greedy", hardware=profile, device="cpu", memory=float(room_bytes(profile)),
         calls=one.batch, changing=tuple(one.changing) if one.batch > 1 else None,
@@ -192,11 +197,15 @@ def _networks(asked: AskedCircuit) -> Iterator[_Asked]:
                 if asked.has_gradient:  # which goes through a network with ket and bra
                     yield _closed(sandwich(steps, support), len(words))
                     continue
+                # Words on one support share a network and differ in the tensors at its end: a
+                # batch.
                 found = word_network(steps, support, [*words])
                 is_real = not any(map(np.iscomplexobj, found.arrays))
                 yield _Asked(found.network, len(words), found.n_tensors, is_real=is_real)
     elif isinstance(question, Sample):
         for group in chain_groups(n):
+            # The chain of conditional marginals: a group given all qubits before it, at most once
+            # for each of their values.
             known = range(group[0])
             yield _closed(marginal_network(steps, group, known), batch=min(question.shots, 2 ** len(known)))
     elif isinstance(question, Probabilities):

@@ -213,6 +213,7 @@ def estimate_question(
     counts = tuple(dict.fromkeys(check_count("--devices", count) for count in given))
     if not counts:
         raise InputError("--devices", "is an empty list", "give one number or more")
+    # Refusals are rows too, so that a user sees why a method is not among those compared.
     methods = ANSWERS[asked.question.name] if options.method == "auto" else (options.method,)
     rows: list[MethodEstimate] = []
     for method in methods:
@@ -243,6 +244,8 @@ def at_once(rows: Sequence[MethodEstimate]) -> str | None:
 def best_method(rows: Sequence[MethodEstimate]) -> tuple[str | None, str]:
     """The method whose time is the least as far as one can say, and why."""
     fitting = [row for row in rows if row.cost is not None]
+    # Methods are compared by what they take at most, time times factor: an estimate that may be far
+    # off has to be much lower to win.
     sure = [row for row in fitting if row.cost is not None and row.cost.longest_s < inf] or fitting
     if not sure:
         return None, "; ".join(f"{row.method}: {row.reason}" for row in rows)
@@ -268,6 +271,7 @@ def method_rows(
     room = room_bytes(profile)
     if method == "statevector":
         kind = STATISTICAL if asked.is_random or isinstance(asked.question, Sample) else EXACT
+        # State vectors grow by whole qubits: the least number of devices is known without a plan.
         least = least_devices(asked, profile, options.precision, threads)
         if least is None or least > max(counts):
             why = "is too large for any number of devices" if least is None else f"needs {least} devices"
@@ -280,6 +284,7 @@ def method_rows(
     if method == "pauli":
         cost = pauli_cost(asked, profile, options, threads, search_s)
         kind = STATISTICAL if options.monte_carlo else TRUNCATION if options.truncation else EXACT
+        # Terms are spread over all devices, whose memory adds up.
         needs = None if cost.memory_bytes == inf else max(1, -(-int(cost.memory_bytes) // room))
         return [
             _row(method, count, cost if count >= (needs or inf) else None, kind, inf, needs)

@@ -131,11 +131,14 @@ def _growth(
     if found is None:
         return _Growth(exp(MOST_LOG_TERMS), inf, len(todo), inf, slow * START_S, inf)
     visit_s, step_s = slow * CPU_VISIT_S, slow * CPU_STEP_S
+    # Short pilots are mostly overhead, and tell nothing of the time a term takes; constants serve
+    # there.
     if found.visits > TOLD_VISITS:
         visit_s, step_s = time_s / found.visits, 0.0
     if count == len(todo):
         cpu_s = visit_s * found.visits + step_s * count
         return _Growth(found.largest, found.visits, len(todo), cpu_s, slow * START_S, EXACT_FACTOR)
+    # There are 4^n words on n qubits, and truncation may allow fewer.
     most = min(MOST_LOG_TERMS, start.n_qubits * log(4), log(truncation.max_terms or inf))
     terms, spread = _extrapolated(np.array(found.record.terms, float), len(todo) - count, most)
     visits, cpu_s = float(terms.sum()), visit_s * float(terms.sum()) + step_s * len(todo)
@@ -149,6 +152,8 @@ def _longest_pilot(
     """The last run over more and more steps: what came of it, its steps, and its seconds."""
     found, count, time_s = None, 0, 0.0
     while count < len(todo) and time_s <= pilot_s:
+        # Heisenberg picture: the observable goes backwards, so that a pilot takes the last steps.
+        # Doubling keeps all earlier pilots together below the last in steps.
         tried, run_s = min(max(FIRST_STEPS, 2 * count), len(todo)), inf
         for _ in range(2):  # the first loads kernels, and what takes little is noisy
             begin = process_time()

@@ -43,6 +43,7 @@ def rejection_cost(
     costs = {}
     for count in devices:
         shots = ceil(question.shots / count)
+        # Candidates come in rounds of growing size, and rounds of one size cost the same.
         rounds = Counter(expected_rounds(shots))
         found = [_round(circuit, question, size, here, precision) for size in rounds]
         if any(one is None for one in found):
@@ -82,6 +83,8 @@ def _round(
         if search_s < LONG_SEARCH_S:
             break
     search_s += worth_searching_s(state.plan, state.products_per_s)
+    # Fidelity f is the share of slices that are summed, at least one (Markov et al., arXiv
+    # 1807.10749).
     share = max(1, round(question.fidelity * state.plan.n_slices)) / state.plan.n_slices
     size_bytes = ITEM_BYTES[state.dtype] * peak_elements(state.plan)
     return size_bytes, search_s + share * batch_s(state.plan, state.products_per_s, state.dtype, profile)
@@ -94,6 +97,8 @@ def batch_s(plan: BatchPlan, products_per_s: float, dtype: str, profile: Profile
         for legs in plan.leaf_legs
     ]
     elements = rows = 0
+    # Each pair of rows gathers its two operands; results are written once. The times of arithmetic
+    # and of memory add up: a step first gathers, then multiplies.
     for step in plan.steps:
         count = len(step.pairs)
         elements += count * (sizes[step.left] + sizes[step.right]) + step.elements

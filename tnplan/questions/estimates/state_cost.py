@@ -81,6 +81,8 @@ def state_cost(
         return None
     dtype, gpu = DTYPES[precision], is_gpu(profile)
     tile = (PROGRAM_TILES if gpu else TILES)[dtype]
+    # Qubit 0 is the most significant bit of an index at the start; passes move qubits, and
+    # `plan.after` says where to.
     before = [n_qubits - 1 - qubit for qubit in range(n_qubits)]
 
     def planned(some: Sequence[Gate]) -> PassPlan:
@@ -88,6 +90,7 @@ def state_cost(
 
     planned(gates[:FIRST_GATES])
     planning_s = inf
+    # Planning is measured and not predicted; the lesser of two times is the steadier.
     for _ in range(2):
         begin = process_time()
         plan = planned(gates)
@@ -95,11 +98,14 @@ def state_cost(
         if planning_s > LONG_PLANNING_S:
             break
     local_bytes = np.dtype(dtype).itemsize * 2.0 ** (n_qubits - bits)
+    # A copy reads and writes every amplitude once.
     copy_s = 2 * local_bytes / profile.memory_bytes_per_s
     rate = GATE_RATE * profile.rate(dtype, precision) * threads
     copies = _table_copies if devices == 1 and has_tables(n_qubits, local_bytes) else _gpu_copies
 
     def passes_s(made: PassPlan, shares: Sequence[float] = ()) -> float:
+        # GPUs: passes are bound by memory and counted in copies. CPUs: a fixed number of copies
+        # beside the operations.
         if gpu:
             busy_s = sum(map(copies, made.passes)) * copy_s
         else:
@@ -110,10 +116,12 @@ def state_cost(
             )
         return busy_s + _exchange_s(made, profile, local_bytes, devices)
 
+    # From |0...0> early passes meet tiles that are all zero, which are skipped.
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
     run_s = planning_s + passes_s(plan, shares) + _reads(asked) * copy_s
     total_s = slowness() * (START_S + GATE_S * len(gates)) + first_use_s(local_bytes, profile) + runs * run_s
     n_sums = _n_differentiated(asked)
+    # Observables go back in groups of MOST_OBSERVABLES, and the plan is made once a group.
     sweeps = -(-n_sums // MOST_OBSERVABLES)
     if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
         total_s += JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)

@@ -58,6 +58,8 @@ def amplitudes(circuit: GateSequence, bitstrings: Array, options: ContractionOpt
     if len(wrong):
         row, column = wrong[0].tolist()
         raise InputError(f"bit string {row}", f"has {strings[row, column]} for qubit {column}", "give 0 or 1")
+    # Equal strings have equal amplitudes: each is contracted once, and sorted neighbours share the
+    # most.
     distinct, inverse = distinct_strings(strings.astype(np.uint8))
     found = np.empty(len(distinct), dtype_of(options))
     for first in range(0, len(distinct), LARGEST_BATCH):
@@ -72,6 +74,9 @@ def _distinct(circuit: GateSequence, bitstrings: Array, options: ContractionOpti
         return amplitudes_by_calls(circuit, bitstrings, options)
     state = SparseState(circuit, bitstrings, options)
     rate = state.products_per_s
+    # Sparse-state contraction (Pan, Chen and Zhang, PRL 129, 090502, 2022) shares work between
+    # strings, and runs on a CPU; for few strings of a large circuit separate contractions may take
+    # fewer products, or run on a GPU.
     together_s = state.plan.products / rate
     if together_s > CALLS_FROM_S:
         if options.device == "auto" and sees_gpu():
@@ -121,5 +126,7 @@ def open_amplitudes(
     text = "".join("." if qubit in open_qubits else "01"[fixed[qubit]] for qubit in range(n_qubits))
     network, arrays = circuit_network(circuit, text)
     found = contract_network(network, arrays, options or ContractionOptions())
+    # The axes of the network's result are the open qubits in rising order; the user's order may be
+    # another.
     rising = sorted(open_qubits)
     return found.transpose([rising.index(qubit) for qubit in open_qubits])

@@ -39,6 +39,9 @@ def word_network(steps: Sequence[Step], support: Support, masks: Sequence[tuple[
     are compared, where it may cost less: that of dense gates where two state vectors do, since ket and bra
     can be contracted apart; that of other gates where there is noise.
     """
+    # Light cone: a gate outside the support of what stands after it meets its inverse and cancels.
+    # Folded, ket and bra of a qubit share one index of four Pauli letters, and steps are real Pauli
+    # transfer matrices.
     cone = WordCone(steps, support)
     first = ClosedNetwork.of(*(cone.folded(masks) if cone.is_dense else cone.unfolded(masks)))
     if not cone.can_fold or (not cone.is_dense and not cone.is_noisy):
@@ -47,6 +50,7 @@ def word_network(steps: Sequence[Step], support: Support, masks: Sequence[tuple[
         return first
     cost = _log10_operations(first)
     apart = inf if cone.is_noisy else cone.log10_apart + log10(FLOPS_PER_PRODUCT["complex64"])
+    # A comparison is a search for another path: not for what is contracted in no time.
     if cost + log10(first.count) < COMPARED_FROM or (cone.is_dense and cost < apart):
         return first
     other = ClosedNetwork.of(*(cone.unfolded(masks) if cone.is_dense else cone.folded(masks)))

@@ -54,6 +54,7 @@ def expectation_gradients(
     """
     steps = steps_of(circuit, "circuit")
     words = dict.fromkeys((x, z) for one in sums for x, z, _ in one.masks())
+    # The identity has the value 1 and no derivatives where all steps keep the trace.
     keeps_all = all(keeps_trace(step) for step in steps)
     found: dict[tuple[int, int], Array] = {}
     for number, (x, z) in enumerate(words, 1):
@@ -74,6 +75,7 @@ def _word(steps: Sequence[Step], x: int, z: int, names: Sequence[str], options: 
     letters = [leaf[0] for leaf in leaves([(x, z)], support)]
     sizes = opened.network.size_dict
     network = Network((*opened.network.inputs, *opened.leaf_terms), (), sizes)
+    # One reverse pass gives dv/dT for all tensors T of the ket that depend on parameters.
     value, by_tensor = value_and_gradients(
         network, [*opened.arrays, *letters], list(opened.tangents), options
     )
@@ -82,5 +84,7 @@ def _word(steps: Sequence[Step], x: int, z: int, names: Sequence[str], options: 
     places = {name: place for place, name in enumerate(names, 1)}
     for number, gradient in by_tensor.items():
         for name, tangent in opened.tangents[number].items():
+            # dv/dp = 2 Re sum_T sum_entries (dv/dT) (dT/dp), the bra's tensors being conjugates of
+            # the ket's (head of this file).
             row[places[name]] += 2 * np.sum(gradient * tangent).real
     return row

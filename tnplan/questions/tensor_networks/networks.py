@@ -64,6 +64,8 @@ def value_and_gradients(
     Nothing is conjugated. The derivatives by the tensors of the simplified network come from its reverse
     schedule; from there they go back through the simplification.
     """
+    # Fixed tensors are multiplied together first; `back` takes derivatives through that to the
+    # tensors wanted.
     simple = Simplified(network, arrays, wanted)
     dtype = dtype_of(options)
     if len(simple.arrays) == 1:
@@ -134,6 +136,8 @@ def plan_closed(closed: ClosedNetwork, options: ContractionOptions) -> Run:
     options = replace(options, calls=closed.count, changing=numbers)
     request, batch = _request(closed.network, arrays), min(closed.count, LARGEST_BATCH)
     planned = find_batched(request, dtype, options, batch, numbers)
+    # The first tensors are the same for all values and stay on the device; the last have a first
+    # axis, the batch.
     constants = {number: array.astype(dtype) for number, array in enumerate(arrays[:n_fixed])}
     options = replace(options, device=planned.device)
 

@@ -83,6 +83,8 @@ def trace(
         if not is_unitary(gate):
             raise InputError(f"gate {number} ({gate.name})", "is not unitary", "use unitary gates in a trace")
     total = 0j
+    # Tr(A U^dagger B U) is linear in both: words on the same qubits share a network, and pairs of
+    # words are its batch.
     for (left, words), (right, others) in product(
         by_support(a.masks()).items(), by_support(b.masks()).items()
     ):
@@ -91,9 +93,12 @@ def trace(
         tensors = [
             *leaves([one for one, _ in pairs], left), *leaves([other for _, other in pairs], right),
         ]  # fmt: skip
+        # Identities on both sides: Tr(U^dagger U) / 2^n = 1.
         if not tensors:
             total += sum(words.values()) * sum(others.values())
             continue
+        # The network has the qubits of both light cones alone; each other qubit would give a trace
+        # of 2 over 2.
         found = contract_batch(opened, tensors, options).astype(np.complex128) / 2**n_qubits
         weights = np.array([words[one] * others[other] for one, other in pairs])
         total += complex(found @ weights)

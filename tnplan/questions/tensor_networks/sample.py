@@ -171,22 +171,30 @@ def _chain(
     """Independent strings, with their probabilities: each group of qubits given all before it, where equal
     beginnings are contracted once."""
     drawn, chances = np.zeros((shots, n_qubits), np.uint8), np.ones(shots)
+    # p(x) = prod_g p(x_g | x_before) (chain rule). p(x_before, x_g) is a marginal of the state;
+    # later qubits are traced out, and gates that act on them alone are outside the light cone.
     for group in chain_groups(n_qubits):
         first = group[0]
+        # Shots that agree so far share a contraction: early groups need few, and only late ones as
+        # many as there are shots.
         before, inverse = distinct_strings(drawn[:, :first])
         opened = marginal_network(steps, group, range(first))
         leaves = [np.eye(2)[before[:, qubit]] for qubit in range(first)]
         joint = contract_batch(opened, leaves, options).real.reshape(len(before), -1)
+        # Rounding makes small probabilities negative.
         joint = np.maximum(joint, 0).astype(np.float64)
         total = joint.sum(axis=1, keepdims=True)
         if not np.all(total > 0):
             raise InputError("circuit", "ends in a state of norm 0", "give gates that keep the norm")
         joint /= total
+        # Inverse of the cumulative distribution. Its last entry may be below 1 by rounding, which
+        # the minimum catches.
         below = np.cumsum(joint, axis=1)
         chosen = (generator.random(shots)[:, None] >= below[inverse]).sum(axis=1)
         chosen = np.minimum(chosen, joint.shape[1] - 1)
         chances *= joint[inverse, chosen]
         for place, qubit in enumerate(group):
+            # The first qubit of a group is the most significant bit of an outcome.
             drawn[:, qubit] = chosen >> (len(group) - 1 - place) & 1
         if options.progress is not None:
             options.progress(Progress(group[-1] + 1, n_qubits, f"qubit {group[-1] + 1} of {n_qubits}"))
@@ -203,6 +211,8 @@ def _by_rejection(
     chances: list[Array] = []
     found = candidates = 0
     drawn = lost = 0.0
+    # Rejection sampling from uniform candidates, q(x) = 2^-n: x is taken with probability p(x) / (M
+    # q(x)), M = BOUND. Of a normalised distribution one candidate in M is taken on average.
     for _ in range(MOST_ROUNDS):
         strings = random_candidates(n_candidates(shots - found, candidates), n_qubits, n_open, generator)
         scaled = _probabilities(circuit, strings, options, how.fidelity) * 2.0**n_qubits
@@ -212,6 +222,9 @@ def _by_rejection(
         found += int(accepted.sum())
         candidates += len(strings)
         drawn += float(scaled.sum())
+        # Where p 2^n > M a candidate is taken for certain and still too seldom: the excess is
+        # probability that samples lack. For exponentially distributed p 2^n (Porter-Thomas) its
+        # share is e^-M, here 5e-5.
         lost += float(np.maximum(scaled - BOUND, 0).sum())
         if lost > MOST_CLIPPED * drawn:
             raise InputError(
@@ -224,8 +237,12 @@ def _by_rejection(
             break
         if found >= shots:
             chosen = np.concatenate(taken)
+            # Open qubits: candidates come in groups that share the other bits. A random choice
+            # among all that were taken keeps the shots from being whole groups.
             order = generator.permutation(len(chosen))[:shots] if n_open else np.arange(shots)
             kind = CORRELATED if n_open else INDEPENDENT
+            # With a share of the slices the values are those of an approximate state, and no exact
+            # probabilities.
             known = np.concatenate(chances)[order] if how.fidelity == 1 else None
             return ContractionSamples(
                 chosen[order], kind, False, how.fidelity, lost / drawn, known, candidates

@@ -50,6 +50,8 @@ class SparseState:
     ) -> None:  # fmt: skip
         _check(options)
         self.options, self.dtype = options, dtype_of(options)
+        # Qubits with the same bit in all strings are closed by it, and the network is contracted
+        # down to the others.
         varied, ends = varied_ends(bitstrings)
         self.bitstrings = bitstrings = bitstrings[:, varied]
         network, self.arrays = simplify(*circuit_network(circuit, ends))
@@ -62,6 +64,8 @@ class SparseState:
         while True:
             search = BatchSearch(options.search_s, most, options.seed, weight, longest_search_s)
             self.plan = search_batch_in_proportion(network, bitstrings, rate, search)
+            # The search bounds single tensors; how many are there at once is known of the plan
+            # alone. Halve the bound until it fits.
             if peak_elements(self.plan) <= elements:
                 return
             most //= 2
