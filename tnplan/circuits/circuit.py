@@ -63,6 +63,8 @@ class Gate:
                 f"has a {matrix.dtype} matrix of shape {matrix.shape} on {len(self.qubits)} qubits",
                 f"give a matrix of numbers of shape ({side}, {side})",
             )
+        # Invariant: a gate's matrix is complex128 and read-only. One that is both already, as of
+        # another gate, is taken as it is.
         if matrix.flags.writeable or matrix.dtype != np.complex128:
             matrix = matrix.astype(np.complex128)  # a copy: what changes the original later changes no gate
             matrix.flags.writeable = False

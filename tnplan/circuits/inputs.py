@@ -100,6 +100,7 @@ def given_operator(operator: Any, n_qubits: int, name: str) -> PauliSum:
         try:
             is_object = isinstance(operator, Mapping)
             return _of_words(operator, n_qubits) if is_object else given_sum(operator, n_qubits)
+        # The place is the caller's: the same text may be an observable, or operator a of a trace.
         except InputError as error:
             raise InputError(name, error.problem, error.remedy, error.page) from None
     parts = list(_observables_of_file(operator, n_qubits))

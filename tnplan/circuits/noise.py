@@ -53,6 +53,7 @@ def _noisy(operations: tuple[Operation, ...], probability: float, place: str) ->
     result: list[Operation] = []
     for number, operation in enumerate(operations):
         inner = f"{place}operation {number}, inner "
+        # Gates in conditions and loops are noisy too.
         result.append(with_inner(operation, partial(_noisy, probability=probability, place=inner)))
         if isinstance(operation, Gate) and not isinstance(operation, GlobalPhase):
             if len(operation.qubits) > LARGEST_NOISY:

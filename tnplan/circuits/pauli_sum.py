@@ -151,11 +151,15 @@ def commuting_groups(keys: Array, most: int, ends: Array) -> tuple[Array, Array]
     if most == 1:
         return np.zeros(n, np.int64), np.ones(n, np.int64)
     numbers, members = np.arange(n), np.arange(most)
+    # Words (x, z) and (x', z') commute where x.z' + z.x' is even. Bit k of `clashes` says of a word
+    # that it does not commute with the word k rows before it.
     near = keys[np.maximum(numbers[:, None] - members, 0)]
     near &= np.concatenate([keys[:, half:], keys[:, :half]], axis=1)[:, None]
     clashes = (np.bitwise_count(np.bitwise_xor.reduce(near, axis=2)) & 1) @ (1 << members)
     firsts, first, is_end = [0], 0, False
     for number, (clash, is_last) in enumerate(zip(clashes.tolist(), ends.tolist(), strict=True)):
+        # A group ends where it is full, where its next word clashes with one in it, or where `ends`
+        # says so.
         if number - first == most or clash & (2 << number - first) - 1 or is_end:
             first = number
             firsts.append(first)
@@ -229,6 +233,8 @@ def parse(observable: str, n_qubits: int) -> PauliSum:
         raise InputError("--observable", f"is {observable!r}", "give its text or a PauliSum")
     terms: list[tuple[int, int, complex]] = []
     position = 0
+    # TERM takes a sign, a number and a word, each of which may be missing; a term has one of the
+    # latter two, and every term but the first a sign.
     while position < len(observable.rstrip()):
         match = TERM.match(observable, position)
         assert match is not None
@@ -278,6 +284,7 @@ def masks(factors: Sequence[tuple[str, int]], n_qubits: int | None, place: str) 
         if letter not in "IXYZ":
             raise InputError(place, f"has the letter {letter!r}", "use I, X, Y and Z")
         seen |= 1 << qubit
+        # Y is both X and Z: bit q of x and of z (head of this file).
         x |= (letter in "XY") << qubit
         z |= (letter in "YZ") << qubit
     return x, z
@@ -317,6 +324,7 @@ def _of_library(observable: Any, n_qubits: int) -> PauliSum | None:
         return _sum(listed, int(observable.num_qubits))
     if type(observable).__name__ == "Pauli" and hasattr(observable, "to_label"):
         label, size = observable.to_label(), int(observable.num_qubits)
+        # Qiskit's labels have qubit 0 on the right, after an optional phase.
         letters = enumerate(reversed(label[len(label) - size :]))
         word = [(letter, qubit) for qubit, letter in letters if letter != "I"]
         return _sum([(word, PHASES[label[: len(label) - size]])], size)

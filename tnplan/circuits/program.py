@@ -101,6 +101,7 @@ class Channel:
                 "channel", f"has no operators for {len(self.qubits)} qubits",
                 f"give matrices of shape ({side}, {side})",
             )  # fmt: skip
+        # Completeness, sum_k K_k^dagger K_k = 1: the channel keeps the trace.
         total = sum(k.conj().T @ k for k in self.kraus)
         if not np.allclose(total, np.eye(side), rtol=0, atol=COMPLETE):
             raise InputError("channel", "does not keep the trace", "give K with sum of K^dagger K = 1")
@@ -337,8 +338,11 @@ def without_final_measurements(
     source: dict[int, int] = {}
     qubits: set[int] = set()
     bits: set[int] = set()
+    # From the end: a measurement is final where no later operation acts on its qubit or uses its
+    # bit.
     for operation in reversed(operations):
         if isinstance(operation, Measurement) and operation.qubit not in qubits and operation.bit not in bits:
+            # Of several final measurements into one bit the last is the one that it keeps.
             source.setdefault(operation.bit, operation.qubit)
             continue
         kept.append(operation)
@@ -358,6 +362,7 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
         return set(), {operation.bit, *operation.bits}
     if not isinstance(operation, Conditional | WhileLoop):
         return set(operation.qubits), set()
+    # What is inside a condition or a loop counts as if it always ran.
     inner = [_touched(item) for item in inner_operations(operation)]
     return (
         set[int]().union(*(qubits for qubits, _ in inner)),

@@ -46,6 +46,7 @@ def save_qsim(circuit: GateSequence, path: str | Path) -> None:
             raise InputError(
                 f"gate {item.name}", "has no name in qsim", "write the circuit in another format"
             )
+        # Each gate at the earliest time at which all its qubits are free.
         time = max(times[qubit] for qubit in item.qubits)
         for qubit in item.qubits:
             times[qubit] = time + 1

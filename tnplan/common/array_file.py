@@ -68,6 +68,8 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
     if len(length) < struct.calcsize(form):
         raise InputError(place, "cannot be read (it ends within its header)", remedy)
     (size,) = struct.unpack(form, length)
+    # `ast.literal_eval` takes memory and stack by the length of a text: the length is bounded
+    # before the text is read.
     if size > LONGEST_HEADER:
         raise InputError(place, f"cannot be read (a header of {size} bytes, over {LONGEST_HEADER})", remedy)
     text = stream.read(size)
@@ -80,6 +82,7 @@ def read_header(stream: BinaryIO, place: str) -> ArrayHeader:
         raise InputError(place, "cannot be read (its header is damaged)", remedy) from None
     if not valid:
         raise InputError(place, "cannot be read (its header is damaged)", remedy)
+    # Objects would be unpickled, which runs code of the file.
     if dtype.hasobject or dtype.itemsize == 0:
         raise InputError(place, "cannot be read (Object arrays hold more than numbers)", remedy)
     return ArrayHeader(shape, dtype, is_fortran, 8 + len(length) + size)
@@ -109,6 +112,7 @@ def _next_values(stream: BinaryIO, header: ArrayHeader, place: str) -> Array:
         raise InputError(
             place, f"holds {header.size_bytes} bytes, more than there is memory", "use more", topic="memory",
         ) from None
+    # Filled in pieces, so that the content is never in memory twice.
     view, at = flat.view(np.uint8).data if flat.size else memoryview(b""), 0
     while at < header.size_bytes:
         piece = stream.read(min(PIECE_BYTES, header.size_bytes - at))
@@ -184,6 +188,7 @@ class ArrayArchive:
             with self._archive.open(member) as stream:
                 header = read_header(stream, place)  # type: ignore[arg-type]
                 check(header)
+                # Invariant: no memory is taken for more than the member really holds.
                 if header.start + header.size_bytes != member.file_size:
                     problem = f"cannot be read (its header says {header.size_bytes} bytes of values, "
                     raise InputError(

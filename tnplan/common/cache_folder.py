@@ -74,6 +74,8 @@ def own_folder(folder: Path) -> Path | None:
         real = folder.resolve(strict=True)
         if not real.is_dir() or not os.access(real, os.W_OK | os.X_OK):
             return None
+        # The folder and everything above it, both as named and as links lead: who may write in one
+        # of these could put another folder in the place of this one.
         fault = fault_of(real.stat()) or _fault_above({*folder.absolute().parents, *real.parents})
     except (OSError, RuntimeError):  # the latter for links in a circle
         return None
@@ -140,6 +142,8 @@ def read_entry(folder: Path, name: str) -> bytes | None:
         with suppress(OSError):  # such as for a link, or a disk that cannot be read
             handle = os.open(name, os.O_RDONLY | NO_LINK, dir_fd=place)
             try:
+                # Checked after it is opened, by the descriptor: a check by name could be of another
+                # file than the one that is read.
                 facts = os.fstat(handle)
                 if fault := fault_of(facts):
                     refuse(folder / name, fault)
@@ -149,6 +153,7 @@ def read_entry(folder: Path, name: str) -> bytes | None:
                         content = _content(name, stream.read())
             finally:
                 os.close(handle)
+        # A damaged entry is deleted, so that it is compiled again once and not refused for ever.
         if content is None:
             _remove(name, place)
         return content
@@ -177,6 +182,8 @@ def write_entry(folder: Path, name: str, content: bytes) -> bool:
                 with suppress(FileNotFoundError):
                     if stat.S_ISDIR(os.lstat(name, dir_fd=place).st_mode):
                         _remove(name, place)
+                # Invariant: an entry appears whole. The head has a digest of name and content, so
+                # that an entry that was cut off by a full disk, or renamed, is not used.
                 os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
             except BaseException:
                 with suppress(OSError):
@@ -200,6 +207,8 @@ def locked_entry(folder: Path, name: str) -> Iterator[None]:
                 with suppress(ImportError, OSError):  # a folder of a network may have no locks
                     import fcntl
 
+                    # The lock only saves work, as entries are written whole anyway: where there are
+                    # no locks, two processes compile the same.
                     fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:

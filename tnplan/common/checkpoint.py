@@ -82,12 +82,15 @@ class CheckpointFile:
 
     def content(self, make: Callable[[dict[str, Any], dict[str, Array]], Restored]) -> Restored:
         """The same of a file that is there; InputError for a damaged one, or another job's."""
+        # Invariant: the order of checks. Checksum first, then format, version, identity and place,
+        # then the values: nothing is parsed that another process may have cut off.
         with open_input(self.path) as stream:
             header, values_bytes = self._checked(stream)
             self._check_owner(header)
             stream.seek(0)
             try:
                 values = self._read_values(stream, values_bytes)
+                # The values fill exactly what is before the header.
                 if stream.tell() != values_bytes:
                     raise ValueError
                 return make(header["document"], values)
@@ -103,6 +106,8 @@ class CheckpointFile:
         found = LAST_LINE.fullmatch(stream.read())
         if found is None:
             raise self.refusal("is damaged, or of another version of tnplan")
+        # The hash is over the file as it is on disk, in pieces, and never over what was parsed from
+        # it.
         digest, left = hashlib.sha256(), size - HASH_BYTES
         stream.seek(0)
         while left and (piece := stream.read(min(left, PIECE_BYTES))):
@@ -123,6 +128,8 @@ class CheckpointFile:
         theirs, remedy = header["identity"], f"resume with the {self.OTHERS} of that {self.JOB}, or "
         if theirs != self._identity:
             named = isinstance(theirs, dict) and isinstance(self._identity, dict)
+            # An identity of named parts says in the refusal which of them differs; a hash can only
+            # say that it does.
             for name, value in self._identity.items() if named else ():
                 if theirs.get(name) != value:
                     problem = f"is {theirs.get(name)!r}, this {self.JOB} has {value!r}"
@@ -151,10 +158,14 @@ class CheckpointFile:
             hashing = _Hashing(stream)
             self._write_values(hashing, arrays)
             hashing.write(text)
+            # Invariant: the hash is written last, over all before it. A file that ends earlier is
+            # whole for nobody.
             hashing.write(b"tnplan-checkpoint %016d " % len(text))
             stream.write(hashing.digest.hexdigest().encode() + b"\n")
             if self.DURABLE:
                 stream.flush()
+                # Before the rename of `write_file`: after a power failure either the old file or
+                # the whole new one is there.
                 os.fsync(stream.fileno())
 
         write_file(self.path, write)
@@ -209,6 +220,7 @@ def _add(digest: Any, value: Any) -> None:
         for item in fields(value):
             _add(digest, getattr(value, item.name))
     elif isinstance(value, list | tuple):
+        # Lengths and shapes are hashed too, so that ([a], [b]) and ([a, b],) differ.
         digest.update(f"({len(value)}".encode())
         for one in value:
             _add(digest, one)

@@ -132,6 +132,7 @@ def load_json(path: str | Path) -> Any:
         raise InputError(f"{path}: {error}", "stands twice in one object", "give each key once") from None
     except ValueError:
         raise InputError(str(path), "holds a number of too many digits", "mend the file") from None
+    # What is read goes through recursive readers later; the depth is bounded once, here.
     if _is_deeper(document, DEEPEST):
         raise InputError(
             str(path), f"is nested too deeply to be read (over {DEEPEST} levels)", "give a flatter file"
@@ -323,6 +324,7 @@ def check_writable(path: str | Path, *inputs: object) -> None:
     Inputs that are no names of files are passed over.
     """
     target = file_path(path)
+    # Real paths, since an input may have a link or another spelling for a name.
     own = os.path.realpath(target)
     files = [source for source in inputs if isinstance(source, str | Path)]
     if own in map(os.path.realpath, files):

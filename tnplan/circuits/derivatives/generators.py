@@ -40,8 +40,12 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     """
     if isinstance(gate, VariedGate):
         return gate.generators
+    # A name alone does not say the convention: candidates by name, number of qubits and of angles
+    # are compared with the gate's own matrix, up to a phase.
     kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim)
     found = [_generators(kind, gate.params) for kind in kinds if _is_of(kind, gate)]
+    # Names of qsim and of OpenQASM may turn opposite ways, and at some angles, such as pi, both
+    # matrices fit.
     if any(not _is_close(one, found[0]) for one in found[1:]):
         raise InputError(
             place, f"of angle {gate.params[0]:g} is that of OpenQASM or of qsim, which turn opposite ways",
@@ -55,6 +59,7 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
             place, f"has {len(gate.params)} angles, and its derivatives by them are not known",
             "use gates of the standard names, or give it no angles",
         )  # fmt: skip
+    # U = exp(-i t A / 2) has dU/dt = (-i A / 2) U.
     return (-0.5j * axis,)
 
 
@@ -138,6 +143,8 @@ def _axis(gate: Gate) -> np.ndarray | None:
     if abs(s) < SAME:
         return None
     eye = np.eye(len(gate.matrix))
+    # exp(i f) U = cos(t/2) - i sin(t/2) A, solved for A; the phase f is the one that makes A
+    # Hermitian with A^2 = 1.
     for phase in _phases(gate.matrix, c):
         axis = (phase * gate.matrix - c * eye) / (-1j * s)
         rounding = SAME / abs(s)

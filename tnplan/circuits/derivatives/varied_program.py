@@ -62,6 +62,7 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
     if not isinstance(operation, Gate) or isinstance(operation, GlobalPhase):
         return operation
     gate = operation
+    # Gates without slopes lose their angles, so that nobody differentiates by them.
     if not has_slopes(gate.params):
         return replace(gate, params=()) if gate.params else gate
     key = gate.name, gate.params, gate.matrix.tobytes()
@@ -69,6 +70,7 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
         known[key] = generators(gate, f"gate {number} ({gate.name})", of_qsim=False)
     tangents: dict[str, np.ndarray] = {}
     for generator, angle in zip(known[key], gate.params, strict=True):
+        # Chain rule: dU/dp = sum_angles (dangle/dp) G_angle U.
         change = generator @ gate.matrix
         for name, slope in slopes_of(angle).items():
             tangents[name] = tangents.get(name, 0) + slope * change
@@ -77,6 +79,9 @@ def _varied(operation: Operation, number: int, known: dict[Any, tuple[np.ndarray
 
 def _check(varied: CircuitProgram, read: Read, values: Mapping[str, Any], names: Sequence[str]) -> None:
     """Compare with differences along a direction in which every parameter changes."""
+    # Central differences (U(p + h d) - U(p - h d)) / 2 h along one direction d with a different
+    # weight for each parameter: an error in one derivative is not hidden by another's. Two more
+    # programs are read, whatever the number of parameters.
     direction = {name: 0.5 + ((7 * k + 3) % 11) / 22 for k, name in enumerate(names)}
     up, down = (
         read({**values, **{name: Varied(values[name], sign * STEP * direction[name]) for name in names}})

@@ -39,6 +39,8 @@ class Builder:
             raise InputError(
                 f"{self.place}: gate {name}", "has a matrix that is not finite", "let its angles be finite"
             )
+        # Parameters that are no numbers, such as those of Pauli words, are none by which
+        # derivatives are taken.
         numbers = tuple(
             one if isinstance(one, DualNumber) else float(one)
             for one in params if isinstance(one, int | float | np.number)

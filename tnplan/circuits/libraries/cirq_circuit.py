@@ -30,6 +30,7 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     check_not_varied(parameters, PLACE)
     if parameters:
         circuit = cirq.resolve_parameters(circuit, dict(parameters))
+    # Cirq's own order of qubits, which its state vectors have too.
     qubits = {qubit: number for number, qubit in enumerate(sorted(circuit.all_qubits()))}
     builder, n_bits = Builder(PLACE), 0
     for operation in circuit.all_operations():
@@ -54,11 +55,13 @@ def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
     import cirq
 
     on = [qubits[qubit] for qubit in operation.qubits]
+    # One level at a time: a gate that is defined by smaller ones with matrices keeps these.
     parts = cirq.decompose_once(operation, default=None) if len(on) > LARGEST_MATRIX else None
     if parts is not None:
         for part in parts:
             _add(builder, part, qubits)
         return
+    # A matrix before Kraus operators: `has_kraus` is true of unitary gates as well.
     matrix = cirq.unitary(operation, default=None) if len(on) <= LARGEST_GATE else None
     if matrix is None and cirq.has_kraus(operation) and len(on) <= LARGEST_MATRIX:
         kraus = tuple(np.asarray(one, np.complex128) for one in cirq.kraus(operation))

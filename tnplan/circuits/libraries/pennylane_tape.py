@@ -42,6 +42,8 @@ def read(tape: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     check_parameters(tuple(known), {**known, **parameters}, PLACE)
     labels = list(tape.wires)
     if all(isinstance(label, int) and label >= 0 for label in labels):
+        # Wires that are numbers stay these qubits, also where some are not used; other labels take
+        # the tape's order.
         where = {label: label for label in labels}
     else:
         where = {label: number for number, label in enumerate(labels)}
@@ -87,6 +89,7 @@ def _add_changed(builder: Builder, operation: Any, data: Sequence[Any], where: M
             "take it apart into rotations",
         )  # fmt: skip
     hermitian = pennylane.matrix(pennylane.generator(changed, format="observable"), wire_order=changed.wires)
+    # PennyLane's generator H is defined by U = exp(i t H): dU/dt = i H U.
     matrix = pennylane.matrix(changed, wire_order=changed.wires)
     builder.gate(_name(operation), on, matrix, data, (1j * np.asarray(hermitian, np.complex128),))
 

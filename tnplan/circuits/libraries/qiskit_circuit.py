@@ -42,6 +42,8 @@ def read(circuit: Any, parameters: Mapping[str, Any]) -> CircuitProgram:
     free = circuit
     if parameters:
         circuit = circuit.assign_parameters(values)
+    # Control flow goes through Qiskit's own OpenQASM 3, whose rules of scope and of bits the reader
+    # has.
     if any(isinstance(item.operation, ControlFlowOp) for item in circuit.data):
         from qiskit import qasm3
 
@@ -88,6 +90,7 @@ def _number(value: Any) -> Any:
 def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _Places) -> None:
     """Add what is in a circuit, or in a definition: with values for its parameters, and without."""
     (circuit, free), (qubits, bits) = circuits, places
+    # Phases of definitions count: under a control of an outer gate they are relative.
     builder.phase(float(circuit.global_phase))
     for item, unbound in zip(circuit.data, free.data, strict=True):
         operation, on = item.operation, [qubits[qubit] for qubit in item.qubits]
@@ -116,6 +119,8 @@ def _add_gate(
     if angles.varied:
         params = angles.of(params, free.params)
     is_known = matrix is not None or definition is None or not has_slopes(params)
+    # `_standard` has our order of qubits, the first most significant; Qiskit's `Operator` has the
+    # opposite one, so that qubits are reversed there.
     if matrix is not None and n <= LARGEST_MATRIX:
         builder.gate(name, on, matrix, params)
     elif isinstance(operation, Gate) and is_known and (
@@ -123,6 +128,8 @@ def _add_gate(
     ):  # fmt: skip
         builder.gate(name, on[::-1], Operator(operation).data, params)
     elif definition is not None:
+        # Wires of a definition are named by it: they stand for the qubits and bits of the operation
+        # in their order.
         inner_qubits = dict(zip(definition.qubits, on, strict=True))
         inner_bits = dict(zip(definition.clbits, bits, strict=True))
         _add(builder, angles, (definition, free.definition), (inner_qubits, inner_bits))

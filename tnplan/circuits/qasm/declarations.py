@@ -65,6 +65,8 @@ class Declarations:
         if kind.kind in ("duration", "stretch"):
             self.scopes.define(name, Ignored(f"a {kind.kind}"))
             return
+        # Bits of the file's own block are results; those of inner blocks and subroutines end with
+        # them.
         is_result, start = len(self.scopes.blocks) == 1, node.init_expression
         if kind.kind == "bit" and type(start).__name__ == "QuantumMeasurement":
             bits = self._new(kind, None, is_result=is_result)
@@ -87,6 +89,7 @@ class Declarations:
     def interface(self, node: Any) -> None:
         """`input float theta;` and `output bit c;`"""
         if node.io_identifier.name == "output":
+            # An output is a variable of the file that has no value at first.
             node.init_expression = None
             self.variable(node)
             return
@@ -120,11 +123,15 @@ class Declarations:
         """What a name with or without indices stands for, to be set."""
         name, indices = (node.name, ()) if isinstance(node.name, str) else (node.name.name, node.indices)
         found: Any = self.evaluator.named(name)
+        # OpenQASM 3, "Scoping of variables": a subroutine changes its arguments and what it
+        # declares, and nothing of the file.
         if self.scopes.is_global(name) and not is_constant(found):
             raise Mistake(
                 f"uses {shown(name)!r} of the whole file in a subroutine",
                 "give it as an argument, or return it",
             )
+        # All brackets but a number's choose parts of registers and arrays; those of a number choose
+        # bits of it, which are set together with the rest of the number.
         for index in indices:
             if isinstance(found, Slot):
                 return _Part(found, index)
@@ -208,6 +215,8 @@ class Declarations:
         """The bits that a value has for a register."""
         if isinstance(value, Array | Named):
             raise Mistake("makes bits of what is no number", "give a number or bits")
+        # A single `bit` takes the truth of a value, a register `bit[n]` its n bits, the lowest
+        # first.
         if bits.is_single:
             if isinstance(value, BitString | FixedWidth):
                 value = self._single(value)
@@ -273,6 +282,8 @@ class Declarations:
             ]
         new = old
         for place, bit in parts:
+            # `applied` lifts the setting of a bit to tables: where measured bits decide the old
+            # number or the new bit, the result is a table over both.
             new = applied(lambda number, on, place=place: _with_bit(number, place, on), new, bit)
         self._set_slot(part.slot, new)
 
@@ -312,6 +323,7 @@ class Declarations:
                 raise Mistake(f"gives an array of {found.base} for one of {base}", "use one type")
             return found
         kind = self.evaluator.type(argument.type)
+        # Classical arguments are copies (call by value), arrays and qubits are the caller's own.
         return self._new(kind, self.evaluator.value(node))
 
     def _aliased_array(self, node: Any) -> Array:
@@ -327,6 +339,7 @@ class Declarations:
     def _array(self, node: Any, start: Any) -> Array:
         base = self.evaluator.type(node.base_type)
         sizes = [self.evaluator.size(one) for one in node.dimensions]
+        # dtype=object: the product of given extents must not wrap at 64 bits before it is compared.
         if np.prod(sizes, dtype=object) > LARGEST_CIRCUIT:
             raise Mistake("has a large array", f"use {LARGEST_CIRCUIT} entries at most")
 

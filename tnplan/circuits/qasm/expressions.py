@@ -178,6 +178,7 @@ class Evaluator:
             return self._array_part(found, elements)
         if len(elements) != 1:
             raise Mistake(f"uses {len(elements)} indices for {shown(name)!r}", "give one")
+        # A number with a width has bits to choose from; for any other number an index is an error.
         if isinstance(found, Slot) and isinstance(found.value, FixedWidth | Measured):
             return self._number_part(self.recorder.read(found), elements[0])
         if isinstance(found, FixedWidth | BitString):
@@ -290,6 +291,7 @@ class Evaluator:
 
     def _function(self, node: Any) -> Any:
         name = node.name.name
+        # Subroutines of the file hide functions of the language with the same name.
         found = self.scopes.find(name)
         if isinstance(found, Subroutine):
             return self.call(found, node.arguments)

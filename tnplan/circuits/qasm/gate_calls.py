@@ -34,7 +34,12 @@ def multi_controlled(controls: Sequence[int], target: int, matrix: np.ndarray) -
     elif len(controls) == 1:
         yield Gate("cu", (controls[0], target), controlled(matrix))
     else:
+        # Lemma 7.5, with V^2 = U: C(V), then X on the last control under the others, C(V^dagger), X
+        # again, and V under the others. V V^dagger = 1 where the last control and the others
+        # disagree, V^2 = U where all are 1.
         *others, last = controls
+        # For X on `last` the target is a borrowed qubit: in any state before, and in the same one
+        # after.
         root = _root(matrix)
         yield Gate("cu", (last, target), controlled(root))
         yield from _x(others, last, (target,))
@@ -178,6 +183,8 @@ class GateCalls:
     def gates(self, call: Call) -> Iterator[Gate]:
         """The gates that a call becomes."""
         n, target = len(call.qubits), call.target
+        # A gate that is small enough keeps its name and one matrix; only what is larger is taken
+        # apart.
         if n <= self.largest and (isinstance(target, Kind) or _is_fused(target, call.params)):
             name, params, matrix = self._matrix(call.name, target, call.params, call.modifiers)
             phase = None if n else float(np.angle(matrix[0, 0]))
@@ -188,6 +195,8 @@ class GateCalls:
                 yield from self._many_controls(call)
                 return
             call = replace(call, target=self.standard(call.name))
+        # `spend` counts against LARGEST_EXPANSION: definitions that call others twice grow
+        # exponentially with their depth.
         for inner in self._expanded(call):
             self.spend()
             yield from self.gates(inner)
@@ -208,10 +217,15 @@ class GateCalls:
     ) -> tuple[str, tuple[float, ...], np.ndarray]:
         """The name, the angles and the matrix of a gate with its modifiers."""
         if modifiers:
+            # OpenQASM 3, "Quantum gate modifiers": the modifier next to the gate acts first, so
+            # that the first in the text is the outermost and is done last.
             (word, value), inner = modifiers[0], modifiers[1:]
             name, params, matrix = self._matrix(name, target, params, inner)
             if word in ("inv", "pow"):
                 exponent = -1 if word == "inv" else value
+                # Powers of rotations are rotations by multiples of the angle, which keeps the name
+                # and the derivative by it. Under further modifiers that holds for integers alone:
+                # other powers are those of the matrix, on the principal branch.
                 turn = name in TURNS and (exponent == int(exponent) or not inner)
                 if turn and not inner and isinstance(target, Kind):
                     return self._matrix(name, target, (exponent * params[0],), ())
@@ -223,12 +237,15 @@ class GateCalls:
                 if turn:
                     return name, (exponent * params[0],), matrix
                 return f"{name}dg" if word == "inv" else f"{name}^{value:g}", params, matrix
+            # Controls come before the gate's own qubits: the block of the matrix where they have
+            # the value is the gate.
             prefix = "c" * value if word == "ctrl" else "n" * value
             return prefix + name, params, controlled(matrix, value, int(word == "ctrl"))
         if isinstance(target, Kind):
             matrix = np.asarray(target.matrix(*map(float, params)), np.complex128)
         else:
             matrix = self._product(self._body(target, params), len(target.qubits))
+            # Products of many matrices drift from unitarity by rounding.
             if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=SAME):
                 raise Mistake("has so many gates inside that rounding spoils it", "use fewer")
         return _NAMES.get(name, name), params, matrix
@@ -258,6 +275,8 @@ class GateCalls:
         assert isinstance(call.target, Definition)
         if not modifiers:
             calls = self._body(call.target, call.params)
+            # (A B)^dagger = B^dagger A^dagger: the inverse of a sequence is that of each gate in
+            # reverse order.
             for inner in reversed(calls) if inverse else calls:
                 yield Call(
                     inner.name, inner.target, inner.params, (*((("inv", None),) * inverse), *inner.modifiers),
@@ -268,9 +287,13 @@ class GateCalls:
         if word == "inv":
             yield from self._modified(call, rest, qubits, not inverse)
         elif word == "pow":
+            # A power of a sequence is no sequence of powers: the whole is repeated. A negative one
+            # repeats the inverse.
             for _ in range(abs(int(value))):
                 yield from self._modified(call, rest, qubits, inverse != (value < 0))
         else:
+            # A controlled sequence is a sequence of controlled gates, global phases included, which
+            # become relative ones.
             controls, others = qubits[:value], qubits[value:]
             for inner in self._modified(call, rest, others, inverse):
                 yield Call(
@@ -283,6 +306,7 @@ class GateCalls:
         assert isinstance(call.target, Definition)
         body, n = self._body(call.target, call.params), len(call.qubits)
         if len(body) == 1:
+            # A definition of one gate: the power may go to that gate itself, whatever its size.
             first = n_controls(call.modifiers)
             on = (*call.qubits[:first], *(call.qubits[first + k] for k in body[0].qubits))
             return replace(body[0], modifiers=(*call.modifiers, *body[0].modifiers), qubits=on)
@@ -303,7 +327,9 @@ class GateCalls:
         ]  # fmt: skip
         matrix = self._matrix(call.name, call.target, call.params, inner)[2]
         if len(matrix) == 1:
+            # A phase under controls: diag(1, e^ig) on the last control under the others.
             matrix = np.diag([1, matrix[0, 0]])
+        # negctrl is ctrl between two X.
         negative = [
             Gate("x", (qubit,), X) for qubit, value in zip(call.qubits, values, strict=False) if not value
         ]
@@ -322,12 +348,15 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
     """A power of a unitary; phases of its eigenvalues are in (-pi, pi], -1 being exp(i pi)."""
     if exponent == int(exponent):
         return np.linalg.matrix_power(matrix if exponent >= 0 else matrix.conj().T, abs(int(exponent)))
+    # Eigenvectors of a unitary U are those of the Hermitian e^ia U + h.c., whose eigenvalues are 2
+    # cos(t + a) for the phases t. Two phases t with one cosine would mix; at another a they differ.
     for angle in (0.7390851, 2.2118673, 1.3023469):
         mixed = np.exp(1j * angle) * matrix
         vectors = np.linalg.eigh(mixed + mixed.conj().T)[1]
         eigenvalues = np.einsum("ji,jk,ki->i", vectors.conj(), matrix, vectors)
         if np.allclose((vectors * eigenvalues) @ vectors.conj().T, matrix, rtol=0, atol=SAME):
             phases = np.angle(eigenvalues)
+            # -1 is exp(i pi), also where rounding puts it just below the branch cut.
             phases = np.where(phases < -np.pi + SAME, phases + 2 * np.pi, phases)
             return np.asarray((vectors * np.exp(1j * exponent * phases)) @ vectors.conj().T)
     raise Mistake("takes a power of what is not unitary", "let all angles inside it be finite")

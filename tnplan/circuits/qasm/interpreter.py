@@ -128,6 +128,7 @@ class Interpreter:
                     raise InputError(
                         source.place, f"has a {jump.word} outside of what it leaves", "take it out"
                     ) from None
+                # `end` ends the whole program, also from an included file.
                 if self._included:
                     raise
 
@@ -137,12 +138,16 @@ class Interpreter:
         before, n_effects = self.recorder.place, self.recorder.effects
         self.recorder.place = self._place(statement)
         try:
+            # Only what may run more than once is counted: the statements of a file are as many as
+            # its text has.
             if self._repeats:
                 self.gates.spend()
             handler = self._handlers.get(kind)
             if handler is None:
                 raise Mistake(*REFUSED.get(kind, (f"is not supported ({kind})", "write it with gates")))
             handler(statement)
+        # A statement that needs a value which measured bits decide is run again once for each value
+        # of them (`_split`). Invariant: it had no effect before that, or it is refused.
         except Undetermined as undetermined:
             self._split(statement, undetermined.value, n_effects)
         except Mistake as problem:
@@ -152,8 +157,11 @@ class Interpreter:
     def call(self, subroutine: Subroutine, nodes: Sequence[Any]) -> Any:
         """Run a subroutine with the nodes of its arguments; gives its result."""
         arguments = self.declarations.arguments(subroutine, nodes)
+        # Invariant: `live` is a stack: variables of the subroutine come after those of its callers,
+        # and go with it.
         n_live = len(self.recorder.live)
         result: Any = None
+        # The body sees the file's block and its own, not the caller's blocks.
         with self.scopes.subroutine(), self._in_file(subroutine.place, self.evaluator.version), self._again():
             for name, found in arguments:
                 self.scopes.define(name, found)
@@ -215,6 +223,8 @@ class Interpreter:
             raise InputError(
                 self._label(statement), "depends on bits that it measures itself", "write two statements"
             )
+        # `assume` lets the statement see the bits as known on each way, so that it cannot come here
+        # for the same bits again.
         rows = range(len(value.table))
         try:
             self.recorder.branch(
@@ -266,10 +276,14 @@ class Interpreter:
     def _if(self, node: Any) -> None:
         match = self._match(node.condition)
         then, otherwise = (lambda: self._block(node.if_block)), (lambda: self._block(node.else_block))
+        # More measured bits than a table may have: one comparison of a register with a number,
+        # without the values themselves.
         if match is not None:
             self.recorder.branch_match(match, self._way(then), self._way(otherwise))
             return
         holds = applied(truth, self.evaluator.value(node.condition))
+        # Both ways are run now and recorded as branches; what is known at reading time takes one
+        # way alone.
         if isinstance(holds, Measured):
             ways = [int(value) for value in holds.table]
             self.recorder.branch(holds.bits, ways, [self._way(otherwise), self._way(then)], assume=False)
@@ -293,6 +307,8 @@ class Interpreter:
         wanted = integer(right)
         bits: list[int] = []
         value = 0
+        # Bits that are known either decide the comparison or drop out; the others must be single
+        # measured bits themselves.
         for k, item in enumerate(left.items):
             if isinstance(item, bool):
                 if item != bool(wanted >> k & 1):
@@ -310,6 +326,8 @@ class Interpreter:
         cases = [[integer(known(self.evaluator.value(one))) for one in values] for values, _ in node.cases]
         bodies = [body.statements for _, body in node.cases]
         bodies.append([] if node.default is None else node.default.statements)
+        # The number of the case as a function of the target; for a measured target a table of
+        # cases. The first case that has the value wins, and the default is the last body.
         chosen = applied(
             lambda value: next((k for k, case in enumerate(cases) if integer(value) in case), len(cases)),
             target,
@@ -326,6 +344,9 @@ class Interpreter:
             for _ in range(LARGEST_ROUNDS):
                 before = self.recorder.effects
                 holds = applied(truth, self.evaluator.value(node.while_condition))
+                # From here on measured bits decide how many rounds there are: the rest becomes a
+                # loop of the program. Rounds before it that were decided at reading time stand
+                # before the loop.
                 if isinstance(holds, Measured):
                     if self.recorder.effects != before:
                         raise Mistake("measures in its condition", "measure into a bit inside the loop")
@@ -357,6 +378,8 @@ class Interpreter:
         with self._again():
             for value in self._values(node.set_declaration):
                 self.gates.spend()
+                # Each round has its own variable and its own block: what a round declares is not
+                # there in the next.
                 with self.scopes.block():
                     slot = self.recorder.declare(Slot(self.declarations.convert(value, kind), kind))
                     self.scopes.define(name, slot)

@@ -32,6 +32,7 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     """An operator on numbers, whose result has the width of its operands."""
 
     def calculate(a: Any, b: Any) -> Any:
+        # Angles are whole numbers of 2^-width turns: they wrap, and are not rounded.
         if isinstance(a, FixedWidth) and isinstance(b, FixedWidth) and a.kind == b.kind == "angle":
             return wrapped("angle", max(a.width, b.width), _turned(function, a, b))
         x, y = number(a), number(b)
@@ -129,6 +130,7 @@ def _compare(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
         if isinstance(a, FixedWidth) and isinstance(b, FixedWidth) and a.kind == b.kind:
             width = max(a.width, b.width)
             if a.kind == "angle":
+                # Angles of two widths are compared at the finer one.
                 return function(a.value << (width - a.width), b.value << (width - b.width))
             return function(a.value, b.value)
         try:

@@ -68,6 +68,8 @@ class QuantumStatements:
         name = item.name
         if isinstance(self.scopes.find(name), Subroutine):
             raise Mistake(f"calls the subroutine {name!r} with indexed qubits", "write name(arguments)")
+        # Where measured bits decide an angle, `known` raises Undetermined: the statement is then
+        # run for each of their values, and the program chooses among gates.
         params = tuple(real(known(self.evaluator.value(one))) for one in item.arguments)
         qubits = []
         for register, index in item.operands:
@@ -107,6 +109,8 @@ class QuantumStatements:
         params = tuple(real(known(self.evaluator.value(one))) for one in arguments)
         modifiers = tuple(self._modifier(one) for one in node.modifiers)
         operands = [self.evaluator.qubits(one) for one in node.qubits]
+        # Broadcasting (OpenQASM 3, "Applying gates"): registers of one length go qubit by qubit,
+        # single qubits stay.
         lengths = {len(one.numbers) for one in operands if not one.is_single}
         if len(lengths) > 1:
             raise Mistake(f"acts on registers of {sorted(lengths)} qubits", "use registers of one length")
@@ -150,7 +154,10 @@ class QuantumStatements:
         """The calls in a definition, its qubits being 0, 1, ..."""
         calls: list[Call] = []
         outer, inside, place = self._calls, self._definition, self.recorder.place
+        # Invariant: while `_calls` is a list, gates are kept as calls and nothing is recorded.
         self._calls, self._definition = calls, definition
+        # A definition sees constants of the file beside its own angles and qubits, and only gates
+        # that are defined before it.
         with self.scopes.subroutine(in_definition=True):
             for name, value in zip(definition.params, params, strict=True):
                 self.scopes.define(name, Slot(value, Type("angle"), True))
@@ -182,6 +189,8 @@ class QuantumStatements:
     ) -> None:
         """Record a gate on single qubits, or keep the call inside a definition."""
         within = self._definition
+        # By the number of the definition that is read: a body has earlier gates alone, so that no
+        # gate calls itself.
         target = self.gates.find(name, None if within is None else within.number)
         if target is None:
             if name in self.gates.definitions:

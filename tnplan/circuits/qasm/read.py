@@ -35,6 +35,7 @@ def circuit_of(source: Source, parameters: Mapping[str, Any]) -> GateSequence:
     run = _run(source, parameters, LARGEST_OF_CIRCUIT)
     gates: list[Gate] = []
     done: set[int] = set()
+    # A circuit for all engines: gates alone, each qubit measured at its end at most.
     for operation, place in zip(run.recorder.operations, run.recorder.places, strict=True):
         if isinstance(operation, Measurement):
             done.add(operation.qubit)

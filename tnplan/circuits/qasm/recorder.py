@@ -144,10 +144,14 @@ class Recorder:
             memory = self._memory(slot)
             if self._is_settled(slot, memory):
                 continue
+            # A known value of a bit that nothing has written yet, on a way that is run in any case,
+            # costs no operation: the program starts with it.
             if isinstance(slot.value, bool) and self.is_certain and not memory.is_written:
                 memory.value, memory.is_written = slot.value, True
                 self.start[memory.number] = slot.value
                 continue
+            # Invariant: a memory is overwritten only after what other live variables read from it
+            # is copied.
             self._spill(memory, slot)
             value = slot.value
             if isinstance(value, Measured):
@@ -162,6 +166,8 @@ class Recorder:
         self, bits: Sequence[int], ways: Sequence[int], actions: Sequence[Callable[[], None]], assume: bool
     ) -> None:
         """Run actions[ways[row]] for each value `row` of measured bits; `assume` it while it runs."""
+        # Each way is run from the same state and taken back. Then `_merge` writes what differs, and
+        # the recorded operations become conditions.
         before = set(self.live)
         rows = {way: row for row, way in enumerate(ways)}
         done = [
@@ -169,6 +175,8 @@ class Recorder:
             for k, action in enumerate(actions)
         ]
         kept = self._merge(tuple(bits), ways, done, before)
+        # Copies come before the branch: ways may overwrite the very bits that tell afterwards which
+        # way was taken.
         for old, copy in kept.items():
             self.emit(BitAssignment(copy, (old,), COPY))
         for operation in _tree(tuple(bits), [done[way].operations for way in ways]):
@@ -189,6 +197,8 @@ class Recorder:
         not be changed by it.
         """
         changing: list[Slot] = []
+        # A fixed point: what a round changes is unknown before it, and unknown values may let it
+        # change more. Variables are finite, so that this ends.
         while missed := self._changed_by(changing, body):
             changing += missed
         others = [slot for slot in changing if not slot.is_bit]
@@ -199,12 +209,16 @@ class Recorder:
             )
         self.settle(changing)
         self._forget(changing)
+        # Invariant: here, and at the end of each round (`whole`), the memories of all changing bits
+        # hold their values, so that one condition and one body serve all rounds.
         holds = condition()
         if not isinstance(holds, Measured):
             if holds:
                 raise Mistake("repeats without end", "let the body change its condition")
             return
         true_rows = [row for row, value in enumerate(holds.table) if value]
+        # A loop of the program compares bits with one value. A condition that is true for several
+        # is computed into a scratch bit, before the loop and after each round.
         bits, value, again = holds.bits, true_rows[0], None
         if len(true_rows) > 1:
             again = self._new_memory().number
@@ -226,6 +240,8 @@ class Recorder:
         self.settle(self.declared)
         n = len(self.declared)
         operations = tuple(self.operations)
+        # Scratch bits have negative numbers while a file is read, since the number of its own bits
+        # is not known yet.
         if self.n_scratch:
             operations = tuple(_renumbered(operation, n) for operation in operations)
         start = [0] * n if self.start else []
@@ -282,6 +298,8 @@ class Recorder:
         known = dict(self.assumed)
         self.operations, self.places = [], []
         self.assumed.update(assumed)
+        # The journal has the value of everything that is written for the first time on this way, so
+        # that it can be taken back.
         self._journals.append({})
         action()
         journal = self._journals.pop()
@@ -308,6 +326,7 @@ class Recorder:
                 if slot not in changing and (is_new or slot.memory in changed):
                     missed.append(slot)
 
+        # Inside another way: the trial's own changes, the forgetting included, are taken back.
         self._way(trial, {})
         return [slot for slot in missed if slot.is_bit] or missed
 
@@ -335,10 +354,13 @@ class Recorder:
                     f"changes variables where {len(bits)} measured bits have a value",
                     "let only gates depend on it, or compare fewer bits",
                 )
+            # The chooser is a table from the deciding bits to ways. Bits that some way overwrites
+            # are read from their copies.
             kept = {bit: self._new_memory().number for bit in bits if bit in overwritten}
             names = tuple(kept.get(bit, bit) for bit in bits)
             chooser = Measured(names, tuple(ways))
         for memory in memories:
+            # What a memory holds is known after the branch where all ways leave the same.
             held = {way.changed.get(memory, memory.value) for way in done}
             self.write(memory, held.pop() if len(held) == 1 else None)
         for slot in slots:
@@ -364,6 +386,9 @@ class Recorder:
             if memory is None or not all(isinstance(value, bool) or value == own for value in values):
                 needed.add(slot)
                 continue
+            # A bit that is measured on some ways and constant on the others needs no table: the
+            # other ways write the constant into its memory. That must not change what other
+            # variables read from this memory.
             if own not in values or self._is_used(memory.number, slot, done):
                 needed.add(slot)
                 continue

@@ -114,11 +114,14 @@ def parse_source(
     found: list[tuple[int, int, Any]] = list(_plain(bare))
     pieces, end = [], 0
     for begin, stop, _ in found:
+        # Plain statements are blanked and not cut out: line numbers of what the reference parser
+        # reads stay right.
         pieces += [bare[end:begin], _blank(bare[begin:stop])]
         end = stop
     rest = _parse(LINE_END.sub("", "".join([*pieces, bare[end:]])), place)
     placed = [((item.line, _column(bare, begin)), item) for begin, _, item in found]
     placed += [((node.span.start_line, node.span.start_column), node) for node in rest]
+    # Statements of both readers in the order of the file, by line and column.
     placed.sort(key=lambda pair: pair[0])
     return Source(place, version, tuple(item for _, item in placed), folder)
 
@@ -131,6 +134,8 @@ def included_file(name: str, beside: str, own: Path | None) -> Path:
     """
     named = [Path(folder) for folder in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if folder]
     is_outside = own is None or Path(name).is_absolute() or ".." in Path(name).parts
+    # Invariant: no file is opened whose real path, links followed, lies outside of the allowed
+    # folders. A circuit from elsewhere must not read this user's files into error messages.
     allowed = [folder.resolve() for folder in (named if is_outside else [*named, own]) if folder is not None]
     for folder in (Path(beside).parent, *named):
         try:
@@ -222,12 +227,14 @@ def _plain(bare: str) -> Iterator[tuple[int, int, PlainGate | PlainMeasurement]]
         elif sign != ";":
             continue
         stop = end.end()
+        # Inside of braces the meaning depends on the block, which is for the reference parser.
         if sign == ";" and depth == 0:
             item = _plain_statement(bare, begin, stop)
             if item is not None:
                 start = begin
                 while bare[start].isspace():
                     start += 1
+                # Counted on from the last plain statement, so that long files take linear time.
                 line += bare.count("\n", counted, start)
                 counted = start
                 item.line = line

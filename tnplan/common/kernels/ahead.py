@@ -59,6 +59,7 @@ def compile_soon(several: Iterable[Samples]) -> None:
         if all(is_compiled(*sample) for sample in samples):
             continue
         with _lock:
+            # Looked at again under the lock, which is not held while samples are made.
             if one not in _workers:
                 _workers[one] = _Worker(_started(one), [kernel for kernel, _ in samples])
 
@@ -82,6 +83,8 @@ def compiled_elsewhere(
     with _lock:
         makers = [worker.process for worker in _workers.values() if kernel in worker.kernels]
     while makers:
+        # Before `find`: what a process wrote before it ended is found in this round, or nobody
+        # makes it any more.
         running = [process for process in makers if process.poll() is None]
         found = find()
         if found is not None:

@@ -30,6 +30,7 @@ globals_of_modules: dict[tuple[str, bool], dict[str, Any]] = {}
 def compile_and_keep(kernel: Kernel, kinds: Types) -> CompiledObject:
     """Compile a kernel for these types, and write it to the cache, unless another process has done it."""
     with alone(kernel, kinds):
+        # Looked up again once alone: another process may have written it while this one waited.
         made = find_object(kernel, kinds)
         if made is None and not _unknown:
             try:
@@ -75,12 +76,15 @@ def _module_globals(kernel: Kernel, bare: bool) -> dict[str, Any]:
         return globals_of_modules[name, bare]
     if bare:
         from tnplan.common.kernels.object_code_kernel import bare_njit
+    # Kept before it is filled, so that modules whose kernels call each other end.
     made = globals_of_modules[name, bare] = dict(kernel.function.__globals__)
     for key, value in list(made.items()):
         if isinstance(value, Late):
             made[key] = value.value
         elif isinstance(value, Kernel) and value.function.__module__ == name:
             function = value.function
+            # A copy of the function over the new globals: numba reads names from the function's own
+            # globals, in which kernels are objects that it does not know.
             copy = FunctionType(
                 function.__code__, made, function.__name__, function.__defaults__, function.__closure__
             )

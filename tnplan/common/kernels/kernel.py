@@ -116,6 +116,8 @@ class Kernel:
 
     def _loaded(self, types: Types) -> Native | None:
         """The code for these types, from the cache or compiled now; None where numba has to call it."""
+        # Invariant: `loaded` is written under the lock, so that a kernel is compiled once in this
+        # process.
         with _compiling:
             if types in self.loaded:
                 return self.loaded[types]
@@ -123,6 +125,7 @@ class Kernel:
             if not any(os.environ.get(name, "0") not in ("", "0") for name in DEBUG_VARIABLES):
                 made = find_object(self, types)
                 if made is None:
+                    # In this order: the cache, processes that compile it now, this process.
                     made = compiled_elsewhere(self, lambda: find_object(self, types))
                 if made is None:
                     from tnplan.common.kernels.compile_kernel import compile_and_keep
@@ -161,6 +164,8 @@ def _take_apart(value: Any, types: list[Any], words: list[Any]) -> None:
         else:
             order, address = "F" if flags.f_contiguous else "A", value.ctypes.data
         types.append((value.dtype.str, value.ndim, order))
+        # numba's array in a call: meminfo and parent, which are null for memory that numba does not
+        # count references of, then size, itemsize, data, shape and strides.
         words += (0, 0, value.size, value.itemsize, address, *value.shape, *value.strides)
     elif isinstance(value, tuple):
         types += (type(value), len(value))
@@ -216,6 +221,8 @@ class Native:
     def bound(self, words: list[Any], hole: int | None, arrays: object) -> Callable[..., None]:
         """A call with these numbers but that of the `hole`; it keeps the `arrays` of the addresses."""
         result, error, enter, check = self._room(), ctypes.c_void_p(), self._enter, self._check
+        # Arguments are packed into bytes once. Invariant: `kept` holds the arrays, since the bytes
+        # have their addresses alone.
         packed = self._pack(ctypes.addressof(result), ctypes.addressof(error), *words)
         kept = arrays, result, error
         if hole is None:

@@ -185,6 +185,7 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
     if function is None:
         yield _constant(value)
         return
+    # Functions that call each other: the second time the number of the first stands for all of it.
     if id(value) in seen:
         yield f"function {seen[id(value)]}".encode()
         return
@@ -193,6 +194,7 @@ def _used(value: Any, seen: dict[int, int]) -> Iterator[bytes]:
         options = getattr(value, "options", None) or getattr(value, "targetoptions", {})
         yield repr(sorted(options.items(), key=str)).encode()
     for code in _codes(function.__code__):
+        # Bytecode, names and constants, not the text: comments and line numbers change no key.
         yield code.co_code + repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
         yield repr([entry for entry in code.co_consts if not isinstance(entry, CodeType)]).encode()
         for name in code.co_names:

@@ -43,6 +43,8 @@ def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Type
 
     `arguments` are its types for numba, `kinds` those of `kernel`. Raises what numba raises.
     """
+    # Invariant: numba's lock is held while its methods are replaced, so that no other compilation
+    # meets them.
     with global_compiler_lock, entry_alone():
         dispatcher = make()
         dispatcher.compile(arguments)
@@ -56,6 +58,8 @@ def object_code(make: Callable[[], Any], arguments: tuple[Any, ...], kinds: Type
     if "?" in returns or not _is_as_called(module.get_function(name), kinds):
         return None
     declared = [one.name for one in module.functions if one.is_declaration]
+    # What the code calls and does not have itself, such as functions of libm: resolved when it is
+    # loaded.
     symbols = tuple(one for one in declared if not one.startswith("llvm."))
     entry = _add_entry(module, name)
     return CompiledObject(_object_code(module), entry, returns, is_tuple, symbols)
@@ -91,6 +95,8 @@ def _add_entry(module: Any, name: str) -> str:
     lines = [f'declare i32 @"{name}"({", ".join(kinds)})', f'define i32 @"{entry}"(ptr %words) {{']
     for k, kind in enumerate(kinds):
         lines.append(f"%place{k} = getelementptr i64, ptr %words, i64 {k}")
+        # A value of less than 64 bits is at the beginning of its word (little endian); a bool has
+        # one bit of its byte.
         lines.append(f"%word{k} = load {'i8' if kind == 'i1' else kind}, ptr %place{k}")
         if kind == "i1":
             lines.append(f"%bit{k} = trunc i8 %word{k} to i1")

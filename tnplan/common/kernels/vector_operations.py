@@ -274,12 +274,16 @@ def _exchange_lane_bit(bit: int, v: Vectors, operands: Sequence[Any]) -> None:
 
 def _multiply_matrix(v: Vectors, operands: Sequence[Any]) -> None:
     re, im, elements, first_element, *offsets = operands
+    # Invariant: all inputs are in registers before the first output is stored, as both have the
+    # same memory.
     x = [v.load_complex((re, im), offset) for offset in offsets]
     side = len(offsets)
     for row, offset in enumerate(offsets):
         terms_re: list[tuple[Any, Any]] = []
         terms_im: list[tuple[Any, Any]] = []
         for column, (p, q) in enumerate(x):
+            # Three numbers an element: with -im in memory, all of y = M x is fused multiply-adds
+            # without a change of sign.
             m_re, m_im, minus_m_im = (
                 v.number(elements, first_element, 3 * (side * row + column) + number) for number in range(3)
             )
@@ -346,13 +350,17 @@ k < WORD_VECTORS, lane by lane, and totals[lanes + lane] by the same with `turne
 def _sum_rotate(with_z: bool, v: Vectors, operands: Sequence[Any]) -> None:
     re, im, half, totals, totals_offset, *offsets = operands[:7]
     matrix, phase = operands[7:11], _phase_of(v, operands[11:])
+    # psi = (x, y) at the two offsets, lambda = (p, q) `half` behind.
     in_both = [(offset, v.builder.add(offset, half)) for offset in offsets]
     (x, p), (y, q) = ([v.load_complex((re, im), offset) for offset in pair] for pair in in_both)
     if phase is not None:
         y, q = v.product(y, phase), v.product(q, phase)
+    # Re <lambda| -iY |psi> = Re(q^* x - p^* y), of which the derivative by an angle about Y is
+    # made.
     about_y = v.builder.fsub(v.real_of_overlap(q, x), v.real_of_overlap(p, y))
     v.add_to(totals, totals_offset, about_y)
     if with_z:
+        # Im <lambda| Z |psi> = Im(p^* x - q^* y).
         about_z = v.builder.fsub(v.imaginary_of_overlap(p, x), v.imaginary_of_overlap(q, y))
         v.add_to(totals, v.shifted(totals_offset, 2 * v.lanes), about_z)
     for state, (above, below) in enumerate(((x, y), (p, q))):
@@ -458,6 +466,8 @@ def _sum_signed_products(
                 factors.append(factor)
             return builder.fmul(*factors, flags=FUSED)
 
+        # Entries from `first` to `middle` have the sign +, those up to `last` -: two sums and one
+        # subtraction instead of a sign an entry.
         sums = []
         for begin, end in (arguments[3:5], arguments[4:6]):
             total = cgutils.alloca_once_value(builder, zero)
