@@ -122,6 +122,7 @@ def calibrate(
             write_text(options.output, profile_text(profile))
         return profile
 
+    # A swap has a source and a destination.
     needs = Needs(2 * (size_bytes or GPU_BYTES), 2 * (size_bytes or CPU_BYTES), "give a smaller --size")
     return run_job(Job(prepare, work, needs=lambda known, n, threads: needs), options)
 
@@ -142,12 +143,16 @@ class _Calibration:
     def profile(self, name: str | None) -> Profile:
         """All figures; collective."""
         ranks = self.ranks
+        # Rank 0 alone: others on the same host would take its bandwidth. The profile is of one
+        # device.
         local = agree(ranks, lambda: self._local() if ranks.rank == 0 else {})
         figures: dict[str, Any] = ranks.broadcast_object(local, 0)
         tiers = self._tiers(figures["permute_bytes_per_s"])
         total_bytes, free_bytes = self.device.memory()
         arena_bytes = self.device.peak_bytes
         figures["memory_bytes"] = total_bytes
+        # What others, and the driver, have of the device: all that is neither free nor our own
+        # arena.
         figures["reserved_bytes"] = max(0, total_bytes - free_bytes - arena_bytes)
         self.say(
             f"memory {size_text(total_bytes)}, of which {size_text(figures['reserved_bytes'])} are taken"
@@ -177,6 +182,8 @@ class _Calibration:
                         f"{dtype} {precision} {kind}, TFLOP/s at k = n = "
                         f"{extents[0]}..{extents[-1]}: {listed}"
                     )
+        # The rate of a precision is the best of its curve; rates that were not measured stay those
+        # of the base.
         flop_per_s = {
             dtype: {
                 precision: max(direct[dtype][precision].flop_per_s) if dtype in direct else rate
@@ -201,6 +208,8 @@ class _Calibration:
         }
         for dtype in self.dtypes:
             for precision in self.base.fused_flop_per_s.get(dtype, {}):
+                # Chains of different shapes are bound by the chip's memory or by its arithmetic:
+                # from their times both rates are fitted.
                 chains = [
                     self.bench.chain_time(dtype, precision, logs, self.base.fused_bytes) for logs in CHAINS
                 ]
@@ -218,6 +227,8 @@ class _Calibration:
         ranks, tiers = self.ranks, list(self.base.tiers)
         hosts = ranks.gather_objects(gethostname())
         counts = Counter(hosts)
+        # With different numbers a host, ranks with the same place would make groups of different
+        # hosts.
         if len({*counts.values()}) > 1:
             listed = ", ".join(f"{count} on {host}" for host, count in counts.items())
             raise AgreedError("mpirun", f"started {listed}", "start as many ranks on every host")
@@ -241,6 +252,8 @@ class _Calibration:
         points: list[float] = []
         rates: list[float] = []
         shard_bytes = LEAST_SWAP_BYTES
+        # A curve over sizes: small messages are bound by latency, large ones by bandwidth, and
+        # planners interpolate.
         while shard_bytes <= self.size_bytes:
             swap = redistribution_time(self.device, ranks, shard_bytes, self.size_bytes, self.exchange_bytes)
             points.append(swap.received_bytes)

@@ -111,12 +111,16 @@ def decompress_file(source: str | Path, output: str | Path | None = None) -> dic
             headers: list[Header] = []
 
             def fill(written: BinaryIO) -> None:
+                # The header of the .npy comes before the values, as soon as the stream has told
+                # shape and dtype: the array is never whole in memory.
                 def begin(header: Header) -> None:
                     fields = {"descr": np.dtype(header.dtype).str, "fortran_order": False}
                     np.lib.format.write_array_header_1_0(written, {**fields, "shape": header.shape})
 
                 headers.append(codec.decode_to_file(stream, written, begin, size_bytes))
 
+            # Invariant: a stream that is damaged further on leaves no file, as `write_file` moves
+            # it only when it is whole.
             write_file(target, fill)
     except CodecError as error:
         raise _in_file(source, error) from None

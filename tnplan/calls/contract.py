@@ -79,7 +79,9 @@ def contract(
     >>> tnplan.contract("ab,bc->ac", np.eye(2), np.ones((2, 3))).shape
     (2, 3)
     """
+    # docs/explanation/architecture.md#calls-and-commands
     _expect_gpu(device, arrays)
+    # Imports stand behind `_expect_gpu`: the GPU begins in the meantime.
     from tnplan.jobs.arrays.contracted import contract_arrays
 
     given = optimize, hardware, memory, precision, device, devices, threads, strip_exponent

@@ -217,6 +217,7 @@ def diagonalize(
         None if options.natural is None else file_path(options.natural),
         grow, begin_s,
     )  # fmt: skip
+    # docs/explanation/architecture.md#jobs
     solving = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),
@@ -232,8 +233,11 @@ def _prepare(asked: _Solve, options: JobOptions) -> _Request:
     room_bytes = min(options.memory or inf, host_memory()[1])
     given = asked.integrals
     known = given if isinstance(given, Integrals) else read_fcidump(given, room_bytes, asked.spin_orbitals)
+    # Before the space is chosen: determinants and labels are over the rotated orbitals.
     if asked.rotation is not None:
         known = rotate_orbitals(known, read_rotation(asked.rotation))
+    # A list that grows: the size of the space is not known yet, so that roots are not compared with
+    # it.
     if asked.grow is not None:
         space = None
         _check_growth(asked)
@@ -285,6 +289,8 @@ def _work(rank: Rank, request: _Request, asked: _Solve, options: JobOptions) -> 
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - asked.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    # Invariant: `agree` is collective. Rank 0 measures and writes; the others wait to hear whether
+    # that could be done.
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return Diagonalization(solution, None, (), {})
@@ -297,6 +303,8 @@ def _set_up(
     rank: Rank, integrals: Integrals, space: Space, asked: _Solve, chosen: ChosenDevice
 ) -> SolveSetup[FermionHamiltonian]:
     """The tables of a solve; a line says how large it is."""
+    # A rank holds its share of each vector; the penalty's vectors are taken off before the solver
+    # plans its own.
     share = -(-prod(space.shape) // rank.world.size) * numbers_of(integrals)
     penalty = 0 if asked.penalty is None else penalty_bytes(share)
     setup = set_up_solve(
@@ -335,7 +343,10 @@ def _grow(rank: Rank, request: _Request, asked: _Solve, options: JobOptions, cho
     problem = GrowthProblem(
         request.integrals, asked.grow, asked.criteria, asked.roots, asked.symmetry, start, asked.penalty
     )
+    # The tables of a solve are still there while the next determinants are selected.
     solve_bytes = select_bytes = rank.memory_bytes / 2
+    # On a GPU the solve has the GPU's memory and the selection the host's: neither takes from the
+    # other.
     if rank.device.name == "gpu":
         solve_bytes = rank.memory_bytes
         select_bytes = min(options.memory or inf, host_memory()[1] / ranks_here(rank.world))
@@ -390,6 +401,7 @@ def _check_outputs(asked: _Solve, target: Path | None) -> None:
     inputs = asked.integrals, asked.alpha, asked.beta, asked.determinants, asked.rotation
     if asked.natural is not None:
         outputs += natural_files(asked.natural)
+        # Both writings would go through, and the second would replace the first.
         if target is not None and {target, target.with_suffix(".json")} & {*natural_files(asked.natural)}:
             raise InputError("--natural", f"is {asked.natural}, which -o writes too", "give another name")
     if target is not None:

@@ -240,6 +240,7 @@ def _work(rank: Rank, request: _Request, asked: _Asked, options: JobOptions) -> 
         peak_bytes = setup.peak_bytes()
     solve_s = perf_counter() - asked.begin_s - setup_s
     measured = {"setup_s": setup_s, "solve_s": solve_s, "peak_bytes": peak_bytes}
+    # Invariant: `agree` is collective: the others wait to hear whether rank 0 could write.
     if not rank.is_first:
         agree(rank.world, lambda: None)
         return QubitDiagonalization(solution, np.zeros((0, 0), bool), np.zeros((0, 0)), {})
@@ -267,6 +268,8 @@ def _hand_over(
         "predicted_bytes": setup.predicted_bytes, "threads": hamiltonian.threads, "ranks": setup.ranks,
         "device": setup.device, "environment": environment(),
     }  # fmt: skip
+    # Words have bit q of a string for qubit q; columns are turned, so that the last one is the
+    # first qubit.
     bits = np.unpackbits(request.strings.view(np.uint8), axis=1, bitorder="little")
     bitstrings = np.ascontiguousarray(bits[:, : terms.n_qubits][:, ::-1], bool)
     result = QubitDiagonalization(solution, bitstrings, expectations, report)

@@ -88,6 +88,7 @@ def execute(
     >>> tnplan.execute(schedule, [np.ones((4, 8)), np.ones((8, 2))], device="cpu").array[0, 0]
     np.complex64(8+0j)
     """
+    # docs/explanation/architecture.md#calls-and-commands
     options = JobOptions.given(execute, job)
     expect_gpu(options.device)
     from tnplan.jobs.schedules import ExecutionRequest, run_execution

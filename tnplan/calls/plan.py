@@ -87,6 +87,7 @@ def plan(
     >>> tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),)), hardware="cpu")
     Schedule(unnamed: 2 tensors, complex64, 1 rank of cpu, 1 slice, ... predicted, peak 768 B)
     """
+    # docs/explanation/architecture.md#from-path-to-schedule
     asked = None if compress is None else parse_request(compress).planned()
     if output is not None:
         check_writable(output, path, hardware)
@@ -95,6 +96,8 @@ def plan(
     values = None if output is None else _values(Path(output))
     if values is not None and arrays is not None:
         check_writable(values)
+        # Absolute while it is planned; `seen_from` makes names of tensors relative to the folder of
+        # the file that has them.
         read = replace(read, tensors=os.path.abspath(values))
     elif output is not None and read.tensors is not None:
         check_writable(output, read.tensors)
@@ -112,6 +115,7 @@ def plan(
     )
     if output is not None:
         if values is not None and arrays is not None:
+            # Invariant: tensors first. A schedule that is there names tensors that are there.
             save_tensors(arrays, values)
         save_schedule(seen_from(Path(output).parent, schedule), output)
     return schedule

@@ -132,6 +132,7 @@ def propagate(
     >>> tnplan.propagate(circuit, "Z0", tnplan.Truncation(branch_cut=1e-4), device="cpu")
     Expectation(-1.0, error at most 0, 1 terms)
     """
+    # docs/explanation/architecture.md#calls-and-commands
     options = PropagationOptions.given(propagate, job)
     expect_gpu(options.device)
     from tnplan.jobs.pauli.problem import PauliRequest

@@ -85,6 +85,7 @@ def sci_solver(
             "one_body_tensor", f"has the shape {np.shape(one_body_tensor)} for {norb} orbitals",
             f"give {norb} x {norb} integrals",
         )  # fmt: skip
+    # qiskit-addon-sqd passes (pq|rs) in chemists' order, over real orbitals of both spins.
     integrals = from_arrays(one_body_tensor, two_body_tensor, *nelec)
     if options.get("roots", 1) != 1:
         raise InputError(
@@ -102,6 +103,7 @@ def sci_solver(
                 "sci_solver", f"did not converge in {result.solution.steps} steps",
                 "allow more steps or a larger residual in `criteria`",
             )  # fmt: skip
+        # Under mpirun rank 0 alone has the states.
         if not result.states:
             continue
         counts = result.report["occupations"]

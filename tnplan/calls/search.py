@@ -122,6 +122,7 @@ def search(
     >>> tnplan.search(matrices, unlimited=True, methods=["greedy"], time=0).ssa_path
     ((0, 1),)
     """
+    # docs/explanation/architecture.md#from-path-to-schedule
     given, values = _read(network)
     dtype = None if dtype is None else dtype_name(dtype, "dtype")
     start = (start,) if isinstance(start, ContractionPath | str | Path) else start
@@ -130,6 +131,7 @@ def search(
     _check_limit(devices, profile, max_tensor, unlimited, minimize)
     memory_bytes = None
     if devices is not None and profile is not None and max_tensor is None and not unlimited:
+        # A tensor may be distributed over all devices, so that their memory counts together.
         memory_bytes = devices * (profile.memory_bytes - profile.reserved_bytes)
     inputs = (network, *start, hardware)
     if target is not None:
@@ -150,6 +152,8 @@ def search(
                 topic="checkpoints",
             )
         if minimize is None and devices is not None:
+            # With a number of devices the planner's predicted time is minimized, not the count of
+            # operations.
             minimize = "schedule"
     elif resume:
         raise InputError("--resume", "is for the method joint", "leave it out", topic="checkpoints")
@@ -167,6 +171,7 @@ def search(
         checkpoint=checkpoint,
         resume=resume,
     )
+    # All refusals come before the search begins, which may take hours.
     options.check(given.network, dtype or given.dtype)
     _check_time(time)
     listener = as_listener(progress)
@@ -184,6 +189,7 @@ def search(
         named_from = None if values is None else os.path.relpath(values, target.parent)
         save_path(replace(path, tensors=named_from), target)
         if checkpoint is not None:
+            # Invariant: the checkpoint goes after the path is on disk.
             Path(checkpoint).unlink(missing_ok=True)
     return path
 
@@ -214,6 +220,7 @@ def _read(source: Source | Any) -> tuple[TensorNetwork, str | Path | None]:
         return TensorNetwork(source, []), None
     if is_quimb_network(source):
         structure, arrays = from_quimb(source)
+        # Values of a network in hand are the caller's: the path names no file of them.
         return TensorNetwork(structure, [], np.result_type(np.float32, *map(stated_dtype, arrays)).name), None
     if not isinstance(source, str | os.PathLike):
         raise InputError("network", f"is {type(source).__name__}", "give a network, a path, or a file of one")

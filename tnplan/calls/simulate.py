@@ -119,6 +119,7 @@ def simulate(
     >>> tnplan.simulate(tnplan.GateSequence(2, (flip,)), shots=3, device="cpu").answer.counts
     {'10': 3}
     """
+    # docs/explanation/architecture.md#calls-and-commands
     options = SimulationOptions.given(simulate, job)
     expect_gpu(options.device)
     from tnplan.jobs.statevector.simulation import SimulationRequest, run_simulation

@@ -261,6 +261,8 @@ def _work(rank: Rank, request: _Request, asked: _Asked, job_options: JobOptions)
     groups = RankGroups(rank, asked.options.num_batches)
     problem = Problem(request.integrals, request.penalty, asked.criteria)
     loop = _RankLoop(rank, request, asked, job_options)
+    # Invariant: every rank makes the same iterations: rank 0 decides, and tells subspaces or the
+    # end.
     while (subspaces := loop.next_subspaces()) is not None:
         loop.learn(subspaces, *groups.lowest(subspaces, problem))
     measured = {
@@ -308,6 +310,8 @@ class _RankLoop:
         if is_done:
             return None
         is_kept = is_kept and self._options.checkpoint_file is not None
+        # A signal may reach some ranks alone: all stop where one has heard it, and only where a
+        # checkpoint has an iteration.
         stop = max(world.gather_objects(stop_signal.asked())) if is_kept else ""
         if stop:
             raise stop_signal.StoppedRunError(stop)
@@ -330,6 +334,7 @@ class _RankLoop:
             "recovery_s": self._recovered_s, "time_s": perf_counter() - self._begin_s,
         }  # fmt: skip
         recovery.learn(found, report)
+        # A converged loop is over and needs no checkpoint.
         if self._kept is not None and not recovery.loop.converged:
             self._kept.write(recovery.loop)
         iterations = recovery.loop.iterations

@@ -101,6 +101,8 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
     parts = [*CPU_PARTS, *(GPU_PARTS if has_gpu and device != "cpu" else ())]
     begin, before = perf_counter(), _files()
     over = Event()
+    # Threads only wait: each part is a process of its own, as numba compiles one function at a time
+    # in a process.
     with ThreadPoolExecutor(cores()) as pool:
         running = {pool.submit(_in_process, name, over): name for name in parts}
         try:
@@ -109,6 +111,8 @@ def warmup(*, device: str = "auto", progress: Listener | None = None) -> Warmup:
                 if progress is not None:
                     progress(Progress(done, len(parts), f"{done} of {len(parts)}: {running[part]}"))
         except BaseException:
+            # Invariant: no process of a part outlives an interrupted call. Parts that have not
+            # begun see `over`.
             over.set()
             end_children()
             raise
@@ -184,6 +188,8 @@ def _diagonalize(precision: str, device: str, listed: bool = False) -> None:
 
     random, n = np.random.default_rng(0), 6
     one, two = random.normal(size=(n, n)), random.normal(size=(n * n, n * n)).reshape((n,) * 4)
+    # Random integrals with the 8 symmetries of real orbitals: (pq|rs) under p with q, r with s, and
+    # pq with rs.
     for axes in ((1, 0, 2, 3), (0, 1, 3, 2), (2, 3, 0, 1)):
         two = two + two.transpose(axes)
     integrals = from_arrays(one + one.T, two / 8, n // 2, n // 2)

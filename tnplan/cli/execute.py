@@ -59,6 +59,7 @@ def _show(array: Any, report: dict[str, Any], output: Path | None, as_json: bool
     kinds = measured["kinds_s"]
     rows = [
         ("seconds in all", measured["run_s"], predicted["total_s"]),
+        # Devices measure permutations together with products, so that the prediction adds them too.
         ("  contractions", kinds["contract_s"], predicted["contract_s"] + predicted["permute_s"]),
         ("  exchanges", kinds["exchange_s"], predicted["exchange_s"]),
     ]

@@ -123,6 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     settings = Settings()
     allow_any_encoding()
     try:
+        # Under mpirun all ranks parse the same line: one message is enough.
         with _only_first_prints():
             status = cli.main(arguments, prog_name="tnplan", obj=settings, standalone_mode=False)
     except InputError as error:
@@ -144,9 +145,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _end_children()
         _print_error("interrupted")
         return 130
+    # A run that was stopped and has a checkpoint ends with a status of its own: scripts can tell
+    # that it may go on.
     except StoppedRunError as error:
         _refuse(str(error))
         return STATUS
+    # One line for users; --debug shows the traceback.
     except Exception as error:
         return _complain(error, settings, 1)
     return status if isinstance(status, int) else 0
@@ -178,6 +182,8 @@ def main() -> None:
         sys.exit(run())
     from tnplan.executor.device.comm import heartbeat
 
+    # The watch of the first job goes on to the end of the process, so that a rank which fails after
+    # its job ends the others too.
     interrupt_ends_process()
     heartbeat.begin_command()
     status = run()

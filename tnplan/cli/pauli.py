@@ -75,6 +75,7 @@ def command(
         )  # fmt: skip
     if first:
         _show(done.report, [path for path in (output, record) if path is not None], as_json)
+    # A value of 0 from no terms would look like an answer to a script.
     if done.report["empty"] and not allow_empty:
         if first:
             what = "every repetition gave 0" if "estimate" in done.report else "everything was cut"
@@ -125,6 +126,8 @@ def _show_estimate(report: dict[str, Any]) -> None:
     else:
         value, error, interval, digits = estimate["value"], estimate["standard_error"], "", 6
         if error and math.isfinite(error):
+            # So many digits that the standard error shows in the value: log10(|value| / error), and
+            # three more.
             digits = max(6, min(17, 3 + math.ceil(math.log10(max(abs(value) / error, 1)))))
         if estimate["low"] is not None:
             interval = f", 95 % interval {estimate['low']:.{digits}g} to {estimate['high']:.{digits}g}"

@@ -32,6 +32,7 @@ class DeviceCounts(TextType):
                 doubling = True
             elif re.fullmatch(r"[1-9][0-9]{0,8}", word):
                 last = int(word)
+                # "1,2,4,...,1024": dots stand for doubling up to the number behind them.
                 while doubling and counts[-1] * 2 < last:
                     counts.append(counts[-1] * 2)
                 doubling = False
@@ -114,6 +115,8 @@ def command(
     search = baseline_search(baseline_time, baseline)
     profiles = [load_profile(hardware) for hardware in dict.fromkeys(machines)]
     read = [read_any(path)[0] for path in paths]
+    # Paths of one network in one dtype compete with each other; different networks get projections
+    # of their own.
     workloads: dict[tuple[str, str], list[int]] = {}
     for number, path in enumerate(read):
         workloads.setdefault(workload_key(path), []).append(number)
@@ -150,6 +153,8 @@ def command(
                         ),
                         baseline=search,
                     )
+                # A machine that holds no path is left out with its reason, unless nothing is left
+                # at all.
                 except NothingFitsError as refusal:
                     refusals.append((", ".join(own_labels), refusal))
                 else:

@@ -107,6 +107,8 @@ def command(
             solution, remedy = result.solution, _remedy(output, options["checkpoint"])
             residual = criteria.residual
             problem = f"residuals are above {residual:g} after {solution.steps} steps"
+            # "not >" is true of NaN too. Small residuals without convergence: the solver's last
+            # test for missed states is not done.
             if not solution.residuals.max() > residual:
                 problem, remedy = UNTESTED, "allow more --steps"
             elif solution.steps < criteria.steps:

@@ -47,9 +47,12 @@ def _watch(watched: int) -> None:
         if handler is _heard:
             _end(SIGNALLED + number)
         elif handler is signal.default_int_handler:
+            # Python's own handler raises KeyboardInterrupt when the interpreter is reached; where a
+            # kernel does not come back by then, the process ends without it.
             late = threading.Timer(INTERRUPT_S, _end, (SIGNALLED + number,))
             late.daemon = True
             late.start()
+        # A job that heeds signals ends at its next checkpoint.
         elif number in stop_signal.SIGNALS:
             stop_signal.ask(number)
 

@@ -31,6 +31,7 @@ def tree(axes: Axes, path: ContractionPath) -> None:
     places = _places(path)
     sliced = frozenset(path.sliced_inds)
     sizes = path.network.size_dict
+    # Widths go by the logarithm of the size, with sliced indices whole.
     logs = [sum(log2(sizes[index]) for index in kept) for kept, _ in tensors]
     largest = max([*logs, 1.0])
     lines, widths, colours = [], [], []
@@ -121,6 +122,8 @@ def _largest_redistribution(schedule: Schedule) -> Redistribute | Gather:
             "plan with more devices or a smaller threshold",
         )
 
+    # An exchange between ranks before and after says more than a scatter or a gather, whatever the
+    # sizes.
     def rank(item: Redistribute | Gather) -> tuple[bool, bool, int]:
         source, out = schedule.buffers[item.source], schedule.buffers[item.out]
         elements = prod(schedule.extents[mode] for mode in source.modes)
@@ -139,6 +142,7 @@ def _holders(
     """For each part, in rows and columns: the lowest rank that holds it, and how many do."""
     extents = [schedule.extents[mode] for side in modes for mode in side]
     lowest, counts = np.full(extents, -1), np.zeros(extents, np.int64)
+    # From the last rank to the first, so that the lowest holder of a part is written last.
     for rank in reversed(range(grid_size(schedule.grid))):
         bounds = box(
             [*modes[0], *modes[1]], layout, schedule.extents, rank_digits(rank, schedule.grid), schedule.grid

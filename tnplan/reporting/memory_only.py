@@ -45,6 +45,8 @@ def memory_points(projection: Projection) -> list[MemoryPoint]:
         ]
         best = min(fitting, key=logs.__getitem__)
         limits = {number: _limit(paths[number].meta) for number in fitting}
+        # Searches that were repeated under the largest limit which fits give the mean and the
+        # deviation; paths from elsewhere have no limit, and then the best one stands alone.
         largest = max((limit for limit in limits.values() if limit is not None), default=None)
         repeated = [n for n in fitting if limits[n] == largest] if largest is not None else [best]
         cost, sliced = [logs[n] for n in repeated], [float(len(paths[n].sliced_inds)) for n in repeated]

@@ -46,6 +46,7 @@ def report_page(projections: Sequence[Projection], left_out: Sequence[str] = ())
         )
         body = f"<h1>{title}</h1>\n{_comparison(projections)}\n{folded}"
     body += "".join(f"\n<p>{escape(line)}</p>" for line in left_out)
+    # One file, style included: a page that was sent on asks for nothing else.
     css = (resources.files("tnplan.reporting") / "page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -170,6 +171,7 @@ def _chain(projection: Projection, row: Row) -> str:
     schedule = row.schedule
     counts = ", ".join(f"{count} {state}" for state, count in state_counts(schedule).items()) or "none"
     groups = f"{row.n_groups} group{'s' if row.n_groups > 1 else ''} of {row.ranks_per_group}"
+    # The group with most slices decides what a rank receives.
     rounds = -(-schedule.n_slices // row.n_groups)
     moved = schedule.predicted.once_moved_bytes + rounds * schedule.predicted.slice_moved_bytes
     text = (

@@ -124,6 +124,7 @@ def chain(axes: Axes, schedule: Schedule) -> None:
     sizes = [link.c_bytes for link in links]
     axes.set_yscale("log", base=2)
     floor = min([*sizes, schedule.threshold_bytes]) / 2
+    # Areas are drawn for runs of neighbouring steps: no area spans steps that are not of the chain.
     for part in _stretches(steps):
         axes.fill_between(steps[part], sizes[part], floor, color=BLUE, alpha=0.13, linewidth=0)
         axes.plot(steps[part], sizes[part], color=BLUE, alpha=0.55, linewidth=1)
@@ -162,6 +163,7 @@ def speedup(axes: Axes, projection: Projection) -> None:
     label = "ideal slicing"
     if not projection.has_searched_baseline:
         label += f" of {_name(projection.labels[rows[0].path])}, none searched"
+    # Ideal slicing: P devices are P / base times as fast as the baseline's.
     axes.plot(counts, [p / base for p in counts], "--", color=GREY, label=label)
     axes.plot(counts, [row.speedup for row in rows], "o-", color=BLUE, label="projected", clip_on=False)
     row = rows[-1]
@@ -258,6 +260,8 @@ def split(axes: Axes, projection: Projection) -> None:
     )
     bottom = [0.0] * len(rows)
     for label, colour, seconds in kinds:
+        # Shares of T_P, so that bars of very different times can be compared; the time stands above
+        # each.
         shares = [100 * s / row.time_s if row.time_s else 0 for s, row in zip(seconds, rows, strict=True)]
         axes.bar(places, shares, 0.66, bottom, color=colour, label=label)
         bottom = [low + share for low, share in zip(bottom, shares, strict=True)]

@@ -108,6 +108,7 @@ def plan_facts(schedule: Schedule, devices: int) -> list[tuple[str, str]]:
     fused, chains = fused_counts(schedule)
     if fused:
         states += f"; {fused} of them fused in {count_text(chains, 'chain', 'chains')}"
+    # Groups take slices in turn: the one with most has this many.
     rounds = -(-schedule.n_slices // groups)
     moved_bytes = expected.once_moved_bytes + rounds * expected.slice_moved_bytes
     slices = ("", "")

@@ -59,6 +59,7 @@ def kings(
     what = f"independent sets of weight {weight:g} a vertex, King's subgraph, {graph}, rank-simplified"
     if weight != 1:
         note = f"the sum is at most 2^{bound:.1f}, rounded as float64 is"
+    # Counts up to 2^53 are whole numbers that float64 has exactly, and so are all partial sums.
     elif bound < LARGEST_EXACT_LOG2:
         note = f"the count is at most 2^{bound:.1f}: exact in float64"
     else:
@@ -119,6 +120,8 @@ def decoding(
         errors = surface_code_model(kind, d, r, p)
     meta: dict[str, Any] = {"what": f"decoding, {what}, rank-simplified", "syndrome": syndrome}
     if syndrome is None:
+        # Errors are drawn from the model, so that the syndrome is one that it makes; the logical
+        # flips are for checks.
         syndrome, flips = sample(errors, seed)
         meta |= {"syndrome": syndrome, "seed": seed, "logical_flips": flips}
     network, arrays = simplify(*decoding_network(errors, syndrome))

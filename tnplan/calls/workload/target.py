@@ -114,6 +114,8 @@ def workload(
         @wraps(make)
         def call(*args: Any, **given: Any) -> TensorNetwork:
             try:
+                # Arguments are checked against the whole signature, since `make` itself takes any
+                # keyword.
                 whole.bind(*args, **given)
             except TypeError as error:
                 raise TypeError(f"{make.__name__}() {error}") from None

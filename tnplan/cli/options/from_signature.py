@@ -40,6 +40,7 @@ EVERYWHERE: dict[str, Other] = {
 TYPES = {"str": str, "int": int, "float": float}
 
 
+# docs/explanation/architecture.md#calls-and-commands
 def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], Any]:
     """Add an option to a command for each parameter of a call, or for each field of a class of options.
 
@@ -49,6 +50,8 @@ def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], A
         For a change of a parameter that the call has not, or of which no option can be made.
     """
     given, texts = _parameters(call), texts_of(call)
+    # A change of a parameter that was renamed is an error of the command, found when it is
+    # imported.
     if unknown := changes.keys() - given.keys():
         raise TypeError(f"{call.__name__} has no parameters {', '.join(sorted(unknown))}")
     flags = {name: _flags(name, one, _changed(name, changes)) for name, one in given.items()}
@@ -116,12 +119,15 @@ def _attributes(
     hint, default = _hint(parameter), parameter.default
     if default is parameter.empty:
         more = {"required": True, **more}
+    # A flag that is there means true; a bool that is true by default gets its pair --name/--no-name
+    # from `flags`.
     elif hint == "bool" and default is False:
         return {"is_flag": True, **more}
     elif default is not None or hint == "bool":
         more = {"default": default, **more}
     if "type" in more or "flag_value" in more or hint == "bool":
         return more
+    # NumPy's docstrings list choices as {"a", "b"}.
     if text.kind.startswith("{"):
         choices = re.findall(r'"([^"]+)"', text.kind)
         return {"type": click.Choice(choices), **more}

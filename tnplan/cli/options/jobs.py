@@ -60,6 +60,8 @@ class ProgressLines:
             self._first = at.text if self._first is None else f"{self._first}\n{at.text}"
             return
         now = time.monotonic()
+        # What a checkpoint had done at the first report took none of this run's time: rates count
+        # from there.
         if self._done_before is None:
             self._done_before, self._start = at.done, now
             self._say_first()
@@ -68,6 +70,7 @@ class ProgressLines:
         if not self._shown or at.done <= self._done_before or now - self._last < self._every_s:
             return
         self._last = now
+        # The mean rate so far, over what is left.
         left_s = (now - self._start) / (at.done - self._done_before) * (at.total - at.done)
         line = f"{at.text}, about {_duration(left_s)} left"
         if self._live is not None:

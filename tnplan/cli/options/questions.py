@@ -112,6 +112,8 @@ def answer_question(
     is_first, output = launched_rank() == 0, options["output"]
 
     with watched_ranks(options["timeout"]), ProgressLines(is_first, SAY_EVERY_S) as progress:
+        # Invariant: rank 0 reads the circuit and the others are told, inside the watch, as reading
+        # may fail.
         answer = ask(told_by_first(lambda: Circuit(circuit, parameters)), {**options, "progress": progress})
     if not is_first:
         return

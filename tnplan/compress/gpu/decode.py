@@ -154,6 +154,7 @@ def decode(
     have none, so that the executor, whose ranks write and read on devices of one kind, never meets them;
     `gpu.arrays` decodes them on the host.
     """
+    # A header that the caller knows saves a wait for the device before the first launch.
     told = b""
     if header is not None:
         stream.check_given(header)
@@ -181,7 +182,11 @@ def decode(
             stream.check_header(told)
     finally:
         words = ended()
+    # Invariant: the values are decoded by the header that the stream has. One that was given and
+    # differs is refused here, after the kernels have ended.
     stream.check_same(head, words[VERDICT_WORDS:].tobytes())
+    # Exact values are put in place by a second round, only where the verdict says that there are
+    # some.
     if words[VERDICT_WORDS - 1]:
         words = _put_exact(under_way)()
     wrong, by_cpu, end = words[: VERDICT_WORDS - 1].tolist()
@@ -211,6 +216,8 @@ def _decode(under_way: UnderWay, rules: Any) -> Told:
         if reading.header.predictor:
             made = PredictedGroup(under_way.device, reading.header, part.group)
             code(under_way, part, span, residual_rules(reading.header), made.residuals, box)
+            # Residuals are decoded like values with the step 1; `join` adds what the predictor
+            # says.
             made.join(under_way.work, span, rules, own)
         else:
             code(under_way, part, span, rules, own, box)

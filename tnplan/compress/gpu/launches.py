@@ -104,6 +104,8 @@ def rules(header: Header, limits: tuple[float, ...] = ()) -> Array[c_char]:
         inverse = least = 0.0
         if rule.step and limits:
             inverse = float(dtype.type(1) / dtype.type(rule.step))
+            # The limit rounded down to the array's precision: an error that passes the comparison
+            # there is within the limit.
             least = round_down(limit, dtype) if limit else 0.0
         packed += row.pack(rule.step, inverse, least, rule.zero_bits, checked, rule.bits_step, rule.base_bits)
     return _structure(packed)

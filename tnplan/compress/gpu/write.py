@@ -26,14 +26,18 @@ def write(
     if options.setting == "fast" and has_rule and _is_regular(looked.size, frame_log2):
         start = stream.header_size_bytes(len(shape), stream.components(dtype))
         check_room(out, start)
+        # Kernels choose the rule and code by it before the host knows what was found.
         ahead = Ahead(device, values, looked.look, frame_log2, out, start)
     try:
         header, limits = looked.header()
     finally:
         if ahead:
+            # Invariant: no kernel writes into `out` any more when this function is left, also by an
+            # error.
             ahead.wait()
     if not ahead:
         return header, limits, encode(device, values, header, limits, out)
+    # Where the host chooses another header, what was coded ahead is thrown away.
     if ahead.suits(header, limits):
         whole = max(1, header.stored >> frame_log2)
         return header, limits, go_on(ahead.under_way, values, header, limits, min(ahead.count, whole))

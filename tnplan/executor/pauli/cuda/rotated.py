@@ -79,6 +79,8 @@ class EventLedger:
         counts, sums = (part.view(kind).reshape(n, -1) for kind in (np.int64, np.float64))
         fresh, revived, passed, hits, merged, swept, zeros, left = counts[:, COUNTED].T
         more = fresh + revived + passed - hits * quarters
+        # Terms after each step: new rows, revived and passed ones come in. A quarter turn moves the
+        # words that it hits, and a sweep of changed rows takes away what it drops and zeros.
         after = np.cumsum(more - (swept + zeros) * (sweeps == 1)) + self.live
         # A sweep of all rows counts the terms anew.
         resets = np.maximum.accumulate(np.where(sweeps == 2, np.arange(n), -1))
@@ -257,6 +259,8 @@ class LoggedTerms(Terms):
             else:
                 self.table.choose_form(wanted)
                 self.table.resume()
+            # Invariant: events after a stalled one have done nothing, so that they are launched
+            # again in their order.
             again = [launch for event, launch in self.queue if event >= stalled]
             again[0](stalled, there if wanted > there else 0)
             for launch in again[1:]:
@@ -362,6 +366,7 @@ class RotatedTerms(LoggedTerms):
             bounds = [self.term_cap.n_terms] if self.term_cap is not None else []
             bounds += [self.room // 2] if self.room is not None else []
             least = min(bounds)
+            # A rotation doubles the terms at most: each anticommuting word gives one branch.
             if self.room is not None and 2 * self.event_ledger.live > self.room:
                 assert done, "at_once allows none then"
                 break
@@ -384,6 +389,8 @@ class RotatedTerms(LoggedTerms):
         rotations = rotations.between(0, self.adapter.LOG_EVENTS - 1)
         sweeps, past = self._sweeps(rotations, limits), limits_struct(limits, 0)
         count, first, resumed = len(sweeps), 0, 0
+        # k commuting rotations in one pass make 2^k times the terms at most: k is such that this
+        # stays within 2 * most.
         members = min(table.members, max(1, (2 * most // max(1, rows)).bit_length() - 1))
         groups = commuting_groups(rotations.generators, members, sweeps == 2)
         structs = table.rotation_structs(rotations, cut, sweeps, groups)
@@ -409,6 +416,7 @@ class RotatedTerms(LoggedTerms):
         cap, self.may_be_past = self.term_cap, False
         if cap is None or self.event_ledger.live <= cap.n_terms:
             return
+        # What the limits cut goes first, and only then the smallest.
         if self.within != cap.limits:
             self.sweep(cap.limits)
             self.settle()

@@ -74,6 +74,8 @@ def in_order(table: GpuTable, n: int) -> tuple[Array, Array]:
     give_back()
     with room_for(n):
         order = cupy.flatnonzero(table.coefficients[:n])
+        # Stable sorts from the least significant word of the keys to the most significant:
+        # lexicographic order.
         for word in range(table.words):
             order = order[cupy.argsort(table.keys[order, word])]  # CuPy's is stable
     keys = np.empty((len(order), table.words), np.uint64)

@@ -192,6 +192,8 @@ class GpuTable:
         self._to_gpu(self.rotations, structs)
         arrays = (self.keys, self.patterns, self.slots, self.rotations)
         tells = (self.capacity, *(array.data.ptr for array in arrays))
+        # Packing all arguments takes longer than many launches: they are packed anew only where an
+        # array has moved.
         if self._bound[0] != tells:
             given = typed((
                 *self._rows, self.patterns, *self._table, self.capacity, self.spare, GAPS_KEPT_BELOW, 0,
@@ -208,6 +210,8 @@ class GpuTable:
             strict=True,
         ):
             launch.put(number, value)
+        # Invariant: blocks meet at counters that begin with 0, and all of them run at once (a
+        # cooperative launch).
         runtime.memsetAsync(self.meeting.data.ptr, 0, self.meeting.nbytes, self.stream.ptr)
         launch()
 
@@ -323,6 +327,8 @@ class GpuTable:
             self.failed = self.spare[:failures].copy()
             self.slots, self.spare = cupy.empty(0, np.uint64), cupy.empty(0, np.uint32)
             self.lists = self.room(0)
+            # One array after the other, the old one given back in between: never two of them are
+            # there twice.
             for name in (*ROW_ARRAYS, "patterns"):
                 old = getattr(self, name)
                 new = cupy.empty((capacity, *old.shape[1:]), old.dtype)

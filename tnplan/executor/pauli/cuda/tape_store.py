@@ -76,6 +76,7 @@ class TapeStore:
 
     def _add_block(self, n: int) -> None:
         needed = n * (9 + 2 * self.dtype.itemsize)
+        # The oldest blocks go first: the backward pass needs them last.
         while self.on_host < len(self.blocks) and needed > self._free():
             self.spill(self.on_host + 1)
         while (block := self._made(n)) is None:

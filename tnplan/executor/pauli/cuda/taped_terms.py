@@ -123,6 +123,7 @@ class GpuTapedTerms(Terms):
         event, table = self._begin(), self.table
         turn = np.array([(generator, cosine, sine, cut)], rotation_type(table.words, ()))[0]
         self._launch("find", table.keys, self.alive, turn, self.hits, self.log, event)
+        # The one wait: room for new rows and for the tape must be there before the terms are split.
         own = self._enter(event - 1, event)
         n, n_hits = int(own["n"]), int(own["hits"])
         self._make_room(n, n_hits)
@@ -148,6 +149,8 @@ class GpuTapedTerms(Terms):
             *(getattr(layer, name)[None] for name in ("images", "powers", "touched")), np.zeros(1, np.int32)
         )
         before = table.coefficients[:n].copy()
+        # A Clifford takes each word to a word with a sign: coefficients of 1 become the signs,
+        # which the tape keeps.
         table.coefficients[:n].fill(1)
         table.restart(n)
         table.clifford(maps, order, 1)
@@ -202,6 +205,7 @@ class GpuTapedTerms(Terms):
     def weigh(self, state: Any) -> float:
         """Begin the backward pass with the value of each word in a state; the value of all terms."""
         n, cupy, table = self._settled(), self.cupy, self.table
+        # The value is sum_k c_k <P_k>, so that its slope by the coefficient c_k is <P_k>.
         self.slopes = cupy.zeros(n, np.float64)
         if state is None or isinstance(state, str):
             ones = pack(int((state or "0")[::-1], 2), 0, self.n_qubits)
@@ -223,6 +227,8 @@ class GpuTapedTerms(Terms):
         cupy = self.cupy
         derivatives = cupy.zeros(max(1, sum(isinstance(step, TapedTurn) for step in self.tape)), np.float64)
         number = 0
+        # Reverse mode: from slopes by coefficients after a step to those before it. At a rotation
+        # the angle's derivative is the sum over all pairs of words that it mixes.
         for step in reversed(self.tape):
             if isinstance(step, TapedSigns):
                 self._launch("give_signs", self.slopes, step.signs, len(step.signs))

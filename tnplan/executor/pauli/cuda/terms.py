@@ -119,6 +119,8 @@ class GpuTerms(RotatedTerms):
         n = self._settled()
         self.within = None
         qubits, words, parts = np.array(step.qubits), np.arange(len(step.matrix)), []
+        # A Pauli transfer matrix takes word a to sum_b T[b, a] b. Branches with b = a ^ d share d,
+        # and with it a generator and the rank that owns them.
         for d in words[1:]:
             weights = step.matrix[words ^ d, words]
             if not np.any(weights):
@@ -126,6 +128,8 @@ class GpuTerms(RotatedTerms):
             rows, values, counts = self.table.branches(n, qubits, weights, cut, self._begin("part"))
             generator = pack(*word_masks(step.qubits, int(d)), self.n_qubits)
             parts.append((generator, (rows ^ self.table.to_gpu(generator)[0], values, counts)))
+        # Invariant: all branches are listed from the old coefficients before the diagonal scales
+        # these in place.
         event, splits = self._begin("scale"), np.count_nonzero(step.matrix, axis=0) > 1
         self._do(lambda *_: self.table.scale(qubits, np.diag(step.matrix), splits, event))
         for generator, lists in parts:
@@ -183,6 +187,8 @@ class GpuTerms(RotatedTerms):
         if across:
             event = self._begin("quarter" if cosine == 0 else "turn")
             self._catch_up()
+            # The branch of word w is w ^ generator: which shard has it depends on the generator
+            # alone (a linear hash).
             lists = self.table.split(generator, cosine, sine, cut, event)
             self._merge(lists, int(across))
             self.within = None
@@ -231,6 +237,8 @@ class GpuTerms(RotatedTerms):
         table, rank, n = self.table, self.rank, self._rows_after(0)
         peers = [peer for peer in range(self.ranks.size) if peer != rank]
         counted = self.ranks.gather_objects((table.leave(n, masks, rank, 0)[2], table.capacity))
+        # Invariant: every rank knows how many terms each sends to each, so that all make the same
+        # number of exchanges.
         goes = np.array([leaves for leaves, _ in counted])
         share = max(MOVED_TERMS, min(capacity for _, capacity in counted) // MOVED_ROWS_SHARE) // len(peers)
         most = max(1, min(int(goes.max()), share))

@@ -121,6 +121,8 @@ class HashTerms:
         capacity, width = max(SMALLEST_CAPACITY, 2 * self.n), start.keys.shape[1]
         kind = start.coefficients.dtype
         self.arrays = ShardArrays(
+            # Column by column: a scan for one generator reads the words of the keys in which the
+            # generator has bits, and no others.
             keys=np.empty((capacity, width), np.uint64, order="F"),
             coefficients=np.empty(capacity, kind),
             tags=np.empty(capacity, np.uint32),
@@ -189,6 +191,8 @@ class HashTerms:
             lists.append(branches.first(listed))
         splits = np.count_nonzero(step.matrix, axis=0) > 1
         factors = np.ascontiguousarray(np.diag(step.matrix))
+        # Invariant: all branches are listed from the old coefficients before the diagonal scales
+        # these in place.
         branched = self.maps.scale(arrays.keys, arrays.coefficients, self.n, qubits, factors, splits)
         return lists, branched, Loss(l1, 0.0, dropped, may_merge=True)
 

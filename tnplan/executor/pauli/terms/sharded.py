@@ -357,11 +357,14 @@ class ShardedTerms(Terms):
             for size, some in zip(sizes, words, strict=True)
         ]
         chosen, magnitudes = resampler.draw(np.concatenate(sizes), count)
+        # One draw over the terms and arrivals of all shards, in turn: chosen numbers rise, so that
+        # each shard's are a range.
         ends, stay = np.cumsum([len(size) for size in sizes]), []
         for s, (shard, part, size) in enumerate(zip(self.shards, arrivals, sizes, strict=True)):
             begin = int(ends[s]) - len(size)
             first, last = np.searchsorted(chosen, (begin, int(ends[s])))
             numbers = chosen[first:last] - begin
+            # A drawn term gets a new magnitude and keeps its sign: the factor is new over old.
             factors = magnitudes[first:last] / size[numbers]
             old = np.searchsorted(numbers, shard.n)
             part = part.chosen(numbers[old:] - shard.n)
@@ -413,6 +416,8 @@ class ShardedTerms(Terms):
         assert self.ranks is not None
         ranks = self.ranks
         self.linear_hash.masks = np.concatenate([self.linear_hash.masks[: self._first_mask], masks])
+        # Invariant: counts are gathered first, so that every rank knows what arrives before the
+        # arrays are exchanged.
         counts = np.zeros((ranks.size, self.n_local), np.int64)
         sends: list[tuple[int, Array]] = []
         for number, shard in enumerate(self.shards):
@@ -430,5 +435,6 @@ class ShardedTerms(Terms):
             if n
         ]
         ranks.exchange(sends, [one for peer, _, arrays in arriving for one in messages(peer, arrays)])
+        # Terms join after those that go have left: a word is on one rank at a time.
         for _, number, arrays in arriving:
             self.shards[number].join(*arrays)

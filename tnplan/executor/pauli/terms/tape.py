@@ -135,9 +135,13 @@ class TapedTerms(ShardedTerms):
             words = local_words(shard.rows().keys, step.qubits)
             return words, *shard.transfer(step, cut)
 
+        # Words are read before the transfer, since the tape needs the local word that each term
+        # had.
         words, lists, branched, losses = map(list, zip(*self._each(split), strict=True))
         self.ledger.losses.append(total_loss(losses))
         splits = [
+            # Word a keeps T[a, a] of its coefficient and gives T[a ^ d, a] to a ^ d: backwards
+            # slopes go by the transposed matrix.
             Split(numbers, np.diag(step.matrix)[own])
             for numbers, own in zip(self.numbers, words, strict=True)
         ]

@@ -97,6 +97,7 @@ def read_determinants(path: str | Path, integrals: Integrals) -> DeterminantList
                 "give determinants of the Hamiltonian's electrons, alpha and beta bits in turn",
             )  # fmt: skip
     check_distinct(bits, str(path), lines, "determinant")
+    # Bits of both spins stand in turn, alpha's first.
     return from_bits(bits[:, ::2], bits[:, 1::2])
 
 

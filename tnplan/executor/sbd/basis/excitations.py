@@ -89,6 +89,7 @@ def find_singles(strings: StringSet, threads: int, ordered: bool = False) -> Sin
     pairs = number_pairs(create.astype(np.int64), destroy.astype(np.int64), n_orbitals, n_pairs)
     sizes = np.bincount(pairs, minlength=n_pairs)
     rank = np.empty(len(sizes), np.int64)
+    # Pairs are ranked by how many excitations they have: within a string the rare ones come first.
     rank[np.argsort(sizes, kind="stable")] = np.arange(len(sizes))
     order = np.lexsort((rank[pairs], own))
     start = np.searchsorted(own[order], np.arange(n + 1))
@@ -137,6 +138,8 @@ def match_pairs(singles: Singles) -> Matching:
     own = np.repeat(np.arange(len(singles.start) - 1, dtype=np.int32), np.diff(singles.start))[up]
     pairs, negative = singles.pairs[up].astype(np.int64), singles.sign[up] < 0
     ranks = singles.rank[pairs]
+    # By pair, then sign, then string: for each pair two runs of strings, one to add and one to
+    # subtract.
     order = np.lexsort((own, negative, ranks))
     keys = (2 * ranks + negative)[order]
     present = np.argsort(singles.rank)[np.unique(ranks)]

@@ -115,6 +115,7 @@ def from_arrays(
     beta = None
     for at in (0, 2)[: len(tables)]:
         _check_equal(TWO, "(pq|rs) and (rs|pq)", tables[at], tables[at].T)
+        # Symmetric up to rounding becomes symmetric bit by bit.
         tables[at] = (tables[at] + tables[at].T) / 2
     if each_spin:
         beta = BetaIntegrals(bodies[1], tables[2], tables[1], _overlap(overlap, n))
@@ -195,6 +196,7 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
         return packed(two, False)
     if two.shape == (pairs * (pairs + 1) // 2,):
         matrix = np.zeros((pairs, pairs), dtype)
+        # PySCF's 8-fold storage: the lower triangle of the matrix over pairs p >= q.
         matrix[np.tril_indices(pairs)] = two
         two = matrix + np.tril(matrix, -1).T
     if two.shape != (pairs, pairs) or (ordered and n > 1):
@@ -203,5 +205,6 @@ def _two_body(values: Any, n: int, ordered: bool, dtype: np.dtype[Any]) -> Array
         )
         raise InputError(TWO, f"have the shape {two.shape}, which is none for {n} orbitals", f"give {shapes}")
     high, low = all_pairs(n)
+    # PySCF numbers pairs row by row of the triangle; the numbers here are those of `all_pairs`.
     place = high * (high + 1) // 2 + low
     return np.ascontiguousarray(two[np.ix_(place, place)])

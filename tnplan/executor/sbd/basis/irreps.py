@@ -93,6 +93,7 @@ def _check_labels(place: str, integrals: Integrals) -> None:
     bodies = [integrals.of_spin(spin) for spin in (0, 1)]
     checked = [(one, of) for one, _ in bodies] + [(two, of_pair) for _, two in bodies]
     checked.append((integrals.mixed, of_pair))
+    # h_pq is 0 unless p and q have one irrep, (pq|rs) unless the products of pq and of rs are one.
     worst = max(
         np.abs(values[labels[:, None] != labels[None, :]]).max(initial=0.0) for values, labels in checked
     )

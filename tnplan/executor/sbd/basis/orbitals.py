@@ -84,12 +84,14 @@ def rotate_orbitals(integrals: Integrals, matrix: Any) -> Integrals:
     first, last = rotations[0], rotations[-1]
     own = integrals.beta
     each = own is not None or len(rotations) == 2
+    # h' = C^dagger h C; in (pq|rs) every index is rotated by its spin's matrix.
     one, two = _rotated(*integrals.of_spin(0), first, first)
     beta = None
     if each:
         h_beta, v_beta = _rotated(*integrals.of_spin(1), last, last)
         _, mixed = _rotated(integrals.one, integrals.mixed, first, last)
         known = np.eye(integrals.n_orbitals) if own is None else own.overlap
+        # The overlap of alpha's and beta's orbitals, which S^2 needs: S' = C_alpha^dagger S C_beta.
         overlap = None if known is None else first.conj().T @ known @ last
         beta = BetaIntegrals(h_beta, v_beta, mixed, overlap)
     labels = _labels(integrals.labels, rotations)

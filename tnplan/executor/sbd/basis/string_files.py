@@ -85,6 +85,8 @@ def read_spin_strings(path: str | Path, n_orbitals: int, counts: tuple[int, int]
     if bits.shape[1] == 2 * n_orbitals:
         is_sampled = True
         halves = bits[:, :n_orbitals], bits[:, n_orbitals:]
+        # A sample counts where both spins have their electrons: noise of the device changes the
+        # numbers.
         fits = np.all([half.sum(1) == count for half, count in zip(halves, counts, strict=True)], axis=0)
         left_out = float(weights[~fits].sum())
         if not (fits & kept).any():
@@ -137,6 +139,7 @@ def read_bitstrings(
         raise InputError(read.path, f"holds strings of {found} bits, not {lengths[-1]}", remedy)
     bits = read.bits[kept][:, ::-1] if is_reversed else read.bits[kept]
     words = from_occupied(bits).words
+    # Equal strings become one with the sum of their weights.
     order = np.lexsort(words.T)
     is_new = np.ones(len(order), bool)
     is_new[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
@@ -265,6 +268,7 @@ def _from_archive(path: str | Path, lengths: Lengths, spin: int) -> Bitstrings:
         numbers = values.astype(np.uint64)
         if (values < 0).any() or (n_orbitals < 64 and (numbers >> np.uint64(n_orbitals)).any()):
             raise InputError(f"{path}: {named}", f"has strings beyond {n_orbitals} orbitals", remedy)
+        # The last column is the first orbital, as in text.
         values = (numbers[:, None] >> np.arange(n_orbitals, dtype=np.uint64)[::-1]) & np.uint64(1)
     columns = values.shape[1] if values.ndim == 2 else 0
     if not columns or (lengths is not None and columns not in lengths):

@@ -46,6 +46,8 @@ class GpuQubits(ListOfStates):
         self._words = *words, self._diagonal
         self._matrix: tuple[Array, Array, Array] | None = None
         counts = self.copy(np.zeros(h.n_rows, np.int64))
+        # Two passes, as for sparse rows (CSR): count, sum up the starts, and fill where the
+        # elements fit the memory. Else they are made again in every product.
         self.launch("count_rows", *self._lookup, counts)
         start = np.concatenate([[0], np.cumsum(self.get(counts))])
         self.pairs_contributing = int(start[-1])

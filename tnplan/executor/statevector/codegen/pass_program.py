@@ -165,6 +165,8 @@ class _Writer(PhaseMacros, SumMacros):
     def program(self) -> PassProgram:
         """Everything in turn: load, rounds with exchanges between them, store."""
         rounds = self._rounds()
+        # The first layout has the bits of the first round in registers, unless loads would be
+        # scattered with it.
         soon = [sorted(one.bits, reverse=True) for one in rounds[:2]] + [[], []]
         first = self.layouts.first(soon[0], soon[1])
         self.layout = self.layouts.first((), soon[0]) if self.layouts.is_scattered(first) else first
@@ -175,6 +177,8 @@ class _Writer(PhaseMacros, SumMacros):
         self._rest()
         self._rescale()
         stored = self.layout.on(self.stored)
+        # Neighbouring threads are to write neighbouring amplitudes: where they would not, one more
+        # exchange comes first.
         if self.layouts.is_scattered(stored) or 0 in stored.registers[1:]:
             stored = self.layouts.last(stored)
             self._move(stored.on(self.stored))

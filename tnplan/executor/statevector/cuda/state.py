@@ -173,6 +173,8 @@ class CupyState:
         programs = [None if id(item) in late else made for item, made in zip(passes, programs, strict=True)]
         of_tables = [item for item, made in zip(passes, programs, strict=True) if made is None]
         self._most_targets = max(self._most_targets, *map(most_targets, of_tables), 0)
+        # All kernels of the passes are asked for at once, before the first is loaded, so that they
+        # compile in parallel.
         compile_ahead(
             [
                 (MEASURE_FILE, measure_defines(self.dtype)),
@@ -203,6 +205,9 @@ class CupyState:
             id(item): made for item, made in zip(passes, programs, strict=True)
             if made is not None and not item.has_sums
         }  # fmt: skip
+        # A kernel is worth its compilation where it saves more over all its uses: runs * uses *
+        # saved_s >= COMPILING_S. One that was put off counts more each time, as the program is run
+        # again.
         uses = Counter(_key(defines) for _, defines in found.values())
         late = {
             number for number, (_, defines) in found.items()
@@ -234,6 +239,8 @@ class CupyState:
             return None
         if self.n_bits < self.programs_from or not self.tile.register_bits:
             return None
+        # By identity: `_made` keeps the pass beside its program, so that no other object gets its
+        # number.
         if id(item) in self._made:
             return self._made[id(item)][1]
         from tnplan.executor.statevector.codegen.pass_program import index_bits, make_program

@@ -82,6 +82,7 @@ def _launch(own: Array, others: Array, words: Masks, group: WordGroup) -> Array:
     kernel.max_dynamic_shared_size_bytes = between_bytes(dtype, tile_bits, MOST_WORDS)
     fitting = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, size_bytes)
     far = np.array([bit for bit in range(n_bits) if bit not in group.held], np.int32)
+    # As many blocks as run at once, each over several tiles: a block writes its sums once.
     blocks = max(1, min(fitting * cupy.cuda.Device().attributes["MultiProcessorCount"], 1 << len(far)))
     run_bits, starts = tile_runs(held)
     structs = word_structs([words[number] for number in group.words], group.held)

@@ -212,10 +212,13 @@ def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[i
     values: Array = gate.matrices.reshape((2,) * len(gate.selectors) + (2**t, 2**t))
     values = values.transpose([*axes, len(axes), len(axes) + 1])
     values = values.reshape(2 ** len(outer), 2 ** len(inner), 2**t, 2**t)
+    # Selectors that become targets are block diagonal: the bit is the same in the row and in the
+    # column.
     dense = np.zeros((2 ** len(outer), 2 ** len(inner), 2**t, 2 ** len(inner), 2**t), np.complex128)
     for value in range(2 ** len(inner)):
         dense[:, value, :, value, :] = values[:, value]
     side = 2 ** (len(inner) + t)
+    # Bits on which the gate does not act: the tensor product with the identity.
     wide = np.einsum("oij,kl->oikjl", dense.reshape(-1, side, side), np.eye(2 ** len(idle)))
     held = (*inner, *gate.targets, *idle)
     order = [held.index(bit) for bit in targets]
@@ -224,6 +227,8 @@ def expanded(gate: MultiplexedGate, targets: tuple[int, ...], selectors: tuple[i
         [0, *(1 + j for j in order), *(1 + len(held) + j for j in order)]
     ).reshape(len(dense), 2 ** len(held), 2 ** len(held))  # fmt: skip
     numbers = np.arange(2 ** len(selectors))
+    # The matrix for each value of all selectors depends on those alone that the gate has; the first
+    # selector is the most significant bit of a value.
     chosen = np.zeros_like(numbers)
     for bit in outer:
         chosen = 2 * chosen + (numbers >> (len(selectors) - 1 - selectors.index(bit)) & 1)

@@ -107,9 +107,13 @@ def _place(
     """
     at = len(clusters)
     while at:
+        # From the end backwards, as far as the gate commutes. Diagonals that wait behind a cluster
+        # came before this gate: those that share a bit with its targets stop it.
         if gate.targets and any(other.mask & gate.target_mask for other in waiting[at]):
             break
         cluster = clusters[at - 1]
+        # Sums of words read the state and are no gates that could be merged: a gate passes them
+        # where it commutes, or stops.
         if isinstance(cluster, WordSum) or isinstance(gate, WordSum):
             if not commute(cluster, gate):
                 break
@@ -126,6 +130,8 @@ def _place(
         clusters.append(gate)
         waiting.append([])
     else:
+        # A diagonal merges with no cluster here: it waits behind the last one that it could not
+        # pass.
         waiting[at].append(gate)
 
 

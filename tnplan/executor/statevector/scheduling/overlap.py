@@ -111,6 +111,8 @@ def with_overlaps(
         if not isinstance(step, QubitExchange):
             continue
         first = at
+        # The passes just before and after the exchange, as far as they can be done in parts and are
+        # not in an overlap already.
         while first > done and divisible[first - 1]:
             first -= 1
         end = at + 1

@@ -61,6 +61,8 @@ def word_groups(
     while left:
         first = words[left[0]][0] & ~low
         if first.bit_count() > room:
+            # A word that flips more bits than a tile has takes tiles in pairs: its far bits of x
+            # lead from one to the other, and the words of the group share them.
             held, far_x = low, first
         else:
             held, far_x = low | first, 0
@@ -75,6 +77,7 @@ def word_groups(
         while held.bit_count() < tile_bits:
             held |= 1 << next(free)
         bits = tuple(bit for bit in range(n_bits) if held >> bit & 1)
+        # Words with the same x beside each other, as they read the same pairs of amplitudes.
         by_x = sorted(chosen, key=lambda number: words[number][0])
         groups.append(WordGroup(bits, far_x & ~held, tuple(by_x)))
         left = [number for number in left if number not in set(chosen)]
@@ -242,6 +245,8 @@ def _put_off(
         gates = list(made[at].gates)
         now_before = _with_long_runs(gates, n_inside, tile)
         now = [*now_before, *divided(following.gates)]
+        # Way 0 puts nothing off. Of the ways that take nearly the least time the one that puts off
+        # fewest passes is taken.
         ways = [(0, _time(now, tile), gates, list(following.gates))]
         for groups in (now_before, group(gates, n_inside, tile), *_wide(gates, n_inside, tile)):
             for count, kept, later in _later(groups, following, n_bits):

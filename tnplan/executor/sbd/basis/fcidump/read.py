@@ -82,6 +82,7 @@ def read_fcidump(
     header = read_header(place, lines)
     if not 1 <= header.n_orbitals <= MOST_ORBITALS:
         raise InputError(f"{place}: NORB", f"is {header.n_orbitals}", f"give 1 to {MOST_ORBITALS} orbitals")
+    # Before the lines are read, for real integrals; again once the symmetry of the values is known.
     _check_room(place, header.n_orbitals, pair_count(header.n_orbitals), 8, room_bytes)
     general = _is_general(place, header, spin_orbitals)
     counts = _electrons(place, header, general)
@@ -136,6 +137,7 @@ def _electrons(place: str, header: FcidumpHeader, general: bool) -> tuple[int, i
             f"is {spin} with {n_electrons} electrons",
             "give numbers that are both even or both odd",
         )
+    # MS2 = N_alpha - N_beta, NELEC their sum.
     counts = (n_electrons + spin) // 2, (n_electrons - spin) // 2
     check_counts(f"{place}: NELEC", n_orbitals, *counts)
     return counts
@@ -144,6 +146,7 @@ def _electrons(place: str, header: FcidumpHeader, general: bool) -> tuple[int, i
 def _entries(place: str, text: Sequence[str], first: int) -> IntegralLines:
     """The integrals, from line `first` on, counted from 0."""
     plain = [line.split("!", 1)[0] for line in text[first:]]
+    # Fortran writes complex numbers as (re,im).
     if any("(" in line for line in plain):
         plain = [line.translate(str.maketrans("(),", "   ")) for line in plain]
     rows = [line.split() for line in plain]
@@ -209,6 +212,8 @@ def _of_spins(
 ) -> Integrals:
     """Integrals of a file with orbitals of each spin: in blocks, or over spin orbitals in turn."""
     n, labels = header.n_orbitals, header.labels
+    # Lines of four zeros part the blocks of a UHF file; a file over spin orbitals in turn has one,
+    # the core energy.
     bounds = np.flatnonzero((entries.indices == 0).all(1))
     if header.spins == BLOCKS or len(bounds) > 1:
         blocks, core = _blocks(entries, bounds)
@@ -267,6 +272,7 @@ def _in_turn(entries: IntegralLines, n: int) -> tuple[dict[str, IntegralLines], 
     core = (indices == 0).all(1)
     spins = (indices + 1) % 2
     spins[indices == 0] = 0
+    # (pq|rs) is 0 where the spins of p and q, or of r and s, differ.
     electrons = spins[:, ::2] != spins[:, 1::2]
     electrons[indices[:, 1::2] == 0] = False
     wrong = np.flatnonzero(electrons.any(1) & (entries.values != 0) & (indices <= n).all(1))
@@ -284,6 +290,7 @@ def _in_turn(entries: IntegralLines, n: int) -> tuple[dict[str, IntegralLines], 
         MIXED: has_two & (first != second),
     }  # fmt: skip
     blocks = {name: spatial.take(np.flatnonzero(mask)) for name, mask in chosen.items()}
+    # (pq|rs) = (rs|pq): mixed integrals have alpha's pair first.
     swap = first[chosen[MIXED]] == 1
     blocks[MIXED].indices[swap] = blocks[MIXED].indices[swap][:, [2, 3, 0, 1]]
     return blocks, entries.take(np.flatnonzero(core))

@@ -112,6 +112,7 @@ class Symmetry:
         plain = key(left, right)
         if not self.ordered:
             return plain, np.zeros(len(plain), bool), np.zeros(len(plain), bool)
+        # Over complex orbitals (pq|rs) = (qp|sr)^*: the smaller of both numbers stands for the two.
         turned = key(number_pairs(q, p, n, pairs), number_pairs(s, r, n, pairs))
         return np.minimum(plain, turned), turned < plain, turned == plain
 
@@ -196,6 +197,9 @@ def _lists_both(entries: IntegralLines, symmetry: Symmetry) -> bool:
     differing = same[apart > MOST_ROUNDING * np.maximum(1.0, np.abs(values[order[same]]))]
     if not len(differing):
         return False
+    # Real orbitals have (pq|rs) = (qp|rs), complex ones have not. Where most integrals list both
+    # and some differ, the file is over complex orbitals; where few list both, a difference is a
+    # mistake.
     alone = len(np.unique(wide)) - len(same)
     if alone <= FEW * len(same):
         return True

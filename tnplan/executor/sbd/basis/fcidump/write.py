@@ -105,6 +105,7 @@ def _two_body(two: Array, n: int, ordered: bool, is_mixed: bool) -> Iterator[str
     if ordered:
         turned = turned_pairs(n)
         equal += [turned[one // pairs] * pairs + turned[one % pairs] for one in equal]
+    # Of integrals that symmetry makes equal the one with the lowest number is written.
     chosen = key == np.min(equal, axis=0)
     left, right = left[chosen], right[chosen]
     columns = (table + 1 for table in (first[left], second[left], first[right], second[right]))
