@@ -63,6 +63,7 @@ def compress_file(
     target = Path(f"{file_path(source)}{SUFFIX}") if output is None else file_path(output)
     check_writable(target, source)
     start_s = perf_counter()
+    # Mapped, not read: the codec goes through arrays that are larger than the memory.
     array = map_array(source)
     try:
         header, pieces = codec.encode(array, bound, mode=mode, setting=setting, nonfinite=nonfinite)

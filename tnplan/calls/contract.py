@@ -153,6 +153,7 @@ def compile(
     ...     product(np.ones((2, 3)), np.ones((3, 4))).shape
     (2, 4)
     """
+    # docs/explanation/architecture.md#calls-and-commands
     if not isinstance(constants, Mapping | None):
         raise InputError("constants", f"are {type(constants).__name__}", "give a dict of arrays by number")
     fixed = dict(constants or {})
@@ -160,6 +161,8 @@ def compile(
     from tnplan.jobs.arrays.options import ContractionOptions, in_bytes
     from tnplan.jobs.arrays.planning import compile_network
 
+    # A contraction that is compiled waits for the kernels of its chains: it will be called again
+    # and again.
     options = ContractionOptions(
         optimize, hardware, in_bytes(memory), precision, device, devices, threads,
         strip_exponent=strip_exponent, waits_for_kernels=True,

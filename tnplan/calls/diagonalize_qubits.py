@@ -177,6 +177,7 @@ def diagonalize_qubits(
     asked = _Asked(
         hamiltonian, strings, first_qubit, observables, start, roots, criteria or Criteria(), begin_s
     )
+    # docs/explanation/architecture.md#jobs
     solving = Job(
         prepare=lambda: _prepare(asked, options),
         work=lambda rank, request: _work(rank, request, asked, options),

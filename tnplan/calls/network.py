@@ -73,6 +73,7 @@ def network(
         check_store(output, source)
     read = load_circuit(circuit, parameters)
     structure, arrays = circuit_network(read, amplitude, open_qubits)
+    # Rank simplification: tensors that are contracted into a neighbour without making a larger one.
     if simplify:
         structure, arrays = simplified(structure, arrays)
     closed = (

@@ -58,6 +58,7 @@ def plot(shown: Any, kind: str | None = None) -> figure.Figure:
     >>> figure = tnplan.plot(tnplan.plan(tnplan.ContractionPath(matrices, ((0, 1),))))
     >>> figure.savefig("chain.png")  # doctest: +SKIP
     """
+    # matplotlib is imported by a call that draws, and by no other.
     from tnplan.reporting import plots
 
     if isinstance(shown, UseChain):

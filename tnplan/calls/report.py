@@ -82,6 +82,8 @@ def report(
         check_suffix(html, ".html")
     search = baseline_search(baseline_time, baseline)
     read = [read_path(path)[0] for path in paths]
+    # A projection compares paths of one problem: several networks would be compared by speedups
+    # that mean nothing.
     workloads = {workload_key(path) for path in read}
     if len(workloads) > 1:
         problem = f"are of {len(workloads)} networks or dtypes"
@@ -99,6 +101,8 @@ def report(
         from tnplan.reporting.page import report_page
 
         write_text(html, report_page([projection]))
+    # Kept for later reports: a search for one device takes long, and its path is the same for all
+    # numbers of devices.
     if baseline is not None:
         save_baseline(projection, baseline)
     return projection

@@ -223,6 +223,7 @@ def run(
     asked = _Asked(
         counts, integrals, options, criteria or Criteria(), None if plot is None else file_path(plot)
     )
+    # docs/explanation/architecture.md#jobs
     loop = Job(
         prepare=lambda: _prepare(asked, job_options),
         work=lambda rank, request: _work(rank, request, asked, job_options),

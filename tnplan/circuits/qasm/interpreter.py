@@ -74,6 +74,8 @@ class Interpreter:
 
     def __init__(self, parameters: Mapping[str, Any], largest_gate: int) -> None:
         self.recorder, self.scopes = Recorder(), Scopes()
+        # Expressions may call subroutines, and subroutines have statements: evaluator and
+        # interpreter call each other.
         self.evaluator = Evaluator(self.scopes, self.recorder, self.call)
         self.declarations = Declarations(self.evaluator, parameters)
         self.quantum = QuantumStatements(self.declarations, self.call, self._run_body, largest_gate)
@@ -83,6 +85,8 @@ class Interpreter:
         self._repeats = 0
         none = lambda node: None  # noqa: E731
         declare, quantum = self.declarations, self.quantum
+        # By the names of the reference parser's nodes, without an import of it: plain statements
+        # need no parser.
         self._handlers: dict[str, Callable[[Any], None]] = {
             "PlainGate": quantum.plain_gate,
             "PlainMeasurement": quantum.plain_measurement,
@@ -91,6 +95,7 @@ class Interpreter:
             "QuantumMeasurementStatement": lambda node: quantum.measure(node.measure.qubit, node.target),
             "QuantumReset": quantum.reset,
             "QuantumBarrier": quantum.barrier,
+            # Timing has no effect on the state, so that delays are passed over.
             "DelayInstruction": none,
             "Box": lambda node: self._block(node.body),
             "CompoundStatement": lambda node: self._block(node.statements),

@@ -150,8 +150,11 @@ def sample(
     check_count("seed", seed, 0)
     generator = np.random.default_rng(seed)
     if how.method == "chain":
+        # Channels and measurements on the way are steps too: a chain needs marginals alone, which
+        # density matrices have.
         bits, chances = _chain(steps_of(circuit, "circuit"), circuit.n_qubits, shots, generator, options)
         return ContractionSamples(bits, INDEPENDENT, exact=True, probabilities=chances)
+    # Rejection needs amplitudes, and so a pure state of gates.
     gates = as_circuit(circuit, "circuit") if isinstance(circuit, CircuitProgram) else circuit
     return _by_rejection(gates, shots, generator, options, how)
 
