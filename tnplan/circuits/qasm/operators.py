@@ -32,7 +32,7 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     """An operator on numbers, whose result has the width of its operands."""
 
     def calculate(a: Any, b: Any) -> Any:
-        # Angles are whole numbers of 2^-width turns: they wrap, and are not rounded.
+        # Angles are whole numbers of 2^-width turns: their sums are exact, and wrap.
         if isinstance(a, FixedWidth) and isinstance(b, FixedWidth) and a.kind == b.kind == "angle":
             return wrapped("angle", max(a.width, b.width), _turned(function, a, b))
         x, y = number(a), number(b)

@@ -187,8 +187,8 @@ class GpuTerms(RotatedTerms):
         if across:
             event = self._begin("quarter" if cosine == 0 else "turn")
             self._catch_up()
-            # The branch of word w is w ^ generator: which shard has it depends on the generator
-            # alone (a linear hash).
+            # The branch of word w is w ^ generator. The hash of shards is linear, h(w ^ g) = h(w) ^ h(g),
+            # so that all branches of this shard are for one other.
             lists = self.table.split(generator, cosine, sine, cut, event)
             self._merge(lists, int(across))
             self.within = None

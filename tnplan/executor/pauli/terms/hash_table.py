@@ -121,8 +121,8 @@ class HashTerms:
         capacity, width = max(SMALLEST_CAPACITY, 2 * self.n), start.keys.shape[1]
         kind = start.coefficients.dtype
         self.arrays = ShardArrays(
-            # Column by column: a scan for one generator reads the words of the keys in which the
-            # generator has bits, and no others.
+            # Column by column: a scan for a generator reads the columns alone that it looks at, z
+            # where it has x, and x where it has z.
             keys=np.empty((capacity, width), np.uint64, order="F"),
             coefficients=np.empty(capacity, kind),
             tags=np.empty(capacity, np.uint32),
