@@ -227,8 +227,7 @@ class _Calibration:
         ranks, tiers = self.ranks, list(self.base.tiers)
         hosts = ranks.gather_objects(gethostname())
         counts = Counter(hosts)
-        # With different numbers a host, ranks with the same place would make groups of different
-        # hosts.
+        # Ranks with the same place on their hosts would make groups of different sizes.
         if len({*counts.values()}) > 1:
             listed = ", ".join(f"{count} on {host}" for host, count in counts.items())
             raise AgreedError("mpirun", f"started {listed}", "start as many ranks on every host")

@@ -188,7 +188,7 @@ class ArrayArchive:
             with self._archive.open(member) as stream:
                 header = read_header(stream, place)  # type: ignore[arg-type]
                 check(header)
-                # Invariant: no memory is taken for more than the member really holds.
+                # Invariant: header and archive agree on the bytes before memory is taken for them.
                 if header.start + header.size_bytes != member.file_size:
                     problem = f"cannot be read (its header says {header.size_bytes} bytes of values, "
                     raise InputError(

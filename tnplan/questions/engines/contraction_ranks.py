@@ -38,8 +38,7 @@ def shared_expectations(
 
     def work(rank: Rank, done: Rows) -> Array:
         here, n_ranks = options_of_rank(rank, use), rank.world.size
-        # Threads of one rank plan the next cones while this one is contracted. On a CPU BLAS has
-        # the cores already.
+        # Threads plan the next cones while this one is contracted, on cores that this leaves free.
         busy = cores() if here.device == "cpu" else 1
         n_ahead = cores() - (use.threads or 1) if n_ranks == 1 else rank.threads - busy
         with PlannedAhead(cones, here, n_ahead, n_ranks) as planned:

@@ -43,7 +43,7 @@ def rejection_cost(
     costs = {}
     for count in devices:
         shots = ceil(question.shots / count)
-        # Candidates come in rounds of growing size, and rounds of one size cost the same.
+        # Candidates come in rounds, and rounds of one size cost the same.
         rounds = Counter(expected_rounds(shots))
         found = [_round(circuit, question, size, here, precision) for size in rounds]
         if any(one is None for one in found):
