@@ -133,7 +133,7 @@ def show(
     if plot is not None:
         check_writable(plot, source)
         check_suffix(plot, ".svg")
-    # After all checks of the options: a large schedule takes seconds to read.
+    # After all checks of the options, since a large schedule may take long to read.
     loaded = schedule if isinstance(schedule, Schedule) else load_schedule(schedule)
     if plot is not None:
         from tnplan.reporting.plots import chain, svg
