@@ -1,7 +1,7 @@
 """How often the 95 % intervals of repetitions hold the dense value, over random circuits of several families.
 
 Usage, from the root of a checkout:
-       PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/pauli/interval_coverage.py QUESTION FIRST LAST
+       OMP_NUM_THREADS=1 python benchmarks/pauli/interval_coverage.py QUESTION FIRST LAST
        [--each lines.jsonl]
 QUESTION is bits, product, overlap or echo, see tests/support/engines/sampled_circuits.py. Each seed from
 FIRST to LAST is a circuit, or none if that has too few terms. A trial is one circuit with its repetitions. It
@@ -17,10 +17,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tnplan.executor.pauli.estimate import CONFIDENCE
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.support.engines.sampled_circuits import (
     FAMILIES,
     QUESTIONS,
@@ -28,7 +32,6 @@ from tests.support.engines.sampled_circuits import (
     estimated,
     sampled_case,
 )
-from tnplan.executor.pauli.estimate import CONFIDENCE
 
 ROUNDING = 1e-10
 Row = dict[str, Any]
