@@ -10,12 +10,11 @@ that what else runs on the machine matters little. Goals: 1.2 times cotengra's t
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle, permutations
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -24,24 +23,10 @@ import numpy as np
 
 import tnplan
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.support.first_call import read_by_a_first_call
+
 ROUNDS, CALLS = 60, 20
-
-FIRST_CALL = """
-import json, sys
-import numpy as np
-import tnplan
-folder, entered = tnplan.__path__[0], set()
-def note(frame, event, argument):
-    name = frame.f_code.co_filename
-    if event == "call" and name.startswith(folder):
-        entered.add(name)
-sys.setprofile(note)
-tnplan.contract("ij,jk->ik", np.ones((4, 5)), np.ones((5, 6)))
-sys.setprofile(None)
-modules = [name for name in sys.modules if name.partition(".")[0] == "tnplan"]
-print(json.dumps([len(modules), len(entered)]))
-"""
-
 
 def arrays(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
     """Random arrays of a dtype."""
@@ -116,8 +101,7 @@ def main() -> None:
                 least_s[number] = min(least_s[number], round_s(call))
         ours_s, theirs_s = least_s
         print(f"| {name} | {1e6 * ours_s:.1f} | {1e6 * theirs_s:.1f} | {ours_s / theirs_s:.2f} |")
-    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True)
-    modules, entered = json.loads(done.stdout)
+    modules, entered = read_by_a_first_call()
     print(f"first call of a process: {modules} modules of tnplan, {entered} files entered")
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import random
-import subprocess
-import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -289,25 +286,7 @@ def test_lists_of_labels_and_networks_are_remembered_by_their_terms() -> None:
         np.testing.assert_allclose(contract(network, a, b), (a @ b).T)
 
 
-FIRST_CALL = """
-import json, sys
-import numpy as np
-import tnplan
-folder, entered = tnplan.__path__[0], set()
-def note(frame, event, argument):
-    name = frame.f_code.co_filename
-    if event == "call" and name.startswith(folder):
-        entered.add(name)
-sys.setprofile(note)
-tnplan.contract("ij,jk->ik", np.ones((4, 5)), np.ones((5, 6)))
-sys.setprofile(None)
-modules = [name for name in sys.modules if name.partition(".")[0] == "tnplan"]
-print(json.dumps([len(modules), len(entered)]))
-"""
-
-
 def test_a_first_call_reads_few_files() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True)
-    modules, entered = json.loads(done.stdout)
+    modules, entered = read_by_a_first_call()
     assert 10 < entered <= MOST_FILES
     assert modules <= MOST_FILES

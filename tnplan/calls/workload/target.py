@@ -15,6 +15,7 @@ from tnplan.calls.network import COMPLEX
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.qsim import save_qsim
 from tnplan.common.checks import check_choice
+from tnplan.common.docstrings import parameter_texts
 from tnplan.common.files import check_writable
 from tnplan.planner.networks.network import Network
 from tnplan.planner.networks.network_file import check_store
@@ -122,11 +123,7 @@ def workload(
             return make(*args, **given)
 
         head, title, examples = (getdoc(make) or "").partition("\n\nExamples\n")
-        described = {
-            name.strip()
-            for line in head.partition("\n----------\n")[2].splitlines()
-            for name in line.partition(" : ")[0].split(",")
-        }
+        described = parameter_texts(make.__doc__)
         rest = [name for name in whole.parameters if name not in described]
         same = f"\n{', '.join(rest)}\n    As in `{like}`." if rest else ""
         call.__doc__ = (

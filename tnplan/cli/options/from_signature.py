@@ -54,7 +54,7 @@ def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], A
     # imported.
     if unknown := changes.keys() - given.keys():
         raise TypeError(f"{call.__name__} has no parameters {', '.join(sorted(unknown))}")
-    flags = {name: _flags(name, one, _changed(name, changes)) for name, one in given.items()}
+    flags = {name: _flags(name, each, _changed(name, changes)) for name, each in given.items()}
     made = []
     for name, parameter in given.items():
         change = _changed(name, changes)
