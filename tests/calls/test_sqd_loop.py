@@ -26,7 +26,7 @@ from tnplan.executor.device.protocols.stop_signal import StoppedRunError
 from tnplan.executor.sbd.basis.integrals import dense_two
 from tnplan.executor.sbd.basis.string_files import read_samples
 from tnplan.executor.sbd.solver.davidson import Criteria
-from tnplan.jobs.sqd.checkpoint import LoopCheckpoint
+from tnplan.jobs.sqd import LoopCheckpoint
 
 N = 5
 INTEGRALS = random_integrals(N, 2, 2, 5)

@@ -39,9 +39,9 @@ from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 from tnplan.jobs.outputs.diagonalization_result import environment
 from tnplan.jobs.outputs.output_checks import write_arrays
-from tnplan.jobs.sqd.checkpoint import LoopCheckpoint
-from tnplan.jobs.sqd.recovery import (
+from tnplan.jobs.sqd import (
     Loop,
+    LoopCheckpoint,
     Problem,
     RankGroups,
     Recovery,

@@ -20,12 +20,12 @@ from tnplan.circuits.program import (
     WhileLoop,
 )
 from tnplan.common.errors import InputError
+from tnplan.executor.statevector import trajectories as branching
 from tnplan.executor.statevector.cpu.state import HostState
 from tnplan.executor.statevector.gates.multiplexed_gate import MultiplexedGate, from_gate, from_matrix
 from tnplan.executor.statevector.measurement import Question, answer
 from tnplan.executor.statevector.simulator import Simulator
-from tnplan.executor.statevector.trajectories import branching
-from tnplan.executor.statevector.trajectories.batch import Batch, apply_gate
+from tnplan.executor.statevector.trajectories import Batch, apply_gate
 
 DAMPING = (
     np.array([[1, 0], [0, np.sqrt(0.7)]], np.complex128),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.first_call import read_by_a_first_call
 from tests.support.networks import TOLERANCE, random_path
 from tnplan.calls.contract import contract
 from tnplan.common.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 from tests.support.circuits import random_circuit, state_vector
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
-from tnplan.executor.contraction.sparse_state.replay import peak_elements
+from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.progress import Progress
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -31,7 +31,7 @@ from tnplan.executor.statevector.simulator import Simulator, check_bits, check_m
 
 if TYPE_CHECKING:
     from tnplan.executor.statevector.adjoint.sweep import Derivative
-    from tnplan.executor.statevector.trajectories.batch import Batch
+    from tnplan.executor.statevector.trajectories import Batch
 
 LARGEST_SHOTS = 10**9
 """Shots that may be asked for."""
@@ -241,7 +241,7 @@ def trajectories(simulator: Simulator, program: CircuitProgram, shots: int) -> I
 def can_branch(simulator: Simulator) -> bool:
     """Whether runs can share their states: those on one CPU, of which several fit into a batch."""
     from tnplan.executor.statevector.cpu.state import HostState
-    from tnplan.executor.statevector.trajectories.branching import most_rows
+    from tnplan.executor.statevector.trajectories import most_rows
 
     state = simulator.state
     if not isinstance(state, HostState) or simulator.mode != "compiled":
@@ -252,7 +252,7 @@ def can_branch(simulator: Simulator) -> bool:
 def _branches(simulator: Simulator, program: CircuitProgram, shots: int) -> Iterator[Batch]:
     """The batches of all runs, without final measurements; then the state of the last is the simulator's."""
     from tnplan.executor.statevector.cpu.state import HostState
-    from tnplan.executor.statevector.trajectories.branching import BranchingRuns
+    from tnplan.executor.statevector.trajectories import BranchingRuns
 
     operations, _ = without_final_measurements(program.operations)
     state = simulator.state

@@ -15,7 +15,7 @@ import numpy as np
 from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.common.memory import ITEM_BYTES
-from tnplan.executor.contraction.sparse_state.replay import peak_elements
+from tnplan.executor.contraction.sparse_state import peak_elements
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.planner.schedule.batch_plan import BatchPlan

@@ -2,7 +2,7 @@
 
 Configuration recovery, batches and carry-over are those of qiskit-addon-sqd, which is imported here. Every
 random number is drawn in the order of its `diagonalize_fermionic_hamiltonian`, so that equal seeds give equal
-subspaces. Knows no solver and no file.
+subspaces. Knows no solver.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tnplan.common.arrays import Array
+from tnplan.common.checkpoint import CheckpointFile
 from tnplan.common.checks import check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.executor.device.protocols.communicator import Communicator, agree
@@ -28,6 +29,9 @@ from tnplan.executor.sbd.solver.setup import keep_symmetry, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
 from tnplan.jobs.job import Rank
 from tnplan.jobs.outputs.diagonalization_result import solver_device
+
+TOPIC = "samples of a molecule"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 MOST_ORBITALS = 63
 """Orbitals whose strings are 64-bit integers."""
@@ -339,3 +343,56 @@ class RankGroups:
         state = solution.states[0]
         occupancies = np.array(occupations(setup.hamiltonian, state))
         return SubspaceState(float(solution.energies[0]), subspace, state, occupancies)
+
+
+# The loop on disk after an iteration, so that an interrupted one goes on with the same numbers.
+#
+# Changelog of `tnplan.sqd.checkpoint`:
+# 1 (2026-11-26): first version.
+# 2 (2026-11-29): as `tnplan.common.checkpoint`. Version 1 is refused.
+
+
+class LoopCheckpoint(CheckpointFile):
+    """The checkpoint of one run."""
+
+    FORMAT, VERSION = "tnplan.sqd.checkpoint", 2
+    ARRAYS = (
+        "occupancies", "carryover_alpha", "carryover_beta", "best_alpha", "best_beta", "best_amplitudes",
+        "best_occupancies",
+    )  # fmt: skip
+    JOB, OTHERS = "run", "integrals, samples or options"
+
+    def write(self, loop: Loop) -> None:
+        """Replace the file; the loop has been through an iteration."""
+        best = loop.best
+        assert best is not None
+        assert loop.occupancies is not None
+        document = {
+            "iterations": loop.iterations, "best_energy_hartree": best.energy,
+            "random": loop.random.bit_generator.state,
+        }  # fmt: skip
+        self.replace(
+            document, loop.occupancies, *loop.carryover, *best.strings, best.amplitudes, best.occupancies
+        )
+
+    def read(self, resume: bool) -> Loop | None:
+        """The loop to go on from; None where no checkpoint stands. Refuses one of another run."""
+        return self.restored(resume, _loop)
+
+
+def _loop(document: dict[str, Any], values: dict[str, Array]) -> Loop:
+    """The loop of what a checkpoint holds; ValueError where parts do not fit each other."""
+    # The state of the bit generator is what makes the resumed loop draw the same numbers; the seed
+    # here is replaced.
+    random = np.random.default_rng(0)
+    random.bit_generator.state = document["random"]
+    alpha, beta, amplitudes = (values[f"best_{name}"] for name in ("alpha", "beta", "amplitudes"))
+    occupancies = values["occupancies"], values["best_occupancies"]
+    fits = amplitudes.shape == (*alpha.shape, *beta.shape) and occupancies[0].shape == occupancies[1].shape
+    if not (fits and all(np.isfinite(numbers).all() for numbers in values.values())):
+        raise ValueError
+    iterations = list(document["iterations"])
+    float(iterations[-1]["energy_hartree"])
+    best = SubspaceState(float(document["best_energy_hartree"]), (alpha, beta), amplitudes, occupancies[1])
+    carryover = values["carryover_alpha"], values["carryover_beta"]
+    return Loop(random, iterations, occupancies[0], carryover, best)

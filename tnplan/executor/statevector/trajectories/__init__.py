@@ -1,1 +1,0 @@
-"""Many runs of one program at a time, as rows of an array."""
