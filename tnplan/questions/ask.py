@@ -20,10 +20,12 @@ from tnplan.executor.device.selection.select import free_gpu_bytes, gpu_profile,
 from tnplan.planner.hardware.profile import Profile, load_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.engines.contraction import answer_by_contraction
+from tnplan.questions.engines.mps import answer_by_mps
 from tnplan.questions.engines.pauli import answer_by_pauli
+from tnplan.questions.engines.stabilizer import answer_by_stabilizers
 from tnplan.questions.engines.statevector import answer_by_state
 from tnplan.questions.engines.task_list import Outcome, TaskCheckpoint, checkpoint_of
-from tnplan.questions.methods import check_answerable, check_method, is_small, possible_methods
+from tnplan.questions.methods import check_answerable, check_method, is_small, possible_methods, why_not
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import Amplitudes, AskedCircuit, ExpectationValues, OpenAmplitudes, Sample
 
@@ -46,6 +48,8 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
                 topic="ranks",
             )  # fmt: skip
         return options.method
+    if is_small(asked) and why_not("statevector", asked, options) is None and is_alone:
+        return "statevector"
     check_answerable(asked, options)
     has_contraction = is_alone or _is_shared(asked)
     possible = [one for one in possible_methods(asked, options) if has_contraction or one != "contraction"]
@@ -63,6 +67,8 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
         )
     if len(possible) == 1 or (possible[0] == "statevector" and is_small(asked)):
         return possible[0]
+    if "stabilizer" in possible and is_alone:
+        return "stabilizer"
     return _fastest(asked, options, possible)
 
 
@@ -119,6 +125,8 @@ ENGINES: dict[str, Callable[[AskedCircuit, QuestionOptions, TaskCheckpoint | Non
     "contraction": answer_by_contraction,
     "statevector": answer_by_state,
     "pauli": answer_by_pauli,
+    "mps": answer_by_mps,
+    "stabilizer": answer_by_stabilizers,
 }
 
 Told = TypeVar("Told")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
@@ -14,21 +16,23 @@ from tnplan.common.errors import InputError
 from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.memory_estimate import LARGEST
+from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
+from tnplan.questions.engines import mps, stabilizer
 from tnplan.questions.options import METHODS, QuestionOptions
 from tnplan.questions.questions import AskedCircuit, ExpectationValues, Sample, Trace
 
 ANSWERS = {
-    "amplitudes": ("statevector", "contraction"),
-    "sample": ("statevector", "contraction"),
-    "expectation": ("statevector", "contraction", "pauli"),
-    "probabilities": ("statevector", "contraction", "pauli"),
-    "reduced_density_matrix": ("statevector", "contraction", "pauli"),
-    "overlap": ("statevector", "contraction"),
+    "amplitudes": ("statevector", "contraction", "mps"),
+    "sample": ("statevector", "contraction", "mps", "stabilizer"),
+    "expectation": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "probabilities": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "reduced_density_matrix": ("statevector", "contraction", "pauli", "mps", "stabilizer"),
+    "overlap": ("statevector", "contraction", "mps"),
     "trace": ("statevector", "contraction", "pauli"),
 }
 """The methods that answer each question about a circuit of gates."""
 ANSWERS_RANDOM = {
-    "sample": ("statevector", "contraction"),
+    "sample": ("statevector", "contraction", "stabilizer"),
     "expectation": ("statevector", "pauli", "contraction"),
     "probabilities": ("statevector", "contraction", "pauli"),
     "reduced_density_matrix": ("statevector", "contraction", "pauli"),
@@ -37,6 +41,9 @@ ANSWERS_RANDOM = {
 """The same for a program that measures, resets, branches or is noisy on its way."""
 MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 """Qubits for which all words are propagated: 2^m and 4^m of them."""
+MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 8}
+"""Qubits of a table by a matrix product state or a tableau."""
+UNITARY = 1e-9
 SMALL = 20
 """Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
 LARGEST_DOUBLED = LARGEST // 2
@@ -56,6 +63,9 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         return "--repetitions", f"are given, and {method!r} resamples nothing"
     if options.truncation is not None and method != "pauli":
         return "truncation", f"is given, and {method!r} truncates nothing"
+    for name_of_option, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
+        if value is not None and method != "mps":
+            return name_of_option, f"is given, and {method!r} truncates no bonds"
     if options.trajectories is not None and not (is_random and method == "statevector"):
         problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
         return "--trajectories", f"is given, and {problem}"
@@ -63,6 +73,8 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
     kinds = Conditional | WhileLoop | BitAssignment
     if (reason := _why_not_gates(method, asked)) is not None:
         return reason
+    if method in ("mps", "stabilizer"):
+        return _why_not_adapter(method, asked)
     if is_random and method != "statevector" and any(isinstance(x, kinds) for x in asked.program.operations):
         return "--method", f"{method!r} follows no conditions, and the circuit has some"
     if isinstance(asked.question, Sample):
@@ -110,8 +122,8 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
 
 
 def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
-    """What gate a method does not take: contraction takes every matrix."""
-    if method == "contraction":
+    """What gate a method does not take: contraction and matrix product states take every matrix."""
+    if method not in ("statevector", "pauli"):
         return None
     for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
         place = f"gate {number} ({one.name})"
@@ -119,6 +131,27 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
             from_gate(one, place) if method == "statevector" else gate_steps(one, place)
         except InputError as error:
             return place, error.problem
+    return None
+
+
+def _why_not_adapter(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
+    """Why quimb or Stim does not answer."""
+    missing = mps.why_not_installed() if method == "mps" else stabilizer.why_not_installed()
+    if missing is not None:
+        return "--method", f"{method!r} {missing}"
+    if asked.has_gradient:
+        return "--gradient", f"is asked of {method!r}, which has none"
+    most = MOST_TABLE_QUBITS.get(asked.question.name)
+    qubits = getattr(asked.question, "qubits", ())
+    if most is not None and len(qubits) > most:
+        return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
+    if isinstance(asked.question, Sample) and asked.question.sampling == "rejection":
+        return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
+    if method == "stabilizer":
+        return stabilizer.why_not_clifford(asked.program.operations)
+    for number, gate in asked.distinct_small_gates:  # a state that loses norm in a gate hides what is truncated
+        if not np.allclose(gate.matrix.conj().T @ gate.matrix, np.eye(len(gate.matrix)), rtol=0, atol=UNITARY):
+            return f"gate {number} ({gate.name})", "is not unitary"
     return None
 
 
