@@ -33,7 +33,8 @@ def log2_bonds(gates: GateSequence, order: Sequence[int]) -> Array:
 
 
 def chain_order(gates: GateSequence) -> list[int]:
-    """The qubits in the order of a chain: as they are numbered, or by their neighbours where that is better."""
+    """The qubits in the order of a chain: as they are numbered, or by their neighbours where that is
+    better."""
     order, blocks = [*range(gates.n_qubits)], _blocks(gates)
     largest = max(_summed(blocks, gates.n_qubits, order), default=0.0)
     if largest <= FEW:

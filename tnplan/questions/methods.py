@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
@@ -13,8 +11,8 @@ from tnplan.circuits.program import (
     without_final_measurements,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
-from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, gate_steps, named_rotations
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS, from_gate
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.executor.statevector.simulator import LARGEST_MARGINAL
 from tnplan.questions.engines import mps, stabilizer
@@ -41,9 +39,8 @@ ANSWERS_RANDOM = {
 """The same for a program that measures, resets, branches or is noisy on its way."""
 MOST_PAULI_QUBITS = {"probabilities": 8, "reduced_density_matrix": 3}
 """Qubits for which all words are propagated: 2^m and 4^m of them."""
-MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 8}
+MOST_TABLE_QUBITS = {"probabilities": LARGEST_MARGINAL, "reduced_density_matrix": 6}
 """Qubits of a table by a matrix product state or a tableau."""
-UNITARY = 1e-9
 SMALL = 20
 """Qubits of a state that is simulated before others are looked at: it takes less time than looking."""
 LARGEST_DOUBLED = LARGEST // 2
@@ -59,16 +56,8 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         if asked.is_mixed:
             return "--method", f"{method!r} answers {name} in pure states, and the input state is mixed"
         return "--method", f"{method!r} answers {name} of gates alone, and the circuit has more"
-    if options.monte_carlo is not None and method != "pauli":
-        return "--repetitions", f"are given, and {method!r} resamples nothing"
-    if options.truncation is not None and method != "pauli":
-        return "truncation", f"is given, and {method!r} truncates nothing"
-    for name_of_option, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
-        if value is not None and method != "mps":
-            return name_of_option, f"is given, and {method!r} truncates no bonds"
-    if options.trajectories is not None and not (is_random and method == "statevector"):
-        problem = f"{method!r} runs none" if is_random else "the circuit ends in one state"
-        return "--trajectories", f"is given, and {problem}"
+    if (reason := _why_not_option(method, asked, options)) is not None:
+        return reason
     # Conditions need outcomes: channels average over them, and only trajectories have them.
     kinds = Conditional | WhileLoop | BitAssignment
     if (reason := _why_not_gates(method, asked)) is not None:
@@ -85,6 +74,21 @@ def why_not(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple
         return _why_not_sampled(asked) if options.monte_carlo else _why_not_pauli(asked)
     if method == "statevector":
         return _why_not_statevector(asked, options)
+    return None
+
+
+def _why_not_option(method: str, asked: AskedCircuit, options: QuestionOptions) -> tuple[str, str] | None:
+    """An option that is given and that a method does not have."""
+    if options.monte_carlo is not None and method != "pauli":
+        return "--repetitions", f"are given, and {method!r} resamples nothing"
+    if options.truncation is not None and method != "pauli":
+        return "truncation", f"is given, and {method!r} truncates nothing"
+    for name, value in (("--max-bond", options.max_bond), ("--cutoff", options.cutoff)):
+        if value is not None and method != "mps":
+            return name, f"is given, and {method!r} truncates no bonds"
+    if options.trajectories is not None and not (asked.is_random and method == "statevector"):
+        problem = f"{method!r} runs none" if asked.is_random else "the circuit ends in one state"
+        return "--trajectories", f"is given, and {problem}"
     return None
 
 
@@ -122,13 +126,21 @@ def check_answerable(asked: AskedCircuit, options: QuestionOptions) -> None:
 
 
 def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
-    """What gate a method does not take: contraction and matrix product states take every matrix."""
-    if method not in ("statevector", "pauli"):
+    """What gate a method does not take: contraction takes every matrix, "stabilizer" says itself."""
+    if method in ("contraction", "stabilizer"):
         return None
-    for number, one in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
-        place = f"gate {number} ({one.name})"
+    if asked.not_unitary is not None:
+        number, gate = asked.not_unitary
+        return f"gate {number} ({gate.name})", "is not unitary"
+    if method == "mps":
+        return None
+    most = LARGEST_TARGETS if method == "statevector" else MOST_QUBITS
+    for number, gate in asked.distinct_gates if method == "statevector" else asked.distinct_small_gates:
+        if len(gate.qubits) <= most:
+            continue
+        place = f"gate {number} ({gate.name})"
         try:
-            from_gate(one, place) if method == "statevector" else gate_steps(one, place)
+            from_gate(gate, place) if method == "statevector" else gate_steps(gate, place)
         except InputError as error:
             return place, error.problem
     return None
@@ -147,12 +159,7 @@ def _why_not_adapter(method: str, asked: AskedCircuit) -> tuple[str, str] | None
         return "--qubits", f"has {len(qubits)} qubits, and {method!r} takes {most}"
     if isinstance(asked.question, Sample) and asked.question.sampling == "rejection":
         return "--sampling", f"is 'rejection', and {method!r} draws from the whole distribution"
-    if method == "stabilizer":
-        return stabilizer.why_not_clifford(asked.program.operations)
-    for number, gate in asked.distinct_small_gates:  # a state that loses norm in a gate hides what is truncated
-        if not np.allclose(gate.matrix.conj().T @ gate.matrix, np.eye(len(gate.matrix)), rtol=0, atol=UNITARY):
-            return f"gate {number} ({gate.name})", "is not unitary"
-    return None
+    return stabilizer.why_not_clifford(asked.program.operations) if method == "stabilizer" else None
 
 
 def _why_not_sample(method: str, asked: AskedCircuit) -> tuple[str, str] | None:

@@ -259,8 +259,7 @@ def test_samples_of_a_chain_are_predicted_by_their_batches() -> None:
     assert many.cost is not None
     assert few.error_kind == "statistical"
     assert few.cost.time_s < many.cost.time_s < 10_000 * few.cost.time_s
-    assert "time within a factor of 8" in few.cells
-    assert circuit.estimate(sample=10).method == "contraction"
+    assert few.cells[-1].startswith("range ")
 
 
 @pytest.mark.slow
@@ -269,7 +268,7 @@ def test_what_fits_nowhere_is_refused() -> None:
     gates = [gate("fs", random.permutation(40)[:2].tolist(), (0.7, 0.4)) for _ in range(600)]
     gates += [gate("rx", (q,), (0.3,)) for q in range(40)]
     circuit = tnplan.Circuit(GateSequence(40, tuple(gates)))
-    with pytest.raises(tnplan.InputError, match=r"^method: none fits \(statevector: .*; allow more memory"):
+    with pytest.raises(tnplan.InputError, match="^method: none fits the memory; allow more memory"):
         circuit.expectation("Z0 X20", memory="1KiB", device="cpu", threads=1)
 
 

@@ -1,12 +1,14 @@
-"""Questions answered by a matrix product state: quimb applies the gates, and the values are read from its sites.
+"""Questions answered by a matrix product state: quimb applies the gates, and the values are read from its
+sites.
 
 The state is sum_x A_0[x_0] A_1[x_1] ... A_{n-1}[x_{n-1}] |x> with a matrix A_q[x] of at most `max_bond` rows
-and columns for each qubit q (Schollwoeck, Ann. Phys. 326, 96, 2011). A gate on two qubits multiplies a bond by
-the gate's operator Schmidt rank; a singular value decomposition then drops what is below the cutoff.
+and columns for each qubit q (Schollwoeck, Ann. Phys. 326, 96, 2011). A gate on two qubits multiplies a bond
+by the gate's operator Schmidt rank; a singular value decomposition then drops what is below the cutoff.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -63,9 +65,10 @@ def why_not_installed() -> str | None:
 class Sites:
     """A matrix product state of norm 1 whose sites are right-canonical.
 
-    `tensors[k]` is [left bond, 2, right bond]; `position[q]` is the site of qubit q. `fidelity` is the squared
-    norm that truncation left: an estimate of |<exact|state>|^2, since what each truncation drops is nearly
-    orthogonal to what others drop (Zhou, Stoudenmire and Waintal, PRX 10, 041038, 2020). `xp` is NumPy or CuPy.
+    `tensors[k]` is [left bond, 2, right bond]; `position[q]` is the site of qubit q. `fidelity` is the
+    squared norm that truncation left: an estimate of |<exact|state>|^2, since what each truncation drops is
+    nearly orthogonal to what others drop (Zhou, Stoudenmire and Waintal, PRX 10, 041038, 2020). `xp` is
+    NumPy or CuPy.
     """
 
     tensors: list[Any]
@@ -182,7 +185,8 @@ class Sites:
         return complex(block[0, 0])
 
     def opened(self, fixed: dict[int, int], qubits: Sequence[int]) -> Array:
-        """All amplitudes of some open qubits, complex [2] * m in their order; the others have fixed values."""
+        """All amplitudes of some open qubits, complex [2] * m in their order; the others have fixed
+        values."""
         xp, sites = self.xp, {site: qubit for qubit, site in enumerate(self.position)}
         rows, order = xp.ones((1, 1), self.tensors[0].dtype), []
         for site, tensor in enumerate(self.tensors):
@@ -268,7 +272,9 @@ def _check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: f
         )  # fmt: skip
 
 
-def answer_by_mps(asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None) -> Outcome:
+def answer_by_mps(
+    asked: AskedCircuit, options: QuestionOptions, checkpoint: TaskCheckpoint | None
+) -> Outcome:
     """The answer by a matrix product state, on one device."""
     if launched_size() > 1:
         raise InputError(
@@ -291,7 +297,7 @@ def answer_by_mps(asked: AskedCircuit, options: QuestionOptions, checkpoint: Tas
         return outcome
 
     def prepare() -> int:
-        return int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]
+        return secrets.randbits(63) if seed is None else seed
 
     return run_job(Job(prepare=prepare, work=work, needs=lambda *_: Needs()), options)
 

@@ -1,12 +1,13 @@
 """Questions about Clifford circuits, answered by Stim: tableaux for values, Pauli frames for samples.
 
-A Clifford gate takes Pauli words to Pauli words, so that a state is the list of the words that leave it as it is
-(Aaronson and Gottesman, PRA 70, 052328, 2004). Gates become Stim's by their matrices, noise by the probabilities
-of its Pauli words.
+A Clifford gate takes Pauli words to Pauli words, so that a state is the list of the words that leave it as
+it is (Aaronson and Gottesman, PRA 70, 052328, 2004). Gates become Stim's by their matrices, noise by the
+probabilities of its Pauli words.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, reduce
@@ -111,8 +112,8 @@ def clifford_lines(matrix: bytes) -> tuple[Line, ...] | None:
 def _word_chances(channel: Channel) -> list[tuple[str, float]] | None:
     """The probability of each Pauli word but I of a channel; None where it is no mixture of words.
 
-    With chi_PQ = sum_k tr(P K_k) tr(Q K_k)^* / 4^q, a channel is sum_PQ chi_PQ P rho Q; a mixture has a diagonal
-    chi, whose entries are the probabilities.
+    With chi_PQ = sum_k tr(P K_k) tr(Q K_k)^* / 4^q, a channel is sum_PQ chi_PQ P rho Q; a mixture has a
+    diagonal chi, whose entries are the probabilities.
     """
     q = len(channel.qubits)
     words = ["".join(letters) for letters in product(LETTERS, repeat=q)]
@@ -122,7 +123,7 @@ def _word_chances(channel: Channel) -> list[tuple[str, float]] | None:
     chances = np.diagonal(chi).real
     if abs(chi - np.diag(chances)).max() > OFF_DIAGONAL:
         return None
-    return [(word, chance) for word, chance in zip(words[1:], chances[1:].tolist(), strict=True) if chance > 0]
+    return [pair for pair in zip(words[1:], chances[1:].tolist(), strict=True) if pair[1] > 0]
 
 
 def _text(operations: Sequence[Operation]) -> Iterator[str]:
@@ -163,8 +164,7 @@ def answer_by_stabilizers(
         )  # fmt: skip
 
     def prepare() -> int:
-        seed = options.seed
-        return int(np.random.default_rng().integers(1 << SEED_BITS)) if seed is None else seed % (1 << SEED_BITS)
+        return secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
     def work(rank: Rank, seed: int) -> Outcome:
         if isinstance(asked.question, Sample):
@@ -202,8 +202,8 @@ def _of_sum(state: Any, observable: PauliSum, n_qubits: int) -> complex:
 
     def word(x: int, z: int) -> Any:
         bits = [
-            np.unpackbits(np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8), bitorder="little")
-            for mask in (x, z)
+            np.unpackbits(np.frombuffer(mask.to_bytes(-(-n_qubits // 8), "little"), np.uint8),
+            bitorder="little") for mask in (x, z)
         ]
         return stim.PauliString.from_numpy(xs=bits[0][:n_qubits] > 0, zs=bits[1][:n_qubits] > 0)
 
@@ -309,7 +309,8 @@ def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> I
 
     n_shown = _shown_bits(program)
     pieces: dict[int, Any] = {}
-    for shot, shot_seed in enumerate(np.random.default_rng(seed).integers(1 << SEED_BITS, size=shots).tolist()):
+    seeds = np.random.default_rng(seed).integers(1 << SEED_BITS, size=shots)
+    for shot, shot_seed in enumerate(seeds.tolist()):
         state = stim.TableauSimulator(seed=shot_seed)
         state.set_num_qubits(program.n_qubits)
         bits = [*program.start, *[0] * (program.n_bits - len(program.start))]
@@ -322,7 +323,8 @@ def _one_by_one(program: CircuitProgram, shots: int, seed: int, rank: Rank) -> I
 
 
 def _run(operations: Sequence[Operation], state: Any, bits: list[int], pieces: dict[int, Any]) -> None:
-    """The operations on a tableau; `bits` are read and written, `pieces` keeps Stim's form of each operation."""
+    """The operations on a tableau; `bits` are read and written, `pieces` keeps Stim's form of each
+    operation."""
 
     def value(read: Sequence[int]) -> int:
         return sum(bits[bit] << k for k, bit in enumerate(read))

@@ -72,10 +72,16 @@ RANDOM_FACTOR = 3.0
 
 
 def state_cost(
-    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int
-) -> Cost | None:
-    """What a question takes on so many devices; None where the number of devices cannot share the state."""
-    n_qubits, gates, runs = _work(asked, trajectories)
+    asked: AskedCircuit, profile: Profile, precision: str, devices: int, threads: int, trajectories: int,
+    most_gates: int | None = None,
+) -> Cost | None:  # fmt: skip
+    """What a question takes on so many devices; None where the number of devices cannot share the state.
+
+    With `most_gates` the first gates stand for all, and are planned once.
+    """
+    n_qubits, all_gates, runs = _work(asked, trajectories)
+    gates = all_gates[:most_gates]
+    repeats = len(all_gates) / max(1, len(gates))
     bits = devices.bit_length() - 1
     if devices != 1 << bits or n_qubits - bits < min(LARGEST_TARGETS, n_qubits):
         return None
@@ -88,10 +94,11 @@ def state_cost(
     def planned(some: Sequence[Gate]) -> PassPlan:
         return compile_gates([from_gate(one) for one in some], before, tile, n_inside=n_qubits - bits)
 
-    planned(gates[:FIRST_GATES])
+    if most_gates is None:
+        planned(gates[:FIRST_GATES])
     planning_s = inf
     # Planning is measured and not predicted; the lesser of two times is the steadier.
-    for _ in range(2):
+    for _ in range(2 if most_gates is None else 1):
         begin = process_time()
         plan = planned(gates)
         planning_s = min(planning_s, process_time() - begin)
@@ -118,20 +125,25 @@ def state_cost(
 
     # From |0...0> early passes meet tiles that are all zero, which are skipped.
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
-    run_s = planning_s + passes_s(plan, shares) + _reads(asked) * copy_s
-    total_s = slowness() * (START_S + GATE_S * len(gates)) + first_use_s(local_bytes, profile) + runs * run_s
+    if repeats > 1:  # the first passes meet more tiles of zeros than all
+        shares = ()
+    run_s = repeats * (planning_s + passes_s(plan, shares)) + _reads(asked) * copy_s
+    start_s = slowness() * (START_S + GATE_S * len(all_gates)) + first_use_s(local_bytes, profile)
+    total_s = start_s + runs * run_s
     n_sums = _n_differentiated(asked)
     # Observables go back in groups of MOST_OBSERVABLES, and the plan is made once a group.
     sweeps = -(-n_sums // MOST_OBSERVABLES)
     if n_sums and devices == 1 and n_qubits >= (GPU_JOINT_FROM if gpu else JOINT_FROM) and takes_words(gates):
-        total_s += JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)
+        back_s = JOINT_PLANNING_TIMES * sweeps * planning_s + JOINT_TIMES * n_sums * passes_s(plan)
+        total_s += repeats * back_s
     elif n_sums:
         begin = process_time()
         segments = derivative_segments(gates)
         plans = plans_back(gates, segments, plan.after, tile, "compiled", n_qubits - bits)
         planning_s = process_time() - begin
         words_s = sum(_word_copies(words_of(one), n_qubits, dtype, gpu) for one in segments) * copy_s
-        total_s += sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
+        back_s = sweeps * planning_s + (n_sums + sweeps) * sum(map(passes_s, plans)) + n_sums * words_s
+        total_s += repeats * back_s
     memory = predicted_bytes(n_qubits, dtype, tile, threads, devices, _states(asked))
     return Cost(devices, memory, float(total_s), RANDOM_FACTOR if asked.is_random else EXACT_FACTOR)
 
