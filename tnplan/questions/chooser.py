@@ -64,9 +64,9 @@ def chosen_method(asked: AskedCircuit, options: QuestionOptions) -> str:
                 topic="ranks",
             )  # fmt: skip
         return options.method
-    if is_alone and _is_small_state(asked, options.memory or inf):
-        if why_not("statevector", asked, options) is None:
-            return "statevector"
+    is_small_here = is_alone and _is_small_state(asked, options.memory or inf)
+    if is_small_here and why_not("statevector", asked, options) is None:
+        return "statevector"
     check_answerable(asked, options)
     has_contraction = is_alone or _is_shared(asked)
     possible = [
@@ -148,9 +148,10 @@ def _fastest(
     best, best_s = None, inf
     # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
     # methods need no search.
-    for method in ("statevector", "mps", "contraction", "pauli"):
-        if method not in possible:
-            continue
+    candidates = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    for method in candidates:
+        if best is None and method == candidates[-1]:  # the engine itself says why it does not fit
+            return method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
         if best is not None and allowed_s <= 0:
             break

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from math import inf
 
 import numpy as np
 
 from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.planner.hardware.profile import Profile
-from tnplan.questions.estimates.cost import Cost, slowness
+from tnplan.questions.estimates.cost import Cost, room_bytes, slowness
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import (
     Amplitudes,
@@ -41,6 +42,11 @@ def chain_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions) 
     log2_bond = log2_bonds(gates, order)
     if options.max_bond is not None:
         log2_bond = np.minimum(log2_bond, np.log2(options.max_bond))
+    bonds = 2.0 ** np.minimum(log2_bond, 300)
+    squares, item = float((bonds**2).sum()), np.dtype(options.dtype).itemsize
+    memory = item * (4 * squares + 24 * float(bonds.max(initial=1.0)) ** 2)
+    if memory > room_bytes(profile):
+        return Cost(1, memory, inf, inf)
     spans = [
         (min(sites), max(sites))
         for gate in gates.gates if len(sites := [position[qubit] for qubit in gate.qubits]) > 1
@@ -60,15 +66,12 @@ def chain_cost(asked: AskedCircuit, profile: Profile, options: QuestionOptions) 
     start_s = START_S if "quimb" in sys.modules else IMPORT_S
     seconds = slow * (start_s + GATE_S * (len(gates.gates) - len(spans)) + PAIR_S * pairs)
     seconds += SVD_FLOP * operations / rate
-    bonds = 2.0 ** np.minimum(log2_bond, 300)
     vectors, blocks = _reads(asked)
-    squares, all_cubes = float((bonds**2).sum()), float((bonds**3).sum())
+    all_cubes = float((bonds**3).sum())
     seconds += slow * SITE_S * n * (1 + blocks)
     seconds += 16 * (vectors * squares + 2 * blocks * all_cubes) / rate
     if isinstance(asked.question, Overlap):
         seconds *= 2
-    item = np.dtype(options.dtype).itemsize
-    memory = item * (4 * squares + 24 * float(bonds.max(initial=1.0)) ** 2)
     return Cost(1, memory, float(seconds), BOUND_FACTOR)
 
 
