@@ -250,9 +250,9 @@ def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOpti
             begin = perf_counter()
             rank.say(number, len(gates.gates), f"gate {number} of {len(gates.gates)}, bond {counted}")
     state = circuit.psi
-    state.right_canonicalize_() if hasattr(state, "right_canonicalize_") else state.right_canonize()
+    state.right_canonize()
     state.permute_arrays("lpr")
-    tensors = list(state.arrays)
+    tensors = [state[site].data for site in range(max(n, 2))]  # `state.arrays` is in another order
     tensors[0], tensors[-1] = tensors[0][None], tensors[-1][:, :, None]
     norm = float(xp.linalg.norm(tensors[0]))
     if n == 1:
