@@ -76,7 +76,7 @@ def child() -> None:
                     begin = process_time()
                     getattr(circuit, case.question)(case.argument, method=method, threads=1, device="cpu")
                     times.append(process_time() - begin)
-            except tnplan.InputError as error:
+            except Exception as error:
                 times, answer["refused"] = [], str(error)
             answer["times_s"] = times
         print(json.dumps(answer), flush=True)
