@@ -2,11 +2,12 @@
 
     python benchmarks/questions/choices.py --seeds 1000 1200 --limit 20 --output choices.jsonl
     python benchmarks/questions/choices.py --read choices.jsonl
+    python benchmarks/questions/choices.py --gpu --seeds 1000 1050 --workers 1 --output devices.jsonl
 
-A line a case: the processor seconds of the choice, and of every method that can answer, first and again,
-beside what is predicted. A method that is not done within the limit is stopped. Goals: the choice within
-1.2 of the best method in 95 % and within 3 in all; the choice itself at most a tenth of the method and 10
-ms; ranges hold in 90 %.
+A line a case: the processor seconds of the choice, and of every method that can answer, first and again, on one
+core, beside what is predicted. A method that is not done within the limit is stopped. Goals: the choice within 1.2
+of the best method in 95 % and within 3 in all; the choice itself at most a tenth of the method and 10 ms; ranges
+hold in 90 %. With `--gpu`: seconds of `auto` on a GPU beside those on its host's CPU. Goal: never behind.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import json
 import select
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
+JOB: dict[str, Any] = {"threads": 1, "device": "cpu"}
 SMALL_LIMITS = {"most_qubits": 200, "most_depth": 40}
 
 
@@ -39,7 +43,7 @@ def child() -> None:
 
         original, circuit_file.ask = circuit_file.ask, grab  # type: ignore[assignment]
         try:
-            getattr(circuit, case.question)(case.argument, threads=1, device="cpu", **options)
+            getattr(circuit, case.question)(case.argument, **JOB, **options)
         finally:
             circuit_file.ask = original
         return found[0]
@@ -70,12 +74,14 @@ def child() -> None:
                 for row in estimate.rows if row.cost is not None
             }  # fmt: skip
         else:
-            times = []
+            times, job = [], JOB if request.get("device") is None else {"device": request["device"]}
+            clock = process_time if job is JOB else perf_counter
             try:
                 for _ in range(2):
-                    begin = process_time()
-                    getattr(circuit, case.question)(case.argument, method=method, threads=1, device="cpu")
-                    times.append(process_time() - begin)
+                    begin = clock()
+                    given = getattr(circuit, case.question)(case.argument, method=method, **job)
+                    times.append(clock() - begin)
+                answer["method"] = given.method
             except Exception as error:
                 times, answer["refused"] = [], str(error)
             answer["times_s"] = times
@@ -107,25 +113,66 @@ class Child:
         return json.loads(line) if line else None
 
 
-def run(first: int, last: int, limit_s: float, output: Path) -> None:
-    """Measure the cases of some seeds."""
-    workers = Child()
-    with output.open("a") as file:
-        for seed in range(first, last):
-            row = workers.ask({"seed": seed}, 10 * limit_s)
-            if row is None:
-                file.write(json.dumps({"seed": seed, "failed": True}) + "\n")
-                continue
-            row["seed"], row["took"] = seed, {}
-            for method in row["possible"]:
-                if row["predicted"].get(method, [0, 0, 0])[0] > 20 * limit_s:
-                    row["took"][method] = None
-                    continue
-                answer = workers.ask({"seed": seed, "method": method}, limit_s)
-                row["took"][method] = answer and answer["times_s"]
-            print(row, flush=True)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+def of_seed(seed: int, worker: Child, limit_s: float) -> dict[str, Any]:
+    """The choice, and the time of every method."""
+    row = worker.ask({"seed": seed}, 10 * limit_s)
+    if row is None:
+        return {"seed": seed, "failed": True}
+    row["seed"], row["took"] = seed, {}
+    for method in row["possible"]:
+        row["took"][method] = None
+        if row["predicted"].get(method, [0, 0, 0])[0] <= 20 * limit_s:
+            answer = worker.ask({"seed": seed, "method": method}, limit_s)
+            row["took"][method] = answer and answer["times_s"]
+    return row
+
+
+def on_devices(seed: int, worker: Child, limit_s: float) -> dict[str, Any]:
+    """The time of `auto` on the CPU and on the GPU."""
+    row: dict[str, Any] = {"seed": seed}
+    for device in ("cpu", "gpu"):
+        row[device] = worker.ask({"seed": seed, "method": "auto", "device": device}, limit_s)
+    return row
+
+
+def run(
+    seeds: Sequence[int], measure: Callable[..., dict[str, Any]], limit_s: float, output: Path, workers: int
+) -> None:
+    """Measure the cases of some seeds, a line each."""
+    lock, left = threading.Lock(), list(reversed(seeds))
+
+    def work() -> None:
+        worker = Child()
+        while True:
+            with lock:
+                if not left:
+                    return
+                seed = left.pop()
+            row = measure(seed, worker, limit_s)
+            with lock, output.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def summary_of_devices(path: Path) -> None:
+    """Where a GPU is behind its host's CPU."""
+    behind = count = 0
+    for row in map(json.loads, path.read_text().splitlines()):
+        cpu, gpu = ((row[device] or {}).get("times_s") or None for device in ("cpu", "gpu"))
+        if not cpu or not gpu:
+            print(f"{row['seed']}: cpu {cpu and cpu[1]}, gpu {gpu and gpu[1]}")
+            continue
+        count += 1
+        if gpu[1] > 1.1 * cpu[1] + 0.002:
+            behind += 1
+            names = row["cpu"]["name"], row["cpu"]["question"], row["cpu"]["method"], row["gpu"]["method"]
+            print(f"{row['seed']}: {', '.join(names)}: cpu {cpu[1]:.3g} s, gpu {gpu[1]:.3g} s")
+    print(f"{count} cases: the GPU is behind in {behind}")
 
 
 def summary(path: Path) -> None:
@@ -167,18 +214,20 @@ def main() -> None:
     """Measure, or read what was measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--seeds", nargs=2, type=int, default=(1000, 1020))
     parser.add_argument("--limit", type=float, default=20.0)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("choices.jsonl"))
     parser.add_argument("--read", type=Path)
     given = parser.parse_args()
     if given.child:
         child()
-    elif given.read:
-        summary(given.read)
-    else:
-        run(*given.seeds, given.limit, given.output)
-        summary(given.output)
+        return
+    if given.read is None:
+        measure = on_devices if given.gpu else of_seed
+        run(range(*given.seeds), measure, given.limit, given.output, given.workers)
+    (summary_of_devices if given.gpu else summary)(given.read or given.output)
 
 
 if __name__ == "__main__":
