@@ -14,7 +14,7 @@ from tnplan.executor.device.comm.launcher import launched_rank
 from tnplan.executor.device.comm.time_limit import world_communicator
 from tnplan.executor.device.protocols.communicator import agree, ending_together
 from tnplan.questions.answer import CircuitAnswer
-from tnplan.questions.chooser import chosen_method
+from tnplan.questions.chooser import chosen_method, device_of
 from tnplan.questions.engines.contraction import answer_by_contraction
 from tnplan.questions.engines.mps import answer_by_mps
 from tnplan.questions.engines.pauli import answer_by_pauli
@@ -65,7 +65,7 @@ def _answer(
     """The answer by the method that the first rank chooses, and its file; collective under mpirun."""
     asked, method = told_by_first(prepare)
     kept = checkpoint_of(asked, method, options)
-    options = replace(options, checkpoint=kept is not None)
+    options = replace(options, checkpoint=kept is not None, device=device_of(asked, method, options))
     outcome = ENGINES[method](asked, options, kept)
     answer = CircuitAnswer(
         asked.question.name, outcome.value, outcome.error, outcome.error_kind, method,

@@ -41,6 +41,8 @@ LONGEST_LOOK_S = 1.0
 ON_ONE_RANK = ("mps", "stabilizer")
 """The methods that answer on one rank alone."""
 CHOICES_KEPT = 512
+GPU_QUBITS = 12
+"""The fewest qubits of a state that a GPU takes where neither is named (H200 and 16 cores beside it)."""
 SMALL_STATE_BYTES = 128
 """Bytes an amplitude of a small state, with what is beside it."""
 CLIFFORD_WEIGHTS = (0.0, 0.125, 0.25, 0.5, 1.0)
@@ -126,6 +128,14 @@ def _known(asked: AskedCircuit, possible: list[str], profile: Profile) -> str | 
     return "stabilizer" if "stabilizer" in possible else None
 
 
+def device_of(asked: AskedCircuit, method: str, options: QuestionOptions) -> str:
+    """The device of a method: the CPU where a GPU would take longer, unless both are named."""
+    if method in ON_ONE_RANK and "auto" in (options.method, options.device):
+        return "cpu"
+    is_small_state = method == "statevector" and asked.n_qubits < GPU_QUBITS
+    return "cpu" if is_small_state and options.device == "auto" else options.device
+
+
 def _is_shared(asked: AskedCircuit) -> bool:
     """Whether ranks of mpirun share a question in a contraction."""
     return isinstance(asked.question, Amplitudes | Sample | ExpectationValues) and not asked.has_gradient
@@ -142,22 +152,26 @@ def _fastest(
     asked: AskedCircuit, options: QuestionOptions, possible: list[str], profile: Profile, devices: int
 ) -> str | None:
     """The method that is predicted to take the least time on so many devices; None where none fits."""
-    from tnplan.questions.estimates.quick import quick_cost
+    from tnplan.questions.estimates.quick import PILOT, quick_cost
 
     begin = perf_counter()
     best, best_s = None, inf
     # Invariant: what is looked at later may cost no more than a share of the best time so far; the first two
     # methods need no search.
     candidates = [method for method in ("statevector", "mps", "contraction", "pauli") if method in possible]
+    if "mps" in candidates:
+        candidates.append(PILOT)
     for method in candidates:
+        if method == PILOT and best == "mps":
+            break
         if best is None and method == candidates[-1]:  # the engine itself says why it does not fit
-            return method
+            return "mps" if method == PILOT else method
         allowed_s = CHOOSER_SHARE * best_s + CHOOSER_S - (perf_counter() - begin)
         if best is not None and allowed_s <= 0:
             break
         cost = quick_cost(method, asked, options, profile, devices, best_s, min(allowed_s, LONGEST_LOOK_S))
         if cost is not None and cost.time_s < best_s:
-            best, best_s = method, cost.time_s
+            best, best_s = "mps" if method == PILOT else method, cost.time_s
     return best
 
 

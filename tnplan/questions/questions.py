@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.circuits.bond_bounds import chain_order, log2_bonds
 from tnplan.circuits.circuit import Gate, GateSequence
 from tnplan.circuits.compose import composed
 from tnplan.circuits.pauli_sum import PauliSum
@@ -250,6 +251,13 @@ class AskedCircuit:
             error = np.abs(matrices @ matrices.conj().swapaxes(1, 2) - np.eye(side)).max(axis=(1, 2))
             wrong += [gates[k] for k in np.flatnonzero(error > UNITARY)]
         return min(wrong, key=lambda pair: pair[0], default=None)
+
+    @cached_property
+    def chain(self) -> tuple[list[int], Array]:
+        """The order of the qubits in a matrix product state, and bounds of its log2 bonds."""
+        assert self.gates is not None
+        order = chain_order(self.gates)
+        return order, log2_bonds(self.gates, order)
 
     @property
     def _n_prepared(self) -> int:

@@ -153,7 +153,7 @@ def test_tiles_of_zeros_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert cost is not None
         shares[name] = cost.time_s
     copy_s = 2 * 16 * 2.0**24 / tnplan.load_profile("cpu").memory_bytes_per_s
-    assert shares["few"] < 1.1 * copy_s  # the one reading of the state
+    assert shares["few"] < 2.1 * copy_s  # the one reading of the state
     assert shares["spread"] > 3 * copy_s
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from math import sqrt
 from time import perf_counter
@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tnplan.circuits.bond_bounds import chain_order
 from tnplan.circuits.circuit import GateSequence
 from tnplan.circuits.pauli_sum import PauliSum
 from tnplan.common.arrays import Array
@@ -223,20 +222,70 @@ def _through(xp: ModuleType, block: Any, tensor: Any, conjugated: Any) -> Any:
 
 def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOptions, rank: Rank) -> Sites:
     """The state after all gates, with qubit order[k] at site k."""
-    import quimb.tensor as qtn
-
     xp: ModuleType = np
     if rank.device.name == "gpu":
         import cupy as xp
+    begin = perf_counter()
+
+    def look(number: int, bond: int) -> None:
+        nonlocal begin
+        if perf_counter() - begin > TELL_S:
+            begin = perf_counter()
+            rank.say(number, len(gates.gates), f"gate {number} of {len(gates.gates)}, bond {bond}")
+
+    position = tuple(sorted(range(gates.n_qubits), key=order.__getitem__))
+    state = _evolved(gates, position, options, xp, rank.memory_bytes, look)
+    state.right_canonize()
+    state.permute_arrays("lpr")
+    # `state.arrays` is in another order than the sites.
+    tensors = [state[site].data for site in range(max(gates.n_qubits, 2))]
+    tensors[0], tensors[-1] = tensors[0][None], tensors[-1][:, :, None]
+    norm = float(xp.linalg.norm(tensors[0]))
+    if gates.n_qubits == 1:
+        tensors = [xp.tensordot(tensors[0], tensors[1][:, 0], axes=(2, 0))]
+    tensors[0] = tensors[0] / norm
+    return Sites(tensors, position, min(1.0, norm**2), xp)
+
+
+def pilot_s(
+    asked: AskedCircuit, options: QuestionOptions, memory_bytes: float, limit_s: float
+) -> float | None:  # fmt: skip
+    """The seconds of all gates on a CPU; None where they take longer than `limit_s` or more than the
+    memory."""
+    assert asked.gates is not None
+    import quimb.tensor  # noqa: F401  (its import is no part of the time)
+
+    begin = perf_counter()
+
+    def look(number: int, bond: int) -> None:
+        if perf_counter() - begin > limit_s:
+            raise TimeoutError
+
+    position = tuple(sorted(range(asked.n_qubits), key=asked.chain[0].__getitem__))
+    try:
+        _evolved(asked.gates, position, options, np, memory_bytes, look)
+    except (InputError, TimeoutError):
+        return None
+    return perf_counter() - begin
+
+
+def _evolved(
+    gates: GateSequence, position: Sequence[int], options: QuestionOptions, xp: ModuleType,
+    memory_bytes: float, look: Callable[[int, int], None],
+) -> Any:  # fmt: skip
+    """quimb's state after all gates, qubit q at site position[q]; `look` is told the gate and the bond."""
+    import quimb.tensor as qtn
+
     n, dtype = gates.n_qubits, options.dtype
-    position = tuple(sorted(range(n), key=order.__getitem__))
     cutoff = EXACT_CUTOFF[options.precision] if options.cutoff is None else options.cutoff
     # A chain of one site is no matrix product for quimb: a qubit that no gate touches stands beside it.
     circuit = qtn.CircuitMPS(
         max(n, 2), max_bond=options.max_bond, cutoff=cutoff, dtype=dtype, convert_eager=False,
         gate_opts={"cutoff_mode": "rsum2"}, to_backend=None if xp is np else xp.asarray,
     )  # fmt: skip
-    begin, counted = perf_counter(), 16
+    if xp is not np:
+        circuit._psi.apply_to_arrays(xp.asarray)  # gates are converted one by one, the first state is not
+    counted = 16
     for number, gate in enumerate(gates.gates):
         matrix = xp.asarray(gate.matrix.astype(dtype).reshape((2,) * (2 * len(gate.qubits))))
         sites = [position[qubit] for qubit in gate.qubits]
@@ -245,20 +294,9 @@ def final_sites(gates: GateSequence, order: Sequence[int], options: QuestionOpti
             bond = max(circuit._psi.bond_size(k, k + 1) for k in range(min(sites), max(sites)))
             if bond > CHECKED_GROWTH * counted:
                 counted = bond
-                _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", rank.memory_bytes)
-        if perf_counter() - begin > TELL_S:
-            begin = perf_counter()
-            rank.say(number, len(gates.gates), f"gate {number} of {len(gates.gates)}, bond {counted}")
-    state = circuit.psi
-    state.right_canonize()
-    state.permute_arrays("lpr")
-    tensors = [state[site].data for site in range(max(n, 2))]  # `state.arrays` is in another order
-    tensors[0], tensors[-1] = tensors[0][None], tensors[-1][:, :, None]
-    norm = float(xp.linalg.norm(tensors[0]))
-    if n == 1:
-        tensors = [xp.tensordot(tensors[0], tensors[1][:, 0], axes=(2, 0))]
-    tensors[0] = tensors[0] / norm
-    return Sites(tensors, position, min(1.0, norm**2), xp)
+                _check_memory(circuit._psi, bond, dtype, f"gate {number} ({gate.name})", memory_bytes)
+        look(number, counted)
+    return circuit.psi
 
 
 def _check_memory(state: Any, bond: int, dtype: str, place: str, memory_bytes: float) -> None:
@@ -283,12 +321,10 @@ def answer_by_mps(
         )  # fmt: skip
     gates, seed = asked.gates, options.seed
     assert gates is not None
-    if options.device == "auto":  # sites of small bonds are faster on a CPU
-        options = replace(options, device="cpu")
 
     def work(rank: Rank, seed: int) -> Outcome:
         with rank.on_stream():
-            order = chain_order(gates)
+            order = asked.chain[0]
             sites = final_sites(gates, order, options, rank)
             outcome = _value(asked, sites, order, options, rank, seed)
         outcome.details.update(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
 from tnplan.jobs.statevector.state import DTYPES
-from tnplan.planner.hardware.cost import ITEM_BYTES
+from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.importers.subscripts import EinsumCall
@@ -35,12 +36,12 @@ from tnplan.planner.search.path_cost import path_cost
 from tnplan.planner.search.search_in_proportion import (
     ANNEALING_FROM_S,
     TRIALS_FROM_S,
+    greedy_or_orders,
     predicted_s,
-    quick_path,
 )
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 from tnplan.questions.estimates.cost import (
-    EXACT_FACTOR,
+    CONTRACTION_FACTOR,
     GRADIENT_TIME,
     SAMPLES_FACTOR,
     Cost,
@@ -75,8 +76,12 @@ GRADIENT_MEMORY = 3
 REAL_DTYPES = {"fp64": "float64", "fp32": "float32"}
 MOST_NETWORKS = 8
 """Networks that are searched; of more, some stand for all."""
-LOOK_NETWORKS = 2
+LOOK_NETWORKS = 1
 """The same where a method is chosen."""
+NO_TIME = 0.5
+"""Operations that take less than this share of what preparing a network does are not looked at."""
+ROW_S = 5e-6
+"""Seconds of a bit string and a qubit, where `slowness` is 1."""
 LOOK_TENSOR_S = 1e-4
 """Seconds to make a network and a greedy path, for each of its gates, where `slowness` is 1."""
 LOOK_SHARE, LOOK_S = 0.08, 0.005
@@ -147,7 +152,7 @@ def contraction_cost(
             whole_s = slow * one.start_s + one.count * its_time_s
             costs[count] = max(memory, its_memory), time_s + share * whole_s
     time, space = (GRADIENT_TIME, GRADIENT_MEMORY) if asked.has_gradient else (1, 1)
-    factor = SAMPLES_FACTOR if isinstance(question, Sample) else EXACT_FACTOR
+    factor = SAMPLES_FACTOR if isinstance(question, Sample) else CONTRACTION_FACTOR
     return {
         count: Cost(count, space * memory, time * (time_s + first_use_s(memory, profile)), factor)
         for count, (memory, time_s) in costs.items()
@@ -180,14 +185,20 @@ def quick_contraction_cost(
         assert asked.gates is not None
         return rejection_cost(asked.gates, question, profile, precision, (1,)).get(1)
     slow, n_networks = slowness(), _count(asked)
-    each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * _n_steps(asked))
+    n_steps, products = _bound(asked)
+    each_s = slow * (START_S + PLAN_S + LOOK_TENSOR_S * n_steps)
+    bound_s = products * FLOPS_PER_PRODUCT["complex128"] / profile.rate(DTYPES[precision], precision)
+    if bound_s < NO_TIME * each_s:
+        strings = len(question.bits) if isinstance(question, Amplitudes) else 0
+        time_s = n_networks * (each_s + bound_s) + slow * ROW_S * asked.n_qubits * strings
+        return Cost(1, bound_s, time_s, GREEDY_FACTOR)
     if n_networks * each_s > best_s or LOOK_NETWORKS * each_s > LOOK_SHARE * best_s + LOOK_S:
         return None
     chosen, share = _representatives(asked, LOOK_NETWORKS)
     total_s = memory = 0.0
     for one in chosen:
         dtype = _dtypes(precision)[one.is_real]
-        path = quick_path(one.network, dtype, profile)
+        path = ContractionPath(one.network, greedy_or_orders(one.network, dtype), (), dtype)
         time_s = predicted_s(path, profile)
         memory = max(memory, TENSORS_AT_ONCE * ITEM_BYTES[dtype] * 2.0 ** path_cost(path).log2_largest)
         search_s = 0.0 if time_s < TRIALS_FROM_S else ORDERS_S if time_s < ANNEALING_FROM_S else SEARCH_S
@@ -206,19 +217,26 @@ def _count(asked: AskedCircuit) -> int:
     return len(chain_groups(asked.n_qubits)) if isinstance(question, Sample) else 1
 
 
-def _n_steps(asked: AskedCircuit) -> int:
-    """The operations of a network: of a middle light cone, or all."""
+def _bound(asked: AskedCircuit) -> tuple[int, float]:
+    """The operations of a network, and a bound of its multiply-adds: infinite where no cheap one is known.
+
+    An expectation value takes two state vectors of the qubits in a middle light cone at most; amplitudes
+    take a chain with the bonds of a matrix product state.
+    """
     question, operations = asked.question, asked.program.operations
-    if not isinstance(question, ExpectationValues):
-        return len(operations)
-    words = [x | z for one in question.sums for x, z, _ in one.masks()]
-    touched, count = words[len(words) // 2], 0
-    for operation in reversed(operations):
-        mask = sum(1 << qubit for qubit in getattr(operation, "qubits", ()))
-        if mask & touched:
-            touched |= mask
-            count += 1
-    return count
+    if isinstance(question, ExpectationValues):
+        words = [x | z for one in question.sums for x, z, _ in one.masks()]
+        cone, count = words[len(words) // 2], 0
+        for operation in reversed(operations):
+            mask = sum(1 << qubit for qubit in getattr(operation, "qubits", ()))
+            if mask & cone:
+                cone |= mask
+                count += 1
+        return count, 2.0 * count * 2.0 ** min(cone.bit_count(), 300)
+    if isinstance(question, Amplitudes) and asked.gates is not None:
+        bonds = asked.chain[1]
+        return len(operations), len(question.bits) * float((4.0 ** np.minimum(bonds, 300)).sum())
+    return len(operations), inf
 
 
 def _of_batch(

@@ -34,6 +34,8 @@ from tnplan.questions.questions import AskedCircuit, Sample
 FORMAT = "tnplan.estimate"
 VERSION = 1
 NOT_POSSIBLE = "not possible"
+LONGEST_PILOT_S = 10.0
+"""Seconds for which a matrix product state is tried."""
 SURE_FACTOR = 100.0
 """A time that may be off by more is no reason to take a method."""
 
@@ -298,7 +300,9 @@ def method_rows(
     if method in ("mps", "stabilizer"):  # on one device, however many are there
         truncates = options.max_bond is not None or options.cutoff is not None
         kind = STATISTICAL if is_sample else ESTIMATE if truncates else EXACT
-        cost = chain_cost(asked, profile, options) if method == "mps" else stabilizer_cost(asked)
+        cost = stabilizer_cost(asked) if method == "stabilizer" else None
+        if method == "mps":
+            cost = chain_cost(asked, profile, options, min(search_s, LONGEST_PILOT_S))
         return [_row(method, count, cost, kind, room, 1) for count in counts]
     if method == "pauli":
         cost = pauli_cost(asked, profile, options, threads, search_s)

@@ -12,6 +12,10 @@ from tnplan.questions.estimates.state_cost import least_devices, state_cost
 from tnplan.questions.options import QuestionOptions
 from tnplan.questions.questions import AskedCircuit
 
+PILOT = "mps by a pilot"
+"""Another look at matrix product states: all gates, as far as they go in the time of a look."""
+PILOTS = 8
+"""Runs of a Pauli sum that a look may make: of four sums, each twice."""
 PLANNED_GATES = 200
 """Gates of a state vector that are planned to predict the time of all."""
 
@@ -33,9 +37,9 @@ def quick_cost(
         return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
         return quick_contraction_cost(asked, profile, options.precision, best_s)
-    cost = (
-        chain_cost(asked, profile, options) if method == "mps"
-        else pauli_cost(asked, profile, options, threads, look_s)
-    )  # fmt: skip
-    room = room_bytes(profile) * (1 if method == "mps" else devices)
-    return cost if cost.memory_bytes <= room else None
+    if method == "mps":
+        return chain_cost(asked, profile, options, 0.0)
+    if method == PILOT:
+        return chain_cost(asked, profile, options, look_s)
+    cost = pauli_cost(asked, profile, options, threads, look_s / PILOTS)
+    return cost if cost.memory_bytes <= room_bytes(profile) * devices else None

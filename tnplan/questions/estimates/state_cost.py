@@ -47,6 +47,8 @@ from tnplan.questions.questions import AskedCircuit, ExpectationValues, ReducedD
 START_S, GATE_S = 0.004, 7e-6
 """Seconds of a job beside its passes, and of each of its gates, where `slowness` is 1: opening the device,
 preparing, reading."""
+READ_S, READ_COPIES = 3e-4, 2.0
+"""What reading a word takes: seconds, where `slowness` is 1, and copies of the state."""
 LONG_PLANNING_S = 0.5
 FIRST_GATES = 100
 """These are planned before the time is taken, since the first plan of a machine compiles kernels."""
@@ -127,7 +129,8 @@ def state_cost(
     shares = _shares_of_tiles(plan.passes, n_qubits) if devices == 1 else ()
     if repeats > 1:  # the first passes meet more tiles of zeros than all
         shares = ()
-    run_s = repeats * (planning_s + passes_s(plan, shares)) + _reads(asked) * copy_s
+    reads_s = _reads(asked) * (slowness() * READ_S + READ_COPIES * copy_s)
+    run_s = repeats * (planning_s + passes_s(plan, shares)) + reads_s
     start_s = slowness() * (START_S + GATE_S * len(all_gates)) + first_use_s(local_bytes, profile)
     total_s = start_s + runs * run_s
     n_sums = _n_differentiated(asked)
