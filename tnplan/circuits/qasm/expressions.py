@@ -346,7 +346,8 @@ class Evaluator:
         for _ in range(dimension):
             level = level[0] if isinstance(level, list) else None
         if not isinstance(level, list):
-            raise Mistake(f"takes size {written(dimension)} of an array that has it not", "give a smaller index")
+            problem = f"takes size {written(dimension)} of an array that has it not"
+            raise Mistake(problem, "give a smaller index")
         return len(level)
 
     def _concatenation(self, node: Any) -> Any:

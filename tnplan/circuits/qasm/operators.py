@@ -196,7 +196,8 @@ def _function(on_real: Callable[[float], float], on_complex: Callable[..., Any] 
                 return on_complex(plain)
             return lifted(on_real, real(plain))
         except (ValueError, OverflowError, ZeroDivisionError):
-            raise Mistake(f"takes a function of {written(plain)}", "give a number where it has a value") from None
+            problem = f"takes a function of {written(plain)}"
+            raise Mistake(problem, "give a number where it has a value") from None
 
     return calculate
 
