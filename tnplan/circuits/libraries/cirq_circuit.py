@@ -57,9 +57,8 @@ def _flat(operations: Iterable[Any]) -> Iterator[Any]:
         if isinstance(bare, cirq.CircuitOperation):
             repeats = bare.repetitions
             if bare.repeat_until is not None or not isinstance(repeats, int | np.integer):
-                raise InputError(
-                    PLACE, "has a subcircuit without a number of repetitions", "write a while loop of OpenQASM 3"
-                )
+                problem = "has a subcircuit without a number of repetitions"
+                raise InputError(PLACE, problem, "write a while loop of OpenQASM 3")
             if abs(repeats) > LARGEST_CIRCUIT:
                 raise InputError(PLACE, f"repeats a subcircuit {repeats} times", f"use {LARGEST_CIRCUIT}")
             inner = bare.mapped_circuit().all_operations()
@@ -125,10 +124,7 @@ class _Reader:
 
     def _add_controlled(self, operation: Any, conditions: Iterable[Any]) -> None:
         """Add an operation that is done where all conditions are true."""
-        import cirq
-
-        if cirq.is_measurement(operation):
-            raise self.builder.refuse("measures under a condition", "measure in any case")
+        # Cirq puts no measurement under a condition.
         begin = len(self.builder.operations)
         self._add(operation)
         body: tuple[Operation, ...] = tuple(self.builder.operations[begin:])
@@ -142,14 +138,16 @@ class _Reader:
         import cirq
 
         bits = tuple(dict.fromkeys(bit for key in condition.keys for bit in self._record(condition, key)))
-        # Any measurement but 0: of as many bits as one likes.
-        if isinstance(condition, cirq.KeyCondition):
-            return (Conditional(bits, 0, (), body),)
         if len(bits) > MOST_BITS:
+            # True for any value but 0, which needs no table.
+            if isinstance(condition, cirq.KeyCondition):
+                return (Conditional(bits, 0, (), body),)
             raise self.builder.refuse(
                 f"depends on {len(bits)} measured bits", f"let conditions depend on {MOST_BITS} at most"
             )
         table = tuple(self._holds(condition, bits, row) for row in range(1 << len(bits)))
+        if not any(table):
+            return ()
         if table.count(True) == 1:
             return (Conditional(bits, table.index(True), body),)
         if table.count(False) == 1:
@@ -177,8 +175,8 @@ class _Reader:
         try:
             return bool(condition.resolve(data))
         except (TypeError, ValueError, IndexError) as error:
-            problem = f"has the condition {str(condition)[:60]!r} ({error})"
-            raise self.builder.refuse(" ".join(problem.split()), "compare measurements with numbers") from None
+            problem = " ".join(f"has the condition {str(condition)[:60]!r} ({error})".split())
+            raise self.builder.refuse(problem, "compare measurements with numbers") from None
 
 
 def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
