@@ -151,6 +151,8 @@ def test_cirq_measures_and_has_noise() -> None:
     circuit = cirq.Circuit(cirq.X(a), cirq.measure(a), cirq.reset(a), cirq.amplitude_damp(0.5)(b))
     kinds = [type(item) for item in tnplan.load_program(circuit).operations]
     assert set(kinds[1:]) == {Measurement, Reset, Channel}
+    flipped = tnplan.load_program(cirq.Circuit(cirq.bit_flip(1)(a), cirq.reset(a))).operations
+    assert [type(item) for item in flipped][1:] == [Reset]
     inverted = tnplan.load_program(cirq.Circuit(cirq.measure(a, b, key="m", invert_mask=(False, True))))
     assert inverted.operations[-1] == BitAssignment(1, (1,), (True, False))
 

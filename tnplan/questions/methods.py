@@ -5,13 +5,14 @@ from __future__ import annotations
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
+    Channel,
     Conditional,
     WhileLoop,
     measures,
     without_final_measurements,
 )
 from tnplan.common.errors import InputError
-from tnplan.executor.pauli.algebra.gates import gate_steps, named_rotations
+from tnplan.executor.pauli.algebra.gates import MOST_QUBITS, gate_steps, named_rotations
 from tnplan.executor.statevector.gates.multiplexed_gate import from_gate
 from tnplan.executor.statevector.memory_estimate import LARGEST
 from tnplan.questions.options import METHODS, QuestionOptions
@@ -119,6 +120,11 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
             from_gate(one, place) if method == "statevector" else gate_steps(one, place)
         except InputError as error:
             return place, error.problem
+    if method == "pauli":
+        for number, operation in enumerate(asked.circuit_operations):
+            if isinstance(operation, Channel) and len(operation.qubits) > MOST_QUBITS:
+                problem = f"acts on {len(operation.qubits)} qubits, and 'pauli' takes {MOST_QUBITS}"
+                return f"operation {number} (channel)", problem
     return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tnplan.circuits.circuit import LARGEST_CIRCUIT
 from tnplan.circuits.libraries import check_not_varied, check_parameters
 from tnplan.circuits.libraries.builder import LARGEST_MATRIX, Builder
-from tnplan.circuits.program import BitAssignment, Channel, CircuitProgram, Conditional, Operation
+from tnplan.circuits.program import BitAssignment, CircuitProgram, Conditional, Operation
 from tnplan.circuits.qasm.gate_calls import LARGEST_GATE
 from tnplan.circuits.qasm.values import MOST_BITS
 from tnplan.common.errors import InputError
@@ -193,8 +193,7 @@ def _add(builder: Builder, operation: Any, qubits: Mapping[Any, int]) -> None:
     # A matrix before Kraus operators: `has_kraus` is true of unitary gates as well.
     matrix = cirq.unitary(operation, default=None) if len(on) <= LARGEST_GATE else None
     if matrix is None and cirq.has_kraus(operation) and len(on) <= LARGEST_MATRIX:
-        kraus = tuple(np.asarray(one, np.complex128) for one in cirq.kraus(operation))
-        builder.operations.append(Channel(tuple(on), kraus))
+        builder.channel(on, cirq.kraus(operation))
     elif matrix is None:
         word = type(operation.gate or operation).__name__
         raise builder.refuse(f"({word}) has no matrix", "define it by gates with matrices")
