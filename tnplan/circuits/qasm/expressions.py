@@ -238,7 +238,8 @@ class Evaluator:
         if isinstance(found, Named):
             words = {Qubits: "qubits", Array: "an array", Subroutine: "a subroutine"}
             what = found.what if isinstance(found, Ignored) else words[type(found)]
-            raise Mistake(f"uses {shown(name)!r}, which is {what}, for a value", "give a number or bits")
+            named = f"{shown(name)!r}, which is {what}," if name else what
+            raise Mistake(f"uses {named} for a value", "give a number or bits")
         return found
 
     def _indexed_expression(self, node: Any) -> Any:
