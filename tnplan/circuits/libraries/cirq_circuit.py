@@ -55,7 +55,7 @@ def _flat(operations: Iterable[Any]) -> Iterator[Any]:
         bare = operation.without_classical_controls().untagged
         inner: Iterable[Any] | None = None
         if isinstance(bare, cirq.CircuitOperation):
-            repeats = bare.repetitions
+            repeats: Any = bare.repetitions
             if bare.repeat_until is not None or not isinstance(repeats, int | np.integer):
                 problem = "has a subcircuit without a number of repetitions"
                 raise InputError(PLACE, problem, "write a while loop of OpenQASM 3")

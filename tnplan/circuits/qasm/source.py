@@ -341,5 +341,5 @@ def _syntax(error: Exception) -> str:
     token = getattr(cause, "offendingToken", None)
     if token is None:
         return "a syntax error"
-    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text!r}"
+    what = "the file ends too soon" if token.text == "<EOF>" else f"unexpected {token.text[:40]!r}"
     return f"L{token.line}:C{token.column}: {what}"
