@@ -55,11 +55,11 @@ def _flat(operations: Iterable[Any]) -> Iterator[Any]:
         bare = operation.without_classical_controls().untagged
         inner: Iterable[Any] | None = None
         if isinstance(bare, cirq.CircuitOperation):
-            repeats: Any = bare.repetitions
+            repeats = bare.repetitions
             if bare.repeat_until is not None or not isinstance(repeats, int | np.integer):
                 problem = "has a subcircuit without a number of repetitions"
                 raise InputError(PLACE, problem, "write a while loop of OpenQASM 3")
-            if abs(repeats) > LARGEST_CIRCUIT:
+            if abs(int(repeats)) > LARGEST_CIRCUIT:
                 raise InputError(PLACE, f"repeats a subcircuit {repeats} times", f"use {LARGEST_CIRCUIT}")
             inner = bare.mapped_circuit().all_operations()
         elif isinstance(bare.gate, cirq.PauliMeasurementGate):
