@@ -5,6 +5,7 @@ from __future__ import annotations
 from tnplan.circuits.derivatives.varied_gate import VariedGate
 from tnplan.circuits.program import (
     BitAssignment,
+    Channel,
     Conditional,
     WhileLoop,
     measures,
@@ -143,6 +144,11 @@ def _why_not_gates(method: str, asked: AskedCircuit) -> tuple[str, str] | None:
             from_gate(gate, place) if method == "statevector" else gate_steps(gate, place)
         except InputError as error:
             return place, error.problem
+    if method == "pauli":
+        for number, operation in enumerate(asked.circuit_operations):
+            if isinstance(operation, Channel) and len(operation.qubits) > MOST_QUBITS:
+                problem = f"acts on {len(operation.qubits)} qubits, and 'pauli' takes {MOST_QUBITS}"
+                return f"operation {number} (channel)", problem
     return None
 
 

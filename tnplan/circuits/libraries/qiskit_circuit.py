@@ -101,6 +101,9 @@ def _add(builder: Builder, angles: _Angles, circuits: tuple[Any, Any], places: _
             builder.measure(on[0], bits[item.clbits[0]])
         elif name == "reset":
             builder.reset(on[0])
+        elif name == "kraus":
+            # Qiskit's first qubit is the least significant bit of a matrix.
+            builder.channel(on[::-1], operation.params)
         else:
             on_bits = [bits[bit] for bit in item.clbits]
             _add_gate(builder, angles, (operation, unbound.operation), (on, on_bits))
