@@ -59,6 +59,10 @@ QUESTIONS = (
     "amplitudes", "sample", "expectation", "probabilities", "reduced-density-matrix", "overlap", "trace",
 )  # fmt: skip
 ON_RANKS = ("execute", "pauli", "sbd", "sbd-qubits", "sqd", "statevector", *QUESTIONS, "calibrate")
+FILES = {
+    **dict.fromkeys((*QUESTIONS, "estimate"), "questions"), "sbd-qubits": "sbd", "decompress": "compress",
+}  # fmt: skip
+"""The files of commands that have none of their name."""
 LONGEST_LINE = 2000
 
 
@@ -70,7 +74,7 @@ class Settings:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are the `command` of the files named in `COMMANDS`."""
+    """A group whose commands are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are used."""
@@ -80,8 +84,8 @@ class LazyGroup(click.Group):
         """Import the file of one command."""
         if cmd_name not in COMMANDS:
             return None
-        folder = "tnplan.cli.questions" if cmd_name in (*QUESTIONS, "estimate") else "tnplan.cli"
-        command: click.Command = import_module(f"{folder}.{cmd_name.replace('-', '_')}").command
+        file = import_module(f"tnplan.cli.{FILES.get(cmd_name, cmd_name)}")
+        command: click.Command = file.commands[cmd_name] if hasattr(file, "commands") else file.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,11 +6,15 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tnplan.common.shown_text import IN_PLACE, escaped
+from tnplan.executor.device.comm.launcher import launched_rank
+
+if TYPE_CHECKING:
+    from tnplan.jobs.progress import Progress
 
 
 def say(text: str, err: bool = False) -> None:
@@ -23,10 +27,25 @@ def say_json(document: Any) -> None:
     say(json.dumps(document, indent=1))
 
 
-def say_written(paths: Iterable[Path]) -> None:
-    """Print the names of the files that were written."""
-    for path in paths:
-        say(f"written: {path}")
+def say_progress(at: Progress) -> None:
+    """Print how far a job is to standard error."""
+    say(at.text, err=True)
+
+
+def say_result(
+    document: Any, as_json: bool, lines: Iterable[str], written: Iterable[Path | str | None] = ()
+) -> None:
+    """On the first rank, print a result as JSON, or in lines with the files that were written."""
+    if launched_rank() > 0:
+        return
+    if as_json:
+        say_json(document)
+        return
+    for line in lines:
+        say(line)
+    for path in written:
+        if path is not None:
+            say(f"written: {path}")
 
 
 def allow_any_encoding() -> None:

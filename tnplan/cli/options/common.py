@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from tnplan.common.errors import InputError
-from tnplan.common.units import LARGEST, size_in_bytes
+from tnplan.common.units import LARGEST
 
 
 class FileType(click.Path):
@@ -21,24 +20,6 @@ class FileType(click.Path):
         if value == "":
             self.fail("the path is empty; give the name of a file", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class SizeType(click.ParamType):
-    """Bytes: `1048576`, `1.5GiB`, `80GB`, and `unlimited` (infinity) where `unlimited` is set."""
-
-    name = "SIZE"
-
-    def __init__(self, *, unlimited: bool) -> None:
-        self.unlimited = unlimited
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number of bytes, an int unless unlimited."""
-        try:
-            return size_in_bytes(
-                value if isinstance(value, int | float) else str(value), "", unlimited=self.unlimited
-            )
-        except InputError as error:
-            self.fail(f"{error.problem}; {error.remedy}")
 
 
 class SecondsType(click.FloatRange):
@@ -52,85 +33,82 @@ class SecondsType(click.FloatRange):
 
 
 class TextType(click.ParamType):
-    """What is read from text; a value of another kind, such as a default, is one already."""
+    """What `read` makes of a text; a value of another kind, such as a default, is one already."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value."""
-        return self.read(value) if isinstance(value, str) else value
-
-    def read(self, text: str) -> Any:
-        """The value that a text stands for."""
-        raise NotImplementedError
+        return self._read(value) if isinstance(value, str) else value
 
 
-class CountType(TextType):
+def _count(text: str) -> int:
     """A positive integer: `4194304`, or a power such as `2^32`."""
-
-    name = "COUNT"
-
-    def read(self, text: str) -> int:
-        """The number."""
-        text = text.strip()
-        match = re.fullmatch(r"([0-9]{1,30})(?:(?:\^|\*\*)([0-9]{1,2}))?", text)
-        if match is not None:
-            count = int(match[1]) ** int(match[2] or 1)
-            if 1 <= count <= LARGEST:
-                return count
-        self.fail(f"{text!r} is no count; write a positive integer or a power such as 2^32")
+    match = re.fullmatch(r" *([0-9]{1,30})(?:(?:\^|\*\*)([0-9]{1,2}))? *", text)
+    if match is not None:
+        count = int(match[1]) ** int(match[2] or 1)
+        if 1 <= count <= LARGEST:
+            return count
+    raise click.BadParameter(f"{text!r} is no count; write a positive integer or a power such as 2^32")
 
 
-class QubitsType(TextType):
-    """Qubits, separated by commas: `0,3,5`."""
-
-    name = "Q,Q,..."
-
-    def read(self, text: str) -> tuple[int, ...]:
-        """The numbers of the qubits, in the order given."""
-        if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
-            self.fail(f"{text!r} names no qubits; write their numbers with commas, such as 0,3,5")
-        return tuple(map(int, text.split(",")))
+def _qubits(text: str) -> tuple[int, ...]:
+    """The numbers of qubits in the order given: `0,3,5`."""
+    if re.fullmatch(r" *[0-9]{1,9} *(, *[0-9]{1,9} *)*", text) is None:
+        raise click.BadParameter(f"{text!r} names no qubits; write their numbers with commas, such as 0,3,5")
+    return tuple(map(int, text.split(",")))
 
 
-class BitsType(TextType):
-    """Bit strings, separated by commas: `010,111`."""
-
-    name = "BITS,..."
-
-    def read(self, text: str) -> tuple[str, ...]:
-        """The strings, in the order given."""
-        return tuple(map(str.strip, text.split(",")))
+def _bits(text: str) -> tuple[str, ...]:
+    """Bit strings in the order given: `010,111`."""
+    return tuple(map(str.strip, text.split(",")))
 
 
-class ThresholdsType(TextType):
-    """Numbers, separated by commas: `1e-3,5e-4`."""
-
-    name = "E,E,..."
-
-    def read(self, text: str) -> tuple[float, ...]:
-        """The numbers, in the order given."""
-        try:
-            return tuple(map(float, text.split(",")))
-        except ValueError:
-            self.fail(f"{text!r} holds no numbers; write them with commas, such as 1e-3,5e-4")
+def _thresholds(text: str) -> tuple[float, ...]:
+    """Numbers in the order given: `1e-3,5e-4`."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        problem = f"{text!r} holds no numbers; write them with commas, such as 1e-3,5e-4"
+        raise click.BadParameter(problem) from None
 
 
-class SettingType(TextType):
-    """The value of a parameter: `theta=0.3` or `theta=pi/4`."""
+def _devices(text: str) -> tuple[int, ...]:
+    """Numbers of devices, rising: `1,2,6`; `1,2,4,...,1024` and `1,...,1024` go on by doubling."""
+    counts: list[int] = []
+    doubling = False
+    for word in map(str.strip, text.split(",")):
+        if word == "..." and counts and not doubling:
+            doubling = True
+        elif re.fullmatch(r"[1-9][0-9]{0,8}", word):
+            last = int(word)
+            while doubling and counts[-1] * 2 < last:
+                counts.append(counts[-1] * 2)
+            doubling = False
+            counts.append(last)
+        else:
+            raise click.BadParameter(
+                f"{word!r} in {text!r} is no number of devices; write 1,2,4 or 1,2,4,...,1024"
+            )
+    if doubling:
+        raise click.BadParameter(f"{text!r} ends in dots; say up to which number, as in 1,2,4,...,1024")
+    return tuple(sorted(set(counts)))
 
-    name = "NAME=VALUE"
 
-    def read(self, text: str) -> tuple[str, str]:
-        """The name and the text of the value."""
-        name, sign, value = text.partition("=")
-        if not (sign and name.strip() and value.strip()):
-            self.fail(f"{text!r} sets nothing; write a name and a value, such as theta=0.3")
-        return name.strip(), value.strip()
+def _parameter(text: str) -> tuple[str, str]:
+    """The name of a parameter and the text of its value: `theta=0.3` or `theta=pi/4`."""
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip() and value.strip()):
+        raise click.BadParameter(f"{text!r} sets nothing; write a name and a value, such as theta=0.3")
+    return name.strip(), value.strip()
 
 
-def _settings(
+def _parameters(
     ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, str], ...]
 ) -> dict[str, str]:
-    """The values by their names; none is set twice."""
+    """The values by the names of the parameters; none is set twice."""
     names = [name for name, _ in value]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -141,12 +119,12 @@ def _settings(
 FILE = FileType(path_type=Path)
 PROFILE = FileType(path_type=str)
 """The name of a shipped hardware profile, or of a TOML file."""
-SIZE = SizeType(unlimited=True)
 SECONDS = SecondsType(0, 1e9)
-COUNT = CountType()
-QUBITS = QubitsType()
-BITS = BitsType()
-THRESHOLDS = ThresholdsType()
+COUNT = TextType("COUNT", _count)
+QUBITS = TextType("Q,Q,...", _qubits)
+BITS = TextType("BITS,...", _bits)
+THRESHOLDS = TextType("E,E,...", _thresholds)
+DEVICES = TextType("P,P,...", _devices)
 
 
 def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -162,6 +140,6 @@ def added(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 set_parameters = click.option(
-    "--set", "parameters", type=SettingType(), multiple=True, callback=_settings,
+    "--set", "parameters", type=TextType("NAME=VALUE", _parameter), multiple=True, callback=_parameters,
     help="The value of an input of an OpenQASM 3 file, such as theta=0.3 or theta=pi/4."
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tnplan.cli.options.common import FILE, PROFILE, SIZE, added, set_parameters
+from tnplan.cli.options.common import FILE, PROFILE, added, set_parameters
 from tnplan.common.docstrings import ParameterText, texts_of
 
 Other = Mapping[str, Any] | Callable[[Any], Any] | None
@@ -27,13 +27,15 @@ Made = TypeVar("Made")
 EVERYWHERE: dict[str, Other] = {
     "circuit": click.argument("circuit", type=FILE, metavar="CIRCUIT"),
     "hardware": {"type": PROFILE, "metavar": "PROFILE", "help": "A shipped profile or a TOML file."},
-    "memory": {"type": SIZE},
+    "memory": {"type": str, "metavar": "SIZE"},
     "output": {"flags": ("-o", "--output")},
     "parameters": set_parameters,
     "progress": None,
     "ranks": {"type": click.IntRange(1)},
     "seed": {"type": click.IntRange(0)},
+    "size": {"type": str, "metavar": "SIZE"},
     "threads": {"type": click.IntRange(1)},
+    "threshold": {"type": str, "metavar": "SIZE"},
     "timeout": {"type": click.FloatRange(0), "metavar": "SECONDS"},
 }
 """Changes that hold for all calls with such a parameter; those of a command are added to them."""
