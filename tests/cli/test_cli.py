@@ -18,7 +18,7 @@ import tnplan
 from tests.conftest import SharedData
 from tnplan.cli import main
 from tnplan.cli.main import run
-from tnplan.cli.options.common import DEVICES
+from tnplan.cli.option_types import DEVICES
 from tnplan.common.errors import InputError
 from tnplan.planner.networks.contraction_path import ContractionPath
 from tnplan.planner.networks.network import Network

@@ -40,9 +40,7 @@ from tnplan.executor.sbd.solver.solve import (
     check_spin,
     solve,
 )
-from tnplan.jobs.job import Job, Needs, Rank, run_job
-from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.diagonalization_result import (
+from tnplan.jobs.diagonalization_result import (
     CarryOver,
     Diagonalization,
     consistent_densities,
@@ -56,6 +54,8 @@ from tnplan.jobs.outputs.diagonalization_result import (
     write_natural,
     write_result,
 )
+from tnplan.jobs.job import Job, Needs, Rank, run_job
+from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
 
 TOPIC = "molecules"
 """What the errors of this module are about, where one says no topic of its own."""

@@ -35,10 +35,10 @@ from tnplan.executor.sbd.basis.integrals import Integrals
 from tnplan.executor.sbd.basis.string_files import Bitstrings, Samples, read_samples
 from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.solve import SpinPenalty, check_spin
+from tnplan.jobs.diagonalization_result import environment
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, takes_job
-from tnplan.jobs.outputs.diagonalization_result import environment
-from tnplan.jobs.outputs.output_checks import write_arrays
+from tnplan.jobs.outputs import write_arrays
 from tnplan.jobs.sqd import (
     Loop,
     LoopCheckpoint,

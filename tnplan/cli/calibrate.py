@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tnplan.calls.calibrate import calibrate
-from tnplan.cli.options.common import PROFILE
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import PROFILE
 from tnplan.cli.terminal import say, say_progress
 
 

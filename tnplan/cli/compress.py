@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tnplan.calls.compress_file import compress_file, decompress_file
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.terminal import say_result
 
 

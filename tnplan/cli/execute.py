@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from tnplan.calls.execute import execute
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.progress import ProgressLines
 from tnplan.cli.terminal import say, say_result
 from tnplan.common.units import count_text, size_text

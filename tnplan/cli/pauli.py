@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from tnplan.calls.propagate import propagate
-from tnplan.cli.options.common import added, as_json
-from tnplan.cli.options.from_signature import options_of
-from tnplan.cli.options.questions import (
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import added, as_json
+from tnplan.cli.pauli_options import (
     propagation_of,
     repetition_options,
     state_options,

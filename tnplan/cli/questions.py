@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import BITS, DEVICES, FILE, QUBITS, SECONDS, added, as_json, set_parameters
-from tnplan.cli.options.from_signature import Change, options_of
-from tnplan.cli.options.questions import (
+from tnplan.cli.from_signature import Change, options_of
+from tnplan.cli.option_types import BITS, DEVICES, FILE, QUBITS, SECONDS, added, as_json, set_parameters
+from tnplan.cli.pauli_options import (
     propagation_of,
     repetition_options,
     state_options,

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tnplan.calls.report import ReportOptions, Reports, report, report_all
-from tnplan.cli.options.common import DEVICES, FILE, as_json
-from tnplan.cli.options.from_signature import options_of, taken
+from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.option_types import DEVICES, FILE, as_json
 from tnplan.cli.terminal import say
 
 

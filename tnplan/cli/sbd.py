@@ -11,8 +11,8 @@ import click
 
 from tnplan.calls.diagonalize import diagonalize
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits
-from tnplan.cli.options.common import COUNT, FILE, THRESHOLDS, added, as_json
-from tnplan.cli.options.from_signature import Change, options_of, taken
+from tnplan.cli.from_signature import Change, options_of, taken
+from tnplan.cli.option_types import COUNT, FILE, THRESHOLDS, added, as_json
 from tnplan.cli.terminal import say, say_progress, say_result
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
@@ -20,7 +20,7 @@ from tnplan.executor.device.comm.launcher import launched_rank
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.solve import SpinPenalty
-from tnplan.jobs.outputs.diagonalization_result import CarryOver, determinants_file
+from tnplan.jobs.diagonalization_result import CarryOver, determinants_file
 
 FILE_NAME = re.compile(r"[^*]*\.[A-Za-z]\w*")
 """What is meant as a file: no sum of Pauli words ends so."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tnplan.calls.search import search
-from tnplan.cli.options.common import COUNT, FILE, SECONDS, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import COUNT, FILE, SECONDS, as_json
 from tnplan.cli.terminal import say
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tnplan.calls.sqd_loop import run
-from tnplan.cli.options.common import FILE, as_json
-from tnplan.cli.options.from_signature import options_of, taken
+from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.terminal import say, say_progress, say_result
 from tnplan.executor.device.comm.launcher import launched_rank
 from tnplan.executor.sbd.solver.davidson import Criteria

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from tnplan.calls.simulate import simulate
-from tnplan.cli.options.common import BITS, FILE, QUBITS, as_json
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
+from tnplan.cli.option_types import BITS, FILE, QUBITS, as_json
 from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
 from tnplan.cli.terminal import say_result
 from tnplan.common.units import count_text

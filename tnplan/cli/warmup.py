@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tnplan.calls.warmup import warmup
-from tnplan.cli.options.from_signature import options_of
+from tnplan.cli.from_signature import options_of
 from tnplan.cli.terminal import say, say_progress
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tnplan.calls import workload
-from tnplan.cli.options.from_signature import Change, options_of
+from tnplan.cli.from_signature import Change, options_of
 from tnplan.cli.terminal import say
 from tnplan.planner.networks.tensor_network import TensorNetwork
 

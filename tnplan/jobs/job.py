@@ -28,8 +28,7 @@ from tnplan.executor.device.protocols.device import Device
 from tnplan.executor.device.selection.expected_gpu import expect_gpu
 from tnplan.executor.device.selection.select import Chosen, open_device
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes, check_outputs
-from tnplan.jobs.outputs.output_lock import locked
+from tnplan.jobs.outputs import Writes, check_outputs, locked
 from tnplan.jobs.progress import Listener, Progress
 
 USABLE = 0.95

@@ -45,7 +45,7 @@ from tnplan.executor.device.cpu.host_memory import REMEDY
 from tnplan.executor.device.protocols.communicator import AgreedError
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes
+from tnplan.jobs.outputs import Writes
 from tnplan.planner.hardware.compression_options import Request, parse_request
 from tnplan.planner.load import load_schedule
 from tnplan.planner.networks.network import Network

@@ -27,8 +27,8 @@ from tnplan.executor.sbd.solver.davidson import Criteria
 from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
 from tnplan.executor.sbd.solver.setup import keep_symmetry, set_up_solve
 from tnplan.executor.sbd.solver.solve import SpinPenalty, solve
+from tnplan.jobs.diagonalization_result import solver_device
 from tnplan.jobs.job import Rank
-from tnplan.jobs.outputs.diagonalization_result import solver_device
 
 TOPIC = "samples of a molecule"
 """What the errors of this module are about, where one says no topic of its own."""

@@ -22,7 +22,7 @@ from tests.support.search import search_path
 from tnplan.cli import network as network_command
 from tnplan.cli import search as search_command
 from tnplan.cli import workload as workload_command
-from tnplan.cli.options.common import COUNT, QUBITS
+from tnplan.cli.option_types import COUNT, QUBITS
 from tnplan.common.errors import InputError
 from tnplan.common.units import size_in_bytes
 from tnplan.planner.networks.contraction_path import ContractionPath

@@ -24,7 +24,7 @@ from tnplan.jobs.arrays.arrays import (
     refuse_followed,
     stated_dtype,
 )
-from tnplan.jobs.arrays.gradients.calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
+from tnplan.jobs.arrays.gradient_calls import GradientCalls, GradientPlan, check_cotangent, check_wrt
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import RankHere, Ranks, open_ranks
 from tnplan.planner.passes.verify.verify import verify
@@ -114,7 +114,7 @@ class CompiledContraction:
             Where arrays do not fit the network, would be rounded, or the contraction is closed.
         """
         if are_followed(arrays):
-            from tnplan.jobs.arrays.gradients.torch_function import differentiable_call
+            from tnplan.jobs.arrays.torch_function import differentiable_call
 
             self._by_number(arrays)
             if self._strips:
@@ -197,7 +197,7 @@ class CompiledContraction:
             As of `value_and_grad`, or where the cotangent does not fit the result.
         """
         # Reverse mode: with a cotangent X_0 of the result R, S = sum X_0 R is a number, and the
-        # gradients are dS/dX_k. One pass gives all of them (head of gradients/calls.py).
+        # gradients are dS/dX_k. One pass gives all of them (head of gradient_calls.py).
         with self._open().together():
             given = self._by_number(arrays)
             refuse_followed(given.items())
@@ -259,7 +259,7 @@ class CompiledContraction:
                 "as_jax", "needs JAX, which is not installed", "install it with: pip install jax",
                 topic="installation",
             )
-        from tnplan.jobs.arrays.gradients.jax_function import jax_function
+        from tnplan.jobs.arrays.jax_function import jax_function
 
         return jax_function(self)
 

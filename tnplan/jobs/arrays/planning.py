@@ -40,7 +40,7 @@ from tnplan.jobs.arrays.arrays import (
     stated_dtype,
 )
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import GradientPlan
+from tnplan.jobs.arrays.gradient_calls import GradientPlan
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.ranks import bytes_with_inputs, inputs_bytes
 from tnplan.planner.hardware.cost import ITEM_BYTES

@@ -42,7 +42,10 @@ from tnplan.executor.pauli.repetitions import (
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job import Needs, Rank
-from tnplan.jobs.pauli.problem import PauliProblem, PauliRequest
+from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest
+
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 Say = Callable[[int, int], None]
 """Hears how many repetitions are done of how many."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from tnplan.cli.options.common import added
-from tnplan.cli.options.from_signature import options_of, taken
+from tnplan.cli.from_signature import options_of, taken
+from tnplan.cli.option_types import added
 from tnplan.common.errors import InputError
 from tnplan.executor.pauli.terms.truncation import Truncation
 

@@ -1,7 +1,7 @@
 """A compiled contraction as a function that JAX differentiates, to any order, maps and compiles. Imports JAX.
 
 Two primitives compute on the host. They are linear where JAX must transpose, and their derivatives are made
-of the same two, as calls.py says.
+of the same two, as gradient_calls.py says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.interpreters import ad, batching, mlir
 
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import directional
+from tnplan.jobs.arrays.gradient_calls import directional
 
 
 def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
 
 
 _derivatives = Primitive("tnplan_derivatives")
-"""Takes the X_0, ..., X_n of calls.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
+"""Takes the X_0, ..., X_n of gradient_calls.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
 `wrt` is empty."""
 _directional = Primitive("tnplan_directional")
 """Takes X_0, ..., X_n and the V_m of `moved`, and gives how the D_k of `which` change in their direction. It

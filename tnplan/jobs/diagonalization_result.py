@@ -42,7 +42,7 @@ from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
 from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
 from tnplan.jobs.job import Rank
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import write_arrays
+from tnplan.jobs.outputs import write_arrays
 
 Array = NDArray[Any]
 

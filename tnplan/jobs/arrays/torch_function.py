@@ -12,7 +12,7 @@ from torch.autograd.forward_ad import unpack_dual
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import host_array, is_mapped, is_traced, library_of, stated_dtype
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import directional
+from tnplan.jobs.arrays.gradient_calls import directional
 
 
 def differentiable_call(contraction: CompiledContraction, arrays: Sequence[Any]) -> Any:
@@ -49,8 +49,8 @@ def _has_tangent(tensor: Any) -> bool:
 
 
 class _Derivatives(torch.autograd.Function):
-    """The D_k of calls.py: the result, and the derivatives by some tensors. Backward and forward passes
-    are made of the same function, so that torch differentiates them too.
+    """The D_k of gradient_calls.py: the result, and the derivatives by some tensors. Backward and forward
+    passes are made of the same function, so that torch differentiates them too.
 
     torch's gradients are conjugates of the complex derivatives: that of a real L with respect to a complex
     x is dL/dRe(x) + i dL/dIm(x).

@@ -1,6 +1,6 @@
 """The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
 
-The arithmetic is in executor/statevector.
+The arithmetic is in executor/statevector. What only one kind of state needs is imported where that is opened.
 
 Changelog of `tnplan.statevector`, the JSON of a result:
 1 (2026-11-21): first version.
@@ -10,7 +10,7 @@ Changelog of `tnplan.statevector`, the JSON of a result:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,20 +21,26 @@ import numpy as np
 from tnplan.circuits.load import load_program
 from tnplan.circuits.noise import depolarized
 from tnplan.circuits.pauli_sum import given_sum
-from tnplan.circuits.program import CircuitProgram, final_measurements
+from tnplan.circuits.program import CircuitProgram, Operation, final_measurements, largest_operator
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.executor.device.cpu.host_memory import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
-from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
+from tnplan.executor.statevector.memory_estimate import (
+    GRADIENT_STATES,
+    LARGEST,
+    check_answer_memory,
+    predicted_bytes,
+)
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.scheduling.tiled_passes import MODES
-from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES
+from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.executor.statevector.state_file import (
     SavedState,
     check_state_writable,
@@ -46,17 +52,20 @@ from tnplan.executor.statevector.state_file import (
 )
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes
-from tnplan.jobs.statevector.state import (
-    DTYPES,
-    check_state_ranks,
-    end_state,
-    free_beside,
-    open_state,
-    state_needs,
-)
+from tnplan.jobs.outputs import Writes
 
-# What `simulate` gives.
+TOPIC = "state vectors"
+"""What the errors of this module are about, where one says no topic of its own."""
+
+DTYPES = {"fp64": "complex128", "fp32": "complex64"}
+"""The dtype of amplitudes in each precision."""
+FORMAT = "tnplan.statevector"
+VERSION = 2
+NORM = 1e-2
+"""How far from 1 the sum of all probabilities of a saved state may be."""
+
+Start = str | Path | Sequence[complex] | Array
+"""A saved state, or amplitudes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,17 +96,6 @@ class Simulation:
         given = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(given) or 'no question'})"
-
-
-# The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
-
-
-Start = str | Path | Sequence[complex] | Array
-"""A saved state, or amplitudes."""
-FORMAT = "tnplan.statevector"
-VERSION = 2
-NORM = 1e-2
-"""How far from 1 the sum of all probabilities of a saved state may be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,3 +307,86 @@ def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
     if given.gradient is not None:
         report["gradient"] = [asdict(derivative) for derivative in given.gradient]
     return report
+
+
+# The state of a rank: what it needs, and how it is opened on the device of the rank.
+
+
+def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: int = 1) -> Needs:
+    """What a rank needs for its part of so many states."""
+    size_bytes = predicted_bytes(n_qubits, dtype, TILES[dtype], threads, n_ranks, states)
+    other = "" if dtype == DTYPES["fp32"] else "--precision fp32, "
+    return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+
+
+def check_state_ranks(n_ranks: int, n_qubits: int) -> None:
+    """Refuse ranks that cannot share a state: each holds the qubits of the largest gate or more."""
+    if n_ranks & (n_ranks - 1):
+        raise InputError("--ranks", f"is {n_ranks}", "give a power of two")
+    n_bits = n_qubits - (n_ranks.bit_length() - 1)
+    if n_ranks > 1 and n_bits < LARGEST_TARGETS:
+        raise InputError(
+            "--ranks",
+            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} a rank",
+            f"take fewer ranks: each needs {LARGEST_TARGETS} qubits or more",
+        )  # fmt: skip
+
+
+def free_beside(rank: Rank, state_bytes: int) -> float:
+    """The bytes that the host has for a rank's answers: on a CPU beside its state. Collective."""
+    free = host_memory()[1] / ranks_here(rank.world)
+    return rank.memory_bytes - state_bytes if rank.device.name == "cpu" else free
+
+
+def open_state(
+    rank: Rank, n_qubits: int, dtype: str, operations: Iterable[Operation], *, gradient: bool = False
+) -> StateVector:  # fmt: skip
+    """The amplitudes of this rank on its device, connected with those of other ranks.
+
+    Kernels are compiled for what is to be done with it: `operations`, and derivatives with `gradient`.
+    """
+    n_bits = n_qubits - (rank.world.size.bit_length() - 1)
+    if rank.device.name == "cpu":
+        return _on_cpu(rank, n_bits, dtype, largest_operator(operations), gradient=gradient)
+    return _on_gpu(rank, n_bits, dtype, largest_operator(operations))
+
+
+def _on_cpu(rank: Rank, n_bits: int, dtype: str, targets: int, *, gradient: bool) -> StateVector:
+    from tnplan.executor.statevector.cpu.state import HostState
+
+    world = rank.world
+    if rank.is_first:  # processes of every rank would only take each other's cores
+        from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
+
+        kernels = state_kernels(dtype, n_bits, targets)
+        compile_soon(kernels + (gradient_kernels(dtype, n_bits, world.size) if gradient else []))
+    local = HostState(n_bits, dtype, rank.threads, world.rank)
+    if world.size == 1:
+        return local
+    from tnplan.executor.statevector.distributed_state import DistributedState
+
+    return DistributedState(local, world)
+
+
+def _on_gpu(rank: Rank, n_bits: int, dtype: str, targets: int) -> StateVector:
+    from tnplan.executor.statevector.cuda.state import open_state as open_gpu_state
+
+    number: int = rank.device.device_id  # type: ignore[attr-defined]
+    local = open_gpu_state(number, n_bits, dtype, rank.world.rank, rank.world.size, targets)
+    # None where this rank is alone; then all qubits are local, and no gate needs an exchange.
+    connected = rank.connected()
+    if connected is None:
+        return local
+    from tnplan.executor.statevector.cuda.bit_swap import StateSwap
+    from tnplan.executor.statevector.distributed_state import DistributedState
+
+    return DistributedState(local, connected, StateSwap(local.amplitudes, connected))
+
+
+def end_state(rank: Rank, state: StateVector) -> None:
+    """Nothing more is asked of a state whose other ranks end with the job."""
+    if rank.world.size > 1 and (rank.world.name == "threads" or rank.device.name == "gpu"):
+        from tnplan.executor.statevector.distributed_state import DistributedState
+
+        assert isinstance(state, DistributedState)
+        state.end()

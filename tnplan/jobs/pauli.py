@@ -36,8 +36,8 @@ from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.pauli.problem import PauliProblem, PauliRequest, read_problem
-from tnplan.jobs.pauli.sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
+from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest, read_problem
+from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
 
 # What the JSON of a propagation says. Knows results, and propagates nothing.
 #
@@ -48,6 +48,9 @@ from tnplan.jobs.pauli.sampling import SampleCheckpoint, identity, sample, sampl
 # possible, and null for estimates; `dropped.norm`. 5 (2026-11-29): `estimate.low` and `estimate.high` are
 # null where there is no interval, `estimate.doubt` says why; without `with_fewer_terms`.
 
+
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"

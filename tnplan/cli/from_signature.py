@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tnplan.cli.options.common import FILE, PROFILE, added, set_parameters
+from tnplan.cli.option_types import FILE, PROFILE, added, set_parameters
 from tnplan.common.docstrings import ParameterText, texts_of
 
 Other = Mapping[str, Any] | Callable[[Any], Any] | None
