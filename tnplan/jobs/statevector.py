@@ -130,73 +130,72 @@ class SimulationProblem:
     seed: int
 
 
-def run_simulation(circuit: Any, asked: SimulationRequest, options: JobOptions) -> Simulation:
+def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions) -> Simulation:
     """Simulate on the ranks of this process, or on those of mpirun."""
-    check_choice("--precision", asked.precision, DTYPES)
+    check_choice("--precision", request.precision, DTYPES)
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
         check_state_ranks(n_ranks, problem.program.n_qubits)
-        _check_outputs(asked, options.output, n_ranks, circuit)
+        _check_outputs(request, options.output, n_ranks, circuit)
 
     def writes(problem: SimulationProblem, n_ranks: int) -> Writes | None:
-        return None if asked.save is None else Writes(Path(asked.save), by_all=True)
+        return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
         writes=writes,
-        prepare=lambda: _prepare(circuit, asked),
-        work=lambda rank, problem: _work(rank, problem, asked, options.output),
+        prepare=lambda: _prepare(circuit, request),
+        work=lambda rank, problem: _work(rank, problem, request, options.output),
         check_ranks=check_ranks,
-        needs=lambda problem, n_ranks, threads: _needs(problem, asked, n_ranks, threads),
+        needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
     )
     return run_job(job, options)
 
 
-def _prepare(circuit: Any, asked: SimulationRequest) -> SimulationProblem:
+def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     """Read and check all inputs, on rank 0."""
-    if not is_number(asked.depolarize):
-        raise InputError("--depolarizing", f"is {asked.depolarize!r}", "give a probability")
-    program = depolarized(load_program(circuit, asked.parameters), asked.depolarize)
-    terms = None if asked.observable is None else given_sum(asked.observable, program.n_qubits)
-    question = Question(
-        asked.shots, terms, _listed("--amplitudes", asked.amplitudes), _listed("--marginal", asked.marginal),
-        asked.gradient,
-    )  # fmt: skip
-    problem = SimulationProblem(program, question, _seed(asked.seed))
-    _check(problem, asked)
+    if not is_number(request.depolarize):
+        raise InputError("--depolarizing", f"is {request.depolarize!r}", "give a probability")
+    program = depolarized(load_program(circuit, request.parameters), request.depolarize)
+    terms = None if request.observable is None else given_sum(request.observable, program.n_qubits)
+    amplitudes = _listed("--amplitudes", request.amplitudes)
+    marginal = _listed("--marginal", request.marginal)
+    question = Question(request.shots, terms, amplitudes, marginal, request.gradient)
+    problem = SimulationProblem(program, question, _seed(request.seed))
+    _check(problem, request)
     compile_soon([COVERS])
     return problem
 
 
-def _needs(problem: SimulationProblem, asked: SimulationRequest, n_ranks: int, threads: int) -> Needs:
+def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
     states = GRADIENT_STATES if problem.question.gradient else 1
-    return state_needs(problem.program.n_qubits, asked.dtype, n_ranks, threads, states)
+    return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 
 
 def _work(
-    rank: Rank, problem: SimulationProblem, asked: SimulationRequest, output: Path | None
+    rank: Rank, problem: SimulationProblem, request: SimulationRequest, output: Path | None
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
-    needed = _needs(problem, asked, world.size, rank.threads).cpu_bytes
+    needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
     free = free_beside(rank, needed)
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = open_state(rank, n, asked.dtype, problem.program.operations, gradient=question.gradient)
-        simulator = Simulator(state, n, asked.mode, problem.seed)
-        if asked.start is not None:
-            _continue(simulator, asked.start, asked.dtype, world)
+        state = open_state(rank, n, request.dtype, problem.program.operations, gradient=question.gradient)
+        simulator = Simulator(state, n, request.mode, problem.seed)
+        if request.start is not None:
+            _continue(simulator, request.start, request.dtype, world)
         given = answer(
             simulator, problem.program, question,
             lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
         )  # fmt: skip
         time_s = perf_counter() - begin
-        if asked.save is not None:
-            _save(asked.save, simulator, world, asked.dtype)
+        if request.save is not None:
+            _save(request.save, simulator, world, request.dtype)
     report = {
         "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(problem.program.operations),
-        "dtype": asked.dtype, "mode": asked.mode, "device": rank.device.name, "ranks": world.size,
+        "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(given, question),
         "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
@@ -218,14 +217,14 @@ def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: 
         save_index(target, checksums, dtype, simulator.where)
 
 
-def _check(problem: SimulationProblem, asked: SimulationRequest) -> None:
+def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
     """Refuse what cannot be done, before any work."""
     check_question(problem.question, problem.program)
     check_count("qubits", problem.program.n_qubits, 1, LARGEST)
-    check_choice("--mode", asked.mode, MODES)
-    if (asked.start is not None or asked.save) and final_measurements(problem.program) is None:
+    check_choice("--mode", request.mode, MODES)
+    if (request.start is not None or request.save) and final_measurements(problem.program) is None:
         raise InputError(
-            "--start" if asked.start is not None else "--save",
+            "--start" if request.start is not None else "--save",
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
@@ -246,14 +245,14 @@ def _listed(place: str, values: Any) -> tuple[Any, ...]:
     raise InputError(place, f"is {values!r}", "give a list")
 
 
-def _check_outputs(asked: SimulationRequest, output: Path | None, n_ranks: int, circuit: Any) -> None:
+def _check_outputs(request: SimulationRequest, output: Path | None, n_ranks: int, circuit: Any) -> None:
     inputs = [circuit]
-    if isinstance(asked.start, str | Path):
-        inputs += [asked.start, *load_state(asked.start).files]
+    if isinstance(request.start, str | Path):
+        inputs += [request.start, *load_state(request.start).files]
     if output is not None:
         check_writable(output, *inputs)
-    if asked.save is not None:
-        check_state_writable(asked.save, n_ranks, output, *inputs)
+    if request.save is not None:
+        check_state_writable(request.save, n_ranks, output, *inputs)
     if output is not None:
         check_json_name(output)
 
