@@ -51,8 +51,8 @@ def command(
     from tnplan.planner.networks.importers import read_any
     from tnplan.reporting import json_documents, tables
 
-    asked = taken(ReportOptions, options)
-    asked.check(*paths, *hardware)
+    report_options = taken(ReportOptions, options)
+    report_options.check(*paths, *hardware)
     profiles = [load_profile(name) for name in dict.fromkeys(hardware)]
     read = [read_any(path)[0] for path in paths]
     terminal = tables.console(stderr=True)
@@ -66,7 +66,8 @@ def command(
         def progress(done: int, total: int, text: str) -> None:
             bar.update(task, completed=done, total=total, description=text)
 
-        reports = report_all(read, devices, profiles, asked, labels=_labels(paths), progress=progress)
+        labels = _labels(paths)
+        reports = report_all(read, devices, profiles, report_options, labels=labels, progress=progress)
     if as_json:
         documents = [json_documents.projection_document(projection) for projection in reports.projections]
         say(json.dumps({"reports": documents, "left_out": reports.left_out}))
