@@ -21,7 +21,6 @@ from tnplan.cli.terminal import say_result
         "flags": ["--refuse-nonfinite"], "flag_value": "refuse", "show_default": False,
         "help": "Refuse NaN and infinities instead of keeping them.",
     },
-    output="Default: FILE.npy.tnz.",
 )  # fmt: skip
 @as_json
 def compress(as_json: bool, **options: Any) -> None:
@@ -38,7 +37,6 @@ def compress(as_json: bool, **options: Any) -> None:
 @options_of(
     decompress_file,
     source=click.argument("source", type=FILE, metavar="FILE.npy.tnz"),
-    output="Default: the name without .tnz, if it is free.",
 )
 @as_json
 def decompress(as_json: bool, **options: Any) -> None:

@@ -22,7 +22,6 @@ SHOWN_STEPS = 6
     path=click.argument("path", type=FILE, metavar="PATH"),
     devices={"type": click.IntRange(1)},
     ranks_per_group={"type": click.IntRange(1)},
-    threshold="Size from which a whole tensor is large. Default: see docs/reference/cli.md.",
     compress={
         "metavar": "BOUNDS",
         "help": "exchange=BOUND[:RATIO], store=BOUND[:RATIO], setting=fast|small; with commas "

@@ -29,7 +29,7 @@ from tnplan.cli.terminal import say
         "metavar": "FILE.json",
         "help": "Where the searched path is written, or read from if the file is there.",
     },
-    html={"metavar": "FILE.html", "help": "Write a page with plots."},
+    html={"metavar": "FILE.html"},
 )  # fmt: skip
 @as_json
 def command(

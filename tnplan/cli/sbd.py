@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,11 @@ GROWTH = added(
 )  # fmt: skip
 
 
-def _criteria_options(**changes: Change) -> Callable[[Any], Any]:
-    """Add when a solve ends to a command."""
-    limits: dict[str, Change] = {"steps": {"type": click.IntRange(1)}, "vectors": {"type": click.IntRange(4)}}
-    return options_of(Criteria, **{**limits, "energy": None, "orthogonality": None, **changes})
+CRITERIA: dict[str, Change] = {
+    "steps": {"type": click.IntRange(1)}, "vectors": {"type": click.IntRange(4)}, "energy": None,
+    "orthogonality": None,
+}  # fmt: skip
+"""What the options differ in that say when a solve ends."""
 
 
 @click.command()
@@ -54,10 +55,9 @@ def _criteria_options(**changes: Change) -> Callable[[Any], Any]:
     integrals=click.argument("integrals", type=FILE, metavar="FCIDUMP"),
     alpha={"type": FILE, "help": "Alpha strings, one a line."},
     beta={"type": FILE, "help": "Beta strings. Default: those of --alpha."},
-    determinants="A list of determinants instead of products, one a line.",
     grow=GROWTH,
     roots={"type": click.IntRange(1)},
-    criteria=_criteria_options(),
+    criteria=options_of(Criteria, **CRITERIA),
     penalty=options_of(
         SpinPenalty,
         spin={"required": False, "help": "Raise states of other total spin than this, such as 0 or 0.5."},
@@ -114,8 +114,7 @@ def sbd(integrals: Path, start: Path | None, as_json: bool, **options: Any) -> i
         "flags": ["--observable"], "type": str, "multiple": True, "metavar": "SUM",
         "help": "Another operator to measure in the states; may be given again.",
     },
-    first_qubit="Where in a string qubit 0 is: right as in Qiskit's counts, left as in tnplan sample.",
-    criteria=_criteria_options(residual="The largest residual norm of a root."),
+    criteria=options_of(Criteria, **{**CRITERIA, "residual": "The largest residual norm of a root."}),
     start={"default": None, "help": "Start from the states of this .npz, an earlier result."},
 )  # fmt: skip
 @as_json

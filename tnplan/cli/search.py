@@ -27,7 +27,6 @@ PARTITIONER = "kahypar"
     search,
     network=click.argument("network", type=FILE, metavar="NET.json"),
     devices={"type": click.IntRange(1)},
-    hardware="A shipped profile or a TOML file: the memory of a device.",
     max_tensor={"type": COUNT, "help": "Elements of the largest tensor, such as 2^32."},
     start={
         "flags": ["--from"], "multiple": True, "metavar": "PATH.json",

@@ -24,7 +24,6 @@ from tnplan.executor.sbd.solver.davidson import Criteria
     spin_sq="Raise states of other S^2 than this, such as 0 or 0.75.",
     criteria=options_of(
         Criteria,
-        residual="Residual norm of each diagonalization.",
         steps={"type": click.IntRange(1), "help": "Steps of a diagonalization at most."},
         energy=None,
         vectors=None,
