@@ -217,7 +217,7 @@ def _complain(error: Exception, settings: Settings, status: int) -> int:
 
 
 def _refuse(message: str) -> None:
-    """Say what is wrong with the input. All ranks of a job refuse alike; the first one says so."""
+    """Print what is wrong with the input. All ranks of a job refuse alike; the first one prints it."""
     if launched_rank() == 0:
         _print_error(message)
 

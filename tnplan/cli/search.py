@@ -160,8 +160,8 @@ class _Line:
         self.bar.stop()
 
     def show(self, at: Progress) -> None:
-        """Say that the search begins, and what the best path so far costs, a few times a minute at most: to
-        count it takes a while."""
+        """Print that the search begins, then the cost of the best path so far, a few times a minute at most:
+        to count it takes a while."""
         from tnplan.planner.search.path_cost import log10_mnk_planned, path_cost
 
         path = at.detail

@@ -37,7 +37,7 @@ def end_by_signals() -> None:
 
 
 def _passed_on(number: int, frame: FrameType | None) -> None:
-    """The thread hears it too."""
+    """Nothing: the number goes through the pipe to the thread."""
 
 
 def _watch(read_end: int) -> None:

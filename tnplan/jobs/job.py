@@ -86,7 +86,7 @@ class Rank:
         return self.world.rank == 0
 
     def say(self, done: int, total: int, text: str, detail: Any = None) -> None:
-        """Tell whoever listens how far the job is; only rank 0 is heard."""
+        """Call the listener on rank 0 with the progress of the job."""
         if self.listener is not None and self.is_first:
             self.listener(Progress(done, total, text, detail))
 

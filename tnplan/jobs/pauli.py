@@ -39,8 +39,6 @@ from tnplan.jobs.job_options import JobOptions
 from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest, read_problem
 from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
 
-# What the JSON of a propagation says. Knows results, and propagates nothing.
-#
 # Changelog of `tnplan.pauli`: 1 (2026-11-21): first version. 2 (2026-11-21): `picture`, `device`, `ranks`,
 # `threads`, `precision`, `memory_full`, `gradient`. 3 (2026-11-25): `error_bound`; `dropped` has what was
 # left out of the initial state, null past 1e308. 4 (2026-11-26): `error_bound_is_vacuous`,

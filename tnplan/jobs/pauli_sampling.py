@@ -48,7 +48,7 @@ TOPIC = "Pauli propagation"
 """What the errors of this module are about, where one says no topic of its own."""
 
 Say = Callable[[int, int], None]
-"""Hears how many repetitions are done of how many."""
+"""Called with the number of repetitions that are done, and of all."""
 GPU_ABOVE = 100_000
 """Terms of a repetition from which `auto` takes a GPU."""
 DRAWN_BYTES = 80
@@ -216,7 +216,7 @@ class SampleCheckpoint(CheckpointFile):
 
 
 def identity(problem: PauliProblem, request: PauliRequest) -> str:
-    """What tells repetitions from those of other jobs; more of them are of the same job."""
+    """The identity of a job for its checkpoint; the number of repetitions is no part of it."""
     assert request.monte_carlo is not None
     plan = asdict(request.monte_carlo)
     del plan["repetitions"]

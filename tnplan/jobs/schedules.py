@@ -150,7 +150,7 @@ ENGINES = ("native", "cutensormp")
 
 
 class _AgreedWriteError(AgreedError):
-    """A file that cannot be written once work is done, of which all ranks have heard."""
+    """A file that cannot be written once work is done; all ranks raise it."""
 
 
 @dataclass(frozen=True, eq=False)

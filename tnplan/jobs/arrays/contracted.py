@@ -209,7 +209,7 @@ def _fitted(evaluate: Evaluate, shapes: Shapes, dtypes: Dtypes, dtype: np.dtype[
 
 
 def _planned(call: EinsumCall, dtype: str, options: ContractionOptions, values: Sequence[Any]) -> Any:
-    """The contraction planned and compiled; both are kept for the next call, as far as they are."""
+    """The contraction planned and compiled, both from caches where they are there."""
     from tnplan.jobs.arrays.planning import compiled, find_schedule
 
     with compiled(find_schedule(call, dtype, options), options) as contraction:
@@ -235,7 +235,7 @@ def _small(call: EinsumCall, dtype: str, options: ContractionOptions) -> NumpyCo
     if path is None and not is_given and _is_free(options) and _are_names(options.optimize, options.hardware):
         from tnplan.jobs.arrays.planning import find_schedule
 
-        planned = find_schedule(call, dtype, options)  # which is kept for the call
+        planned = find_schedule(call, dtype, options)  # in the cache then, for the call
         if planned.device == "cpu" and planned.path is not None and not planned.path.sliced_inds:
             path = planned.path.ssa_path
     if path is None or len(call.inputs) > MOST_TENSORS:

@@ -45,7 +45,7 @@ class GradientPlan:
     memory_bytes: float
 
     def schedule(self, options: ContractionOptions, wrt: Sequence[int]) -> GradientSchedule:
-        """The schedule with these gradients, of the first plan that leaves them room.
+        """The schedule with these gradients, of the first plan that leaves memory for them.
 
         Raises
         ------

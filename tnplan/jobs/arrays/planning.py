@@ -1,4 +1,4 @@
-"""The schedule of a contraction that was asked for: given, kept from before, or planned now; and `compile`.
+"""The schedule of a contraction: given, cached, or planned now; and what `compile` does.
 
 On a GPU a contraction begins without chains where compiling their kernels takes longer than doing without
 them: the kernel of a chain is made for it, and compiled when it is met for the first time. A schedule of
@@ -63,11 +63,11 @@ from tnplan.planner.search.search_in_proportion import predicted_s, search_in_pr
 from tnplan.planner.search.search_options import TENSORS_AT_ONCE
 
 CACHED_SCHEDULES = 256
-"""Schedules that are kept, the least recently used one given up first."""
+"""Schedules in the cache; the least recently used is dropped first."""
 CACHED_CONTRACTIONS, CACHED_TOTAL_BYTES = 512, 512 << 20
-"""Compiled contractions that are kept, and the bytes that they hold together."""
+"""Compiled contractions in the cache, and their bytes together."""
 CACHED_BYTES = 16 << 20
-"""The largest arena of one that is kept."""
+"""The largest arena of a contraction in the cache."""
 BATCH = "batch..."
 """The index of a batch: no equation has this label."""
 USABLE_SHARE = 0.9
@@ -196,7 +196,7 @@ def _remembered_plan(
     dtype: str,
     options: ContractionOptions,
 ) -> Planned:
-    """The plan of a network whose path is found by name; kept for the next call."""
+    """The plan of a network whose path is found by name, in a cache."""
     return _plan_found(Network(inputs, output, dict(sizes)), dtype, options)
 
 
@@ -237,7 +237,7 @@ def find_batched(
 
 
 def _fits_host(planned: Planned, options: ContractionOptions) -> bool:
-    """Whether the host has room for all ranks and their inputs, where no limit was stated."""
+    """Whether the host has memory for all ranks and their inputs, where no limit was stated."""
     if options.memory is not None or planned.device != "cpu":
         return True
     return planned.devices * bytes_with_inputs(planned.schedule) <= host_memory()[1]
@@ -414,7 +414,7 @@ def memory_bytes(options: ContractionOptions, device: str) -> float:
 def steady_memory(options: ContractionOptions) -> float:
     """The limit that was stated, or what is free now, on a GPU too where one may be taken.
 
-    What is free is cut to a fourth of a power of two, so that a schedule that is kept serves the next call.
+    What is free is cut to a fourth of a power of two, so that a schedule in the cache serves the next call.
     """
     if options.memory is not None:
         return options.memory
@@ -433,7 +433,7 @@ _contractions_lock = threading.Lock()
 
 @contextmanager
 def compiled(planned: Planned, options: ContractionOptions) -> Iterator[CompiledContraction]:
-    """A compiled contraction of a schedule; a small one is kept for the next call, others are closed."""
+    """A compiled contraction of a schedule; a small one goes into a cache, others are closed."""
     planned = planned.now()
     schedule = planned.schedule
     options = options.changed(device=planned.device, devices=planned.devices)
@@ -462,7 +462,7 @@ def compiled(planned: Planned, options: ContractionOptions) -> Iterator[Compiled
 
 
 def forget_contractions() -> None:
-    """Give up all schedules and compiled contractions that are kept; paths stay."""
+    """Empty the caches of schedules and compiled contractions; paths stay."""
     _remembered_plan.cache_clear()
     with _contractions_lock:
         _contractions.clear()
