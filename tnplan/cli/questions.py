@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tnplan.cli.pauli_options import (
     truncation_options,
 )
 from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
-from tnplan.cli.terminal import say_result
+from tnplan.cli.terminal import first_rows, largest_rows, number_text, say_result
 from tnplan.executor.pauli.estimate import Estimate
 from tnplan.jobs.job_options import ResumableKeywords
 from tnplan.questions.answer import CircuitAnswer
@@ -26,12 +26,15 @@ from tnplan.questions.ask import told_by_first, watched_ranks
 from tnplan.questions.circuit import Circuit
 from tnplan.questions.options import QuestionOptions
 
-SHOWN = 16
-"""Values that are shown; --output and --json have all."""
 OF_RUNS = [name for name in ResumableKeywords.__annotations__ if name != "threads"]
 """Options of questions that say how they run: an estimate runs nothing."""
-PAULI: dict[str, Change] = {"truncation": truncation_options}
-REPEATED: dict[str, Change] = {**PAULI, "monte_carlo": repetition_options}
+EXACT: dict[str, Change] = {
+    "state": state_options, "truncation": None, "monte_carlo": None, "checkpoint": None, "resume": None,
+    "output": "A JSON file for the answer.",
+}  # fmt: skip
+"""What the options of a question differ in that has neither truncation nor checkpoint."""
+TRUNCATED: dict[str, Change] = {**EXACT, "truncation": truncation_options}
+REPEATED: dict[str, Change] = {**TRUNCATED, "monte_carlo": repetition_options}
 
 Options = dict[str, Any]
 circuit_argument = click.argument("circuit", type=FILE, metavar="CIRCUIT")
@@ -39,18 +42,14 @@ commands: dict[str, click.Command] = {}
 
 
 def question(
-    call: Callable[..., CircuitAnswer], *own: Callable[[Any], Any], resumable: bool = False,
-    given: Callable[[Options], Options] = lambda options: options, **changes: Change,
+    call: Callable[..., CircuitAnswer], *own: Callable[[Any], Any], changes: Mapping[str, Change] = EXACT,
+    given: Callable[[Options], Options] = lambda options: options,
 ) -> Callable[[Callable[[CircuitAnswer, Options], Iterable[str]]], None]:  # fmt: skip
     """Add the command of a question; the function that is decorated has its help, and shows an answer.
 
     `own` are the options of the question itself, of which `given` makes the arguments of the call; `changes`
-    are those of the options of every question.
+    is what the options of every question differ in.
     """
-    usual: dict[str, Change] = {"state": state_options, "truncation": None, "monte_carlo": None}
-    usual["output"] = "A JSON file for the answer."
-    if not resumable:
-        usual |= {"checkpoint": None, "resume": None}
 
     def decorate(lines: Callable[[CircuitAnswer, Options], Iterable[str]]) -> None:
         def answered(
@@ -67,7 +66,7 @@ def question(
             say_result(answer.document if as_json else None, as_json, shown, files)
 
         name = call.__name__.replace("_", "-")
-        job = options_of(QuestionOptions, **{**usual, **changes})
+        job = options_of(QuestionOptions, **changes)
         every = added(circuit_argument, *own, set_parameters, job, as_json)
         commands[name] = click.command(name, help=lines.__doc__)(every(answered))
 
@@ -85,18 +84,10 @@ def _summary(answer: CircuitAnswer) -> Iterator[str]:
 def _number(value: complex, error: float | None = None) -> str:
     """A number with its error."""
     if isinstance(value, complex):
-        text = f"{value.real!r}" if not value.imag else f"{value.real:+.12g} {value.imag:+.12g}i"
+        text = number_text(value, ".12g") if value.imag else repr(value.real)
     else:
         text = repr(float(value))
     return text if not error else f"{text} +- {error:.2g}"
-
-
-def _rows(name: str, keys: Iterable[str], values: Iterable[str]) -> Iterator[str]:
-    """The first rows of a list, and how many are left out."""
-    rows = list(zip(keys, values, strict=True))
-    yield from (f"{name} {key}: {value}" for key, value in rows[:SHOWN])
-    if len(rows) > SHOWN:
-        yield f"... and {len(rows) - SHOWN} more"
 
 
 def _bits(width: int) -> list[str]:
@@ -147,7 +138,8 @@ def _amplitudes(answer: CircuitAnswer, options: Options) -> Iterator[str]:
         keys = _names(options["bitstrings"])
     else:
         keys = _bits(answer.value.ndim)
-    yield from _rows("amplitude", keys, (f"{value.real:+.9e} {value.imag:+.9e}i" for value in values))
+    texts = (number_text(value, ".9e") for value in values)
+    return first_rows("amplitude", zip(keys, texts, strict=True))
 
 
 @question(Circuit.sample, options_of(Circuit.sample))
@@ -158,8 +150,7 @@ def _sample(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     OpenQASM file, which may measure, reset and branch anywhere.
     docs/how-to/questions.md explains the methods.
     """
-    counts = dict(sorted(answer.value.items(), key=lambda row: -row[1]))
-    yield from _rows("count", counts, map(str, counts.values()))
+    yield from largest_rows("count", answer.value.items(), "d")
     if "linear_xeb" in answer.details:
         yield f"linear XEB: {_number(answer.details['linear_xeb'], answer.details['linear_xeb_error'])}"
 
@@ -187,8 +178,7 @@ def _observables(options: Options) -> Options:
     click.option("--wrt", multiple=True, metavar="NAME", help="Add those by this parameter; several times."),
     click.option("--file", type=FILE, help="Observables, one a line, or a JSON list."),
     given=_observables,
-    resumable=True,
-    **REPEATED,
+    changes={**REPEATED, "checkpoint": {}, "resume": {}},
 )  # fmt: skip
 def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     """Compute expectation values of sums of Pauli words, and their derivatives by parameters.
@@ -199,25 +189,26 @@ def _expectation(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     errors = [errors] * len(answer.value) if isinstance(errors, float) else errors
     values = [_number(value, error) for value, error in zip(answer.value.tolist(), errors, strict=True)]
     keys = [f"of {text}" for text in options["observables"]] or list(map(str, range(len(values))))
-    yield from _rows("expectation value", keys, values)
+    yield from first_rows("expectation value", zip(keys, values, strict=True))
     for name, column in (answer.gradient or {}).items():
-        yield from _rows(f"derivative by {name}", keys, map(_number, column.tolist()))
+        yield from first_rows(f"derivative by {name}", zip(keys, map(_number, column.tolist()), strict=True))
 
 
-@question(Circuit.probabilities, options_of(Circuit.probabilities, qubits={"type": QUBITS}), **PAULI)
+@question(
+    Circuit.probabilities, options_of(Circuit.probabilities, qubits={"type": QUBITS}), changes=TRUNCATED
+)
 def _probabilities(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     """Compute the probabilities of all values of some qubits, and print the largest.
 
     CIRCUIT is a qsim or OpenQASM file. docs/how-to/questions.md explains the methods.
     """
-    rows = zip(_bits(answer.value.ndim), answer.value.reshape(-1).tolist(), strict=True)
-    largest = dict(sorted(rows, key=lambda row: -row[1]))
-    yield from _rows("probability", largest, (f"{value:.9g}" for value in largest.values()))
+    values = answer.value.reshape(-1).tolist()
+    return largest_rows("probability", zip(_bits(answer.value.ndim), values, strict=True))
 
 
 @question(
     Circuit.reduced_density_matrix, options_of(Circuit.reduced_density_matrix, qubits={"type": QUBITS}),
-    **PAULI,
+    changes=TRUNCATED,
 )  # fmt: skip
 def _reduced_density_matrix(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     """Compute the density matrix of some qubits, and print its largest elements.
@@ -227,11 +218,7 @@ def _reduced_density_matrix(answer: CircuitAnswer, options: Options) -> Iterator
     """
     bits = _bits(len(options["qubits"]))
     keys = (f"{row} {column}" for row in bits for column in bits)
-    rows = zip(keys, answer.value.reshape(-1).tolist(), strict=True)
-    largest = dict(sorted(rows, key=lambda row: -abs(row[1])))
-    yield from _rows(
-        "element", largest, (f"{value.real:+.9g} {value.imag:+.9g}i" for value in largest.values())
-    )
+    return largest_rows("element", zip(keys, answer.value.reshape(-1).tolist(), strict=True))
 
 
 @question(Circuit.overlap, click.argument("other", type=FILE, metavar="OTHER"))
@@ -251,7 +238,7 @@ def _overlap(answer: CircuitAnswer, options: Options) -> Iterator[str]:
         a={"type": str, "metavar": "SUM", "help": "The operator A, such as 'Z62'."},
         b={"type": str, "metavar": "SUM", "help": "The operator B."},
     ),
-    **REPEATED,
+    changes=REPEATED,
 )
 def _trace(answer: CircuitAnswer, options: Options) -> Iterator[str]:
     """Compute Tr(A U^dagger B U) / 2^n, U being the circuit on n qubits; with --state its value there.
@@ -283,9 +270,7 @@ def _trace(answer: CircuitAnswer, options: Options) -> Iterator[str]:
 @click.option("--overlap", type=FILE, metavar="OTHER", help="The overlap with another circuit.")
 @click.option("--trace", nargs=2, metavar="A B", help="The trace of two operators.")
 @options_of(Circuit.estimate, devices={"type": DEVICES, "default": "1"}, search_time={"type": SECONDS})
-@options_of(
-    QuestionOptions, state=state_options, **REPEATED, **dict.fromkeys(("method", "seed", *OF_RUNS))
-)
+@options_of(QuestionOptions, **{**REPEATED, **dict.fromkeys(("method", "seed", *OF_RUNS))})
 @as_json
 def estimate(circuit: Path, parameters: dict[str, str], as_json: bool, **options: Any) -> None:
     """Predict memory, time and error of a question for each method.

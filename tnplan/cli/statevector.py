@@ -12,10 +12,8 @@ from tnplan.calls.simulate import simulate
 from tnplan.cli.from_signature import options_of
 from tnplan.cli.option_types import BITS, FILE, QUBITS, as_json
 from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
-from tnplan.cli.terminal import say_result
+from tnplan.cli.terminal import largest_rows, number_text, say_result
 from tnplan.common.units import count_text
-
-SHOWN = 16
 
 
 @click.command()
@@ -68,18 +66,10 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         where = f"gate {entry['gate']} ({entry['name']}), angle {entry['parameter']}, {entry['angle']:.6g}"
         yield f"derivative at {where}: {entry['derivative']!r}"
     for bits, (real, imaginary) in report.get("amplitudes", {}).items():
-        yield f"amplitude {bits}: {real:+.9e} {imaginary:+.9e}i"
+        yield f"amplitude {bits}: {number_text(complex(real, imaginary), '.9e')}"
     if "marginal" in report:
         width = len(report["marginal"]["qubits"])
         rows = [(f"{k:0{width}b}", p) for k, p in enumerate(report["marginal"]["probabilities"])]
-        yield from _table("probability", rows)
+        yield from largest_rows("probability", rows)
     if "counts" in report:
-        yield from _table("count", list(report["counts"].items()))
-
-
-def _table(name: str, rows: list[tuple[str, Any]]) -> Iterator[str]:
-    """The largest values."""
-    for bits, value in sorted(rows, key=lambda row: -row[1])[:SHOWN]:
-        yield f"{name} {bits}: {value:.9g}"
-    if len(rows) > SHOWN:
-        yield f"... and {len(rows) - SHOWN} more"
+        yield from largest_rows("count", report["counts"].items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from tnplan.executor.device.comm.launcher import launched_rank
 
 if TYPE_CHECKING:
     from tnplan.jobs.progress import Progress
+
+SHOWN = 16
+"""Rows of a list that are printed; --output and --json have all."""
 
 
 def say(text: str, err: bool = False) -> None:
@@ -46,6 +49,27 @@ def say_result(
     for path in written:
         if path is not None:
             say(f"written: {path}")
+
+
+def first_rows(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The first rows of a list, and how many are left out."""
+    listed = list(rows)
+    yield from (f"{name} {key}: {value}" for key, value in listed[:SHOWN])
+    if len(listed) > SHOWN:
+        yield f"... and {len(listed) - SHOWN} more"
+
+
+def largest_rows(name: str, values: Iterable[tuple[str, Any]], form: str = ".9g") -> Iterator[str]:
+    """The rows of the largest values, in a format of numbers; of complex ones both parts."""
+    ordered = sorted(values, key=lambda row: -abs(row[1]))
+    return first_rows(name, ((key, number_text(value, form)) for key, value in ordered))
+
+
+def number_text(value: complex, form: str) -> str:
+    """A number in a format; a complex one as its two parts with their signs."""
+    if isinstance(value, complex):
+        return f"{value.real:+{form}} {value.imag:+{form}}i"
+    return f"{value:{form}}"
 
 
 def allow_any_encoding() -> None:
