@@ -32,11 +32,9 @@ def command(base: str, dtypes: tuple[str, ...], output: Path | None, **options: 
     one device; under mpirun, changes of layout between all ranks too. One profile serves all machines of a
     kind: plan and report take it with --hardware FILE.
     """
-    from tnplan.executor.device.comm.launcher import launched_rank
     from tnplan.planner.hardware.profile import profile_text
 
     if dtypes:
         options["dtypes"] = dtypes
     profile = calibrate(base, output=output, progress=say_progress, **options)
-    if launched_rank() == 0:
-        say(profile_text(profile) if output is None else f"written: {output}")
+    say(profile_text(profile) if output is None else f"written: {output}")

@@ -13,9 +13,8 @@ from tnplan.calls.execute import execute
 from tnplan.cli.from_signature import options_of
 from tnplan.cli.option_types import FILE, as_json
 from tnplan.cli.progress import ProgressLines
-from tnplan.cli.terminal import say, say_result
+from tnplan.cli.terminal import say_once, say_result
 from tnplan.common.units import count_text, size_text
-from tnplan.executor.device.comm.launcher import launched_rank
 
 SHOWN_VALUES = 4
 
@@ -44,8 +43,8 @@ def command(schedule: Path, as_json: bool, **options: Any) -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         outcome = execute(schedule, progress=progress, **options)
     report, output = outcome.report, options["output"]
-    if report["not_finite"] and launched_rank() == 0:
-        say(f"warning: the result holds {report['not_finite']} values that are NaN or infinite", err=True)
+    if report["not_finite"]:
+        say_once(f"warning: the result holds {report['not_finite']} values that are NaN or infinite")
     if output is not None and outcome.array is None:
         output = output.with_suffix(".shards.json")
     say_result(report, as_json, _lines(outcome.array, report), [output])

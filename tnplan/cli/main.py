@@ -22,7 +22,7 @@ from typing import TextIO
 import click
 
 from tnplan.cli.signals import end_by_signals
-from tnplan.cli.terminal import allow_any_encoding, say
+from tnplan.cli.terminal import allow_any_encoding, say, say_once
 from tnplan.common.errors import InputError
 from tnplan.common.release import release
 from tnplan.executor.device.comm.launcher import interrupt_ends_process, launched_rank, launched_size
@@ -200,8 +200,7 @@ def _show_warning(
     file: TextIO | None = None, line: str | None = None,
 ) -> None:  # fmt: skip
     """Print a warning as one line, without the place in the code; all ranks of a job say the same."""
-    if launched_rank() == 0:
-        say(f"tnplan: warning: {' '.join(str(message).split())}", err=True)
+    say_once(f"tnplan: warning: {' '.join(str(message).split())}")
 
 
 def _complain(error: Exception, settings: Settings, status: int) -> int:

@@ -19,10 +19,9 @@ from tnplan.cli.pauli_options import (
     truncation_options,
 )
 from tnplan.cli.progress import SAY_EVERY_S, ProgressLines
-from tnplan.cli.terminal import say, say_result
+from tnplan.cli.terminal import say_once, say_result
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
-from tnplan.executor.device.comm.launcher import launched_rank
 
 
 @click.command()
@@ -68,9 +67,8 @@ def command(
     say_result(report, as_json, _lines(report), [options["output"], options["record"]])
     # A value of 0 from no terms would look like an answer to a script.
     if report["empty"] and not allow_empty:
-        if launched_rank() == 0:
-            what = "every repetition gave 0" if "estimate" in report else "everything was cut"
-            say(f"error: {what}, so that the value says nothing; allow more terms", err=True)
+        what = "every repetition gave 0" if "estimate" in report else "everything was cut"
+        say_once(f"error: {what}, so that the value says nothing; allow more terms")
         context.exit(1)
 
 

@@ -13,10 +13,9 @@ from tnplan.calls.diagonalize import diagonalize
 from tnplan.calls.diagonalize_qubits import diagonalize_qubits
 from tnplan.cli.from_signature import Change, options_of, taken
 from tnplan.cli.option_types import COUNT, FILE, THRESHOLDS, added, as_json
-from tnplan.cli.terminal import say, say_progress, say_result
+from tnplan.cli.terminal import say_once, say_progress, say_result
 from tnplan.common.errors import InputError
 from tnplan.common.units import plural
-from tnplan.executor.device.comm.launcher import launched_rank
 from tnplan.executor.sbd.selected_ci.growth import Growth
 from tnplan.executor.sbd.solver.davidson import Criteria, Solution
 from tnplan.executor.sbd.solver.solve import SpinPenalty
@@ -186,8 +185,6 @@ def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpo
     """The exit status of a solve; where it has not converged, the first rank says why and what to do."""
     if solution.converged:
         return 0
-    if launched_rank() > 0:
-        return 1
     largest, remedy = solution.residuals.max(), "allow more --steps"
     problem = f"residuals are above {criteria.residual:g}"
     # "not >" is true of NaN too. Small residuals without convergence: the solver's last test for missed
@@ -201,7 +198,7 @@ def _status(solution: Solution, criteria: Criteria, output: Path | None, checkpo
         problem += f" after {solution.steps} steps"
         if output is not None:
             remedy = "go on with --resume" if checkpoint else f"go on with --start {output}"
-    say(f"tnplan: error: {problem}; {remedy}", err=True)
+    say_once(f"tnplan: error: {problem}; {remedy}")
     return 1
 
 

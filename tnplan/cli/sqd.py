@@ -11,8 +11,7 @@ import click
 from tnplan.calls.sqd_loop import run
 from tnplan.cli.from_signature import options_of, taken
 from tnplan.cli.option_types import FILE, as_json
-from tnplan.cli.terminal import say, say_progress, say_result
-from tnplan.executor.device.comm.launcher import launched_rank
+from tnplan.cli.terminal import say_once, say_progress, say_result
 from tnplan.executor.sbd.solver.davidson import Criteria
 
 
@@ -45,8 +44,8 @@ def command(counts: Path, integrals: Path, as_json: bool, **options: Any) -> int
     output, report = options["output"], result.report
     written = [] if output is None else [output, output.with_suffix(".json")]
     say_result(report, as_json, _lines(report), [*written, options["plot"]])
-    if not result.converged and launched_rank() == 0:
-        say(f"tnplan: error: {_open_end(report, output is not None)}", err=True)
+    if not result.converged:
+        say_once(f"tnplan: error: {_open_end(report, output is not None)}")
     return 0 if result.converged else 1
 
 

@@ -25,6 +25,12 @@ def say(text: str, err: bool = False) -> None:
     click.echo(escaped(text, kept="\n\t"), err=err)
 
 
+def say_once(text: str) -> None:
+    """Print a line to standard error on the first rank, for all ranks."""
+    if launched_rank() == 0:
+        say(text, err=True)
+
+
 def say_json(document: Any) -> None:
     """Print a document for programs, indented."""
     say(json.dumps(document, indent=1))
