@@ -10,7 +10,7 @@ from tnplan.common.errors import InputError
 from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job_options import JobOptions, ResumableKeywords, check_keywords
-from tnplan.jobs.statevector.state import DTYPES
+from tnplan.jobs.statevector import DTYPES
 
 METHODS = ("contraction", "statevector", "pauli", "mps", "stabilizer")
 """The engines, by the names that `method` has for them."""

@@ -15,7 +15,7 @@ from tnplan.circuits.circuit import GateSequence
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.options import ContractionOptions
 from tnplan.jobs.arrays.planning import batched_network, find_path
-from tnplan.jobs.statevector.state import DTYPES
+from tnplan.jobs.statevector import DTYPES
 from tnplan.planner.hardware.cost import FLOPS_PER_PRODUCT, ITEM_BYTES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.planner.networks.contraction_path import ContractionPath

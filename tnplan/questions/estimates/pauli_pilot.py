@@ -22,7 +22,7 @@ from tnplan.executor.pauli.propagate import Propagation, prepared, propagate
 from tnplan.executor.pauli.repetitions import MonteCarlo
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
-from tnplan.jobs.pauli.sampling import GPU_ABOVE
+from tnplan.jobs.pauli_sampling import GPU_ABOVE
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.pauli import planned_sums, sampled_values
 from tnplan.questions.estimates.cost import GRADIENT_TIME, Cost, is_gpu, slowness

@@ -38,7 +38,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import (
     compile_gates,
     word_groups,
 )
-from tnplan.jobs.statevector.state import DTYPES
+from tnplan.jobs.statevector import DTYPES
 from tnplan.planner.hardware.profile import Profile
 from tnplan.questions.engines.statevector import planned_work
 from tnplan.questions.estimates.cost import EXACT_FACTOR, Cost, first_use_s, is_gpu, room_bytes, slowness

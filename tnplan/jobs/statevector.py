@@ -1,6 +1,6 @@
 """The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
 
-The arithmetic is in executor/statevector.
+The arithmetic is in executor/statevector. What only one kind of state needs is imported where that is opened.
 
 Changelog of `tnplan.statevector`, the JSON of a result:
 1 (2026-11-21): first version.
@@ -10,7 +10,7 @@ Changelog of `tnplan.statevector`, the JSON of a result:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,20 +21,26 @@ import numpy as np
 from tnplan.circuits.load import load_program
 from tnplan.circuits.noise import depolarized
 from tnplan.circuits.pauli_sum import given_sum
-from tnplan.circuits.program import CircuitProgram, final_measurements
+from tnplan.circuits.program import CircuitProgram, Operation, final_measurements, largest_operator
 from tnplan.common.arrays import Array
 from tnplan.common.checks import check_choice, check_count, is_number
 from tnplan.common.errors import InputError
 from tnplan.common.files import check_json_name, check_writable, write_json
 from tnplan.common.kernels.ahead import compile_soon
-from tnplan.executor.device.cpu.host_memory import host_facts
+from tnplan.executor.device.cpu.host_memory import host_facts, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import Communicator, agree
+from tnplan.executor.statevector.gates.multiplexed_gate import LARGEST_TARGETS
 from tnplan.executor.statevector.measurement import Answer, Question, answer, check_question
-from tnplan.executor.statevector.memory_estimate import GRADIENT_STATES, LARGEST, check_answer_memory
+from tnplan.executor.statevector.memory_estimate import (
+    GRADIENT_STATES,
+    LARGEST,
+    check_answer_memory,
+    predicted_bytes,
+)
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.scheduling.tiled_passes import MODES
-from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.scheduling.tiled_passes import MODES, TILES
+from tnplan.executor.statevector.simulator import Simulator, StateVector
 from tnplan.executor.statevector.state_file import (
     SavedState,
     check_state_writable,
@@ -46,17 +52,20 @@ from tnplan.executor.statevector.state_file import (
 )
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import Writes
-from tnplan.jobs.statevector.state import (
-    DTYPES,
-    check_state_ranks,
-    end_state,
-    free_beside,
-    open_state,
-    state_needs,
-)
+from tnplan.jobs.outputs import Writes
 
-# What `simulate` gives.
+TOPIC = "state vectors"
+"""What the errors of this module are about, where one says no topic of its own."""
+
+DTYPES = {"fp64": "complex128", "fp32": "complex64"}
+"""The dtype of amplitudes in each precision."""
+FORMAT = "tnplan.statevector"
+VERSION = 2
+NORM = 1e-2
+"""How far from 1 the sum of all probabilities of a saved state may be."""
+
+Start = str | Path | Sequence[complex] | Array
+"""A saved state, or amplitudes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,17 +96,6 @@ class Simulation:
         given = [name for name in names if getattr(self.answer, name) is not None]
         size = f"{self.report['n_qubits']} qubits, {self.report['dtype']}"
         return f"Simulation({size}: {', '.join(given) or 'no question'})"
-
-
-# The job of `simulate`: inputs are read and checked, ranks and devices chosen, results written.
-
-
-Start = str | Path | Sequence[complex] | Array
-"""A saved state, or amplitudes."""
-FORMAT = "tnplan.statevector"
-VERSION = 2
-NORM = 1e-2
-"""How far from 1 the sum of all probabilities of a saved state may be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,73 +130,72 @@ class SimulationProblem:
     seed: int
 
 
-def run_simulation(circuit: Any, asked: SimulationRequest, options: JobOptions) -> Simulation:
+def run_simulation(circuit: Any, request: SimulationRequest, options: JobOptions) -> Simulation:
     """Simulate on the ranks of this process, or on those of mpirun."""
-    check_choice("--precision", asked.precision, DTYPES)
+    check_choice("--precision", request.precision, DTYPES)
 
     def check_ranks(problem: SimulationProblem, n_ranks: int) -> None:
         check_state_ranks(n_ranks, problem.program.n_qubits)
-        _check_outputs(asked, options.output, n_ranks, circuit)
+        _check_outputs(request, options.output, n_ranks, circuit)
 
     def writes(problem: SimulationProblem, n_ranks: int) -> Writes | None:
-        return None if asked.save is None else Writes(Path(asked.save), by_all=True)
+        return None if request.save is None else Writes(Path(request.save), by_all=True)
 
     job = Job(
         writes=writes,
-        prepare=lambda: _prepare(circuit, asked),
-        work=lambda rank, problem: _work(rank, problem, asked, options.output),
+        prepare=lambda: _prepare(circuit, request),
+        work=lambda rank, problem: _work(rank, problem, request, options.output),
         check_ranks=check_ranks,
-        needs=lambda problem, n_ranks, threads: _needs(problem, asked, n_ranks, threads),
+        needs=lambda problem, n_ranks, threads: _needs(problem, request, n_ranks, threads),
     )
     return run_job(job, options)
 
 
-def _prepare(circuit: Any, asked: SimulationRequest) -> SimulationProblem:
+def _prepare(circuit: Any, request: SimulationRequest) -> SimulationProblem:
     """Read and check all inputs, on rank 0."""
-    if not is_number(asked.depolarize):
-        raise InputError("--depolarizing", f"is {asked.depolarize!r}", "give a probability")
-    program = depolarized(load_program(circuit, asked.parameters), asked.depolarize)
-    terms = None if asked.observable is None else given_sum(asked.observable, program.n_qubits)
-    question = Question(
-        asked.shots, terms, _listed("--amplitudes", asked.amplitudes), _listed("--marginal", asked.marginal),
-        asked.gradient,
-    )  # fmt: skip
-    problem = SimulationProblem(program, question, _seed(asked.seed))
-    _check(problem, asked)
+    if not is_number(request.depolarize):
+        raise InputError("--depolarizing", f"is {request.depolarize!r}", "give a probability")
+    program = depolarized(load_program(circuit, request.parameters), request.depolarize)
+    terms = None if request.observable is None else given_sum(request.observable, program.n_qubits)
+    amplitudes = _listed("--amplitudes", request.amplitudes)
+    marginal = _listed("--marginal", request.marginal)
+    question = Question(request.shots, terms, amplitudes, marginal, request.gradient)
+    problem = SimulationProblem(program, question, _seed(request.seed))
+    _check(problem, request)
     compile_soon([COVERS])
     return problem
 
 
-def _needs(problem: SimulationProblem, asked: SimulationRequest, n_ranks: int, threads: int) -> Needs:
+def _needs(problem: SimulationProblem, request: SimulationRequest, n_ranks: int, threads: int) -> Needs:
     states = GRADIENT_STATES if problem.question.gradient else 1
-    return state_needs(problem.program.n_qubits, asked.dtype, n_ranks, threads, states)
+    return state_needs(problem.program.n_qubits, request.dtype, n_ranks, threads, states)
 
 
 def _work(
-    rank: Rank, problem: SimulationProblem, asked: SimulationRequest, output: Path | None
+    rank: Rank, problem: SimulationProblem, request: SimulationRequest, output: Path | None
 ) -> Simulation:
     """One rank: the whole simulation; rank 0 writes the result."""
     world, n, question = rank.world, problem.program.n_qubits, problem.question
-    needed = _needs(problem, asked, world.size, rank.threads).cpu_bytes
+    needed = _needs(problem, request, world.size, rank.threads).cpu_bytes
     free = free_beside(rank, needed)
     # Invariant: all ranks refuse or none, before the collective calls of the state begin.
     agree(world, lambda: check_answer_memory(question.shots, len(question.marginal), n, free))
     begin = perf_counter()
     with rank.on_stream():
-        state = open_state(rank, n, asked.dtype, problem.program.operations, gradient=question.gradient)
-        simulator = Simulator(state, n, asked.mode, problem.seed)
-        if asked.start is not None:
-            _continue(simulator, asked.start, asked.dtype, world)
+        state = open_state(rank, n, request.dtype, problem.program.operations, gradient=question.gradient)
+        simulator = Simulator(state, n, request.mode, problem.seed)
+        if request.start is not None:
+            _continue(simulator, request.start, request.dtype, world)
         given = answer(
             simulator, problem.program, question,
             lambda done, shots: rank.say(done, shots, f"run {done} of {shots}"),
         )  # fmt: skip
         time_s = perf_counter() - begin
-        if asked.save is not None:
-            _save(asked.save, simulator, world, asked.dtype)
+        if request.save is not None:
+            _save(request.save, simulator, world, request.dtype)
     report = {
         "format": FORMAT, "version": VERSION, "n_qubits": n, "operations": len(problem.program.operations),
-        "dtype": asked.dtype, "mode": asked.mode, "device": rank.device.name, "ranks": world.size,
+        "dtype": request.dtype, "mode": request.mode, "device": rank.device.name, "ranks": world.size,
         "threads": rank.threads,
         "seed": problem.seed, "shots": question.shots, **_answer_report(given, question),
         "norm": given.norm, "passes": simulator.passes, "exchanges": simulator.exchanges,
@@ -220,14 +217,14 @@ def _save(target: str | Path, simulator: Simulator, world: Communicator, dtype: 
         save_index(target, checksums, dtype, simulator.where)
 
 
-def _check(problem: SimulationProblem, asked: SimulationRequest) -> None:
+def _check(problem: SimulationProblem, request: SimulationRequest) -> None:
     """Refuse what cannot be done, before any work."""
     check_question(problem.question, problem.program)
     check_count("qubits", problem.program.n_qubits, 1, LARGEST)
-    check_choice("--mode", asked.mode, MODES)
-    if (asked.start is not None or asked.save) and final_measurements(problem.program) is None:
+    check_choice("--mode", request.mode, MODES)
+    if (request.start is not None or request.save) and final_measurements(problem.program) is None:
         raise InputError(
-            "--start" if asked.start is not None else "--save",
+            "--start" if request.start is not None else "--save",
             "stands beside a program that ends in another state in each run", "leave it out",
         )  # fmt: skip
     prepare_program(problem.program.operations)
@@ -248,14 +245,14 @@ def _listed(place: str, values: Any) -> tuple[Any, ...]:
     raise InputError(place, f"is {values!r}", "give a list")
 
 
-def _check_outputs(asked: SimulationRequest, output: Path | None, n_ranks: int, circuit: Any) -> None:
+def _check_outputs(request: SimulationRequest, output: Path | None, n_ranks: int, circuit: Any) -> None:
     inputs = [circuit]
-    if isinstance(asked.start, str | Path):
-        inputs += [asked.start, *load_state(asked.start).files]
+    if isinstance(request.start, str | Path):
+        inputs += [request.start, *load_state(request.start).files]
     if output is not None:
         check_writable(output, *inputs)
-    if asked.save is not None:
-        check_state_writable(asked.save, n_ranks, output, *inputs)
+    if request.save is not None:
+        check_state_writable(request.save, n_ranks, output, *inputs)
     if output is not None:
         check_json_name(output)
 
@@ -309,3 +306,86 @@ def _answer_report(given: Answer, question: Question) -> dict[str, Any]:
     if given.gradient is not None:
         report["gradient"] = [asdict(derivative) for derivative in given.gradient]
     return report
+
+
+# The state of a rank: what it needs, and how it is opened on the device of the rank.
+
+
+def state_needs(n_qubits: int, dtype: str, n_ranks: int, threads: int, states: int = 1) -> Needs:
+    """What a rank needs for its part of so many states."""
+    size_bytes = predicted_bytes(n_qubits, dtype, TILES[dtype], threads, n_ranks, states)
+    other = "" if dtype == DTYPES["fp32"] else "--precision fp32, "
+    return Needs(size_bytes, size_bytes, f"use {other}more ranks, more memory or fewer qubits")
+
+
+def check_state_ranks(n_ranks: int, n_qubits: int) -> None:
+    """Refuse ranks that cannot share a state: each holds the qubits of the largest gate or more."""
+    if n_ranks & (n_ranks - 1):
+        raise InputError("--ranks", f"is {n_ranks}", "give a power of two")
+    n_bits = n_qubits - (n_ranks.bit_length() - 1)
+    if n_ranks > 1 and n_bits < LARGEST_TARGETS:
+        raise InputError(
+            "--ranks",
+            f"is {n_ranks} for a state of {n_qubits} qubits, {max(0, n_bits)} a rank",
+            f"take fewer ranks: each needs {LARGEST_TARGETS} qubits or more",
+        )  # fmt: skip
+
+
+def free_beside(rank: Rank, state_bytes: int) -> float:
+    """The bytes that the host has for a rank's answers: on a CPU beside its state. Collective."""
+    free = host_memory()[1] / ranks_here(rank.world)
+    return rank.memory_bytes - state_bytes if rank.device.name == "cpu" else free
+
+
+def open_state(
+    rank: Rank, n_qubits: int, dtype: str, operations: Iterable[Operation], *, gradient: bool = False
+) -> StateVector:  # fmt: skip
+    """The amplitudes of this rank on its device, connected with those of other ranks.
+
+    Kernels are compiled for what is to be done with it: `operations`, and derivatives with `gradient`.
+    """
+    n_bits = n_qubits - (rank.world.size.bit_length() - 1)
+    if rank.device.name == "cpu":
+        return _on_cpu(rank, n_bits, dtype, largest_operator(operations), gradient=gradient)
+    return _on_gpu(rank, n_bits, dtype, largest_operator(operations))
+
+
+def _on_cpu(rank: Rank, n_bits: int, dtype: str, targets: int, *, gradient: bool) -> StateVector:
+    from tnplan.executor.statevector.cpu.state import HostState
+
+    world = rank.world
+    if rank.is_first:  # processes of every rank would only take each other's cores
+        from tnplan.executor.statevector.cpu.kernel_samples import gradient_kernels, state_kernels
+
+        kernels = state_kernels(dtype, n_bits, targets)
+        compile_soon(kernels + (gradient_kernels(dtype, n_bits, world.size) if gradient else []))
+    local = HostState(n_bits, dtype, rank.threads, world.rank)
+    if world.size == 1:
+        return local
+    from tnplan.executor.statevector.distributed_state import DistributedState
+
+    return DistributedState(local, world)
+
+
+def _on_gpu(rank: Rank, n_bits: int, dtype: str, targets: int) -> StateVector:
+    from tnplan.executor.statevector.cuda.state import open_state as open_gpu_state
+
+    number: int = rank.device.device_id  # type: ignore[attr-defined]
+    local = open_gpu_state(number, n_bits, dtype, rank.world.rank, rank.world.size, targets)
+    # None where this rank is alone; then all qubits are local, and no gate needs an exchange.
+    connected = rank.connected()
+    if connected is None:
+        return local
+    from tnplan.executor.statevector.cuda.bit_swap import StateSwap
+    from tnplan.executor.statevector.distributed_state import DistributedState
+
+    return DistributedState(local, connected, StateSwap(local.amplitudes, connected))
+
+
+def end_state(rank: Rank, state: StateVector) -> None:
+    """Nothing more is asked of a state whose other ranks end with the job."""
+    if rank.world.size > 1 and (rank.world.name == "threads" or rank.device.name == "gpu"):
+        from tnplan.executor.statevector.distributed_state import DistributedState
+
+        assert isinstance(state, DistributedState)
+        state.end()

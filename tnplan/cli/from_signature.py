@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tnplan.cli.options.common import FILE, PROFILE, SIZE, added, set_parameters
+from tnplan.cli.option_types import FILE, PROFILE, added, set_parameters
 from tnplan.common.docstrings import ParameterText, texts_of
 
 Other = Mapping[str, Any] | Callable[[Any], Any] | None
@@ -27,13 +27,15 @@ Made = TypeVar("Made")
 EVERYWHERE: dict[str, Other] = {
     "circuit": click.argument("circuit", type=FILE, metavar="CIRCUIT"),
     "hardware": {"type": PROFILE, "metavar": "PROFILE", "help": "A shipped profile or a TOML file."},
-    "memory": {"type": SIZE},
+    "memory": {"type": str, "metavar": "SIZE"},
     "output": {"flags": ("-o", "--output")},
     "parameters": set_parameters,
     "progress": None,
     "ranks": {"type": click.IntRange(1)},
     "seed": {"type": click.IntRange(0)},
+    "size": {"type": str, "metavar": "SIZE"},
     "threads": {"type": click.IntRange(1)},
+    "threshold": {"type": str, "metavar": "SIZE"},
     "timeout": {"type": click.FloatRange(0), "metavar": "SECONDS"},
 }
 """Changes that hold for all calls with such a parameter; those of a command are added to them."""
@@ -49,14 +51,14 @@ def options_of(call: Callable[..., Any], **changes: Change) -> Callable[[Any], A
     TypeError
         For a change of a parameter that the call has not, or of which no option can be made.
     """
-    given, texts = _parameters(call), texts_of(call)
+    parameters, texts = _parameters(call), texts_of(call)
     # A change of a parameter that was renamed is an error of the command, found when it is
     # imported.
-    if unknown := changes.keys() - given.keys():
+    if unknown := changes.keys() - parameters.keys():
         raise TypeError(f"{call.__name__} has no parameters {', '.join(sorted(unknown))}")
-    flags = {name: _flags(name, each, _changed(name, changes)) for name, each in given.items()}
+    flags = {name: _flags(name, each, _changed(name, changes)) for name, each in parameters.items()}
     made = []
-    for name, parameter in given.items():
+    for name, parameter in parameters.items():
         change = _changed(name, changes)
         if callable(change):
             made.append(change)
@@ -74,15 +76,15 @@ def taken(kind: Callable[..., Made], options: dict[str, Any]) -> Made:
 
 def _parameters(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters that can be options; of a class of options first what it adds to those it extends."""
-    given = inspect.signature(call).parameters
-    names = list(given)
+    parameters = inspect.signature(call).parameters
+    names = list(parameters)
     if isinstance(call, type) and is_dataclass(call):
         inherited = [item.name for base in call.__bases__ if is_dataclass(base) for item in fields(base)]
         names = sorted(names, key=lambda name: name in inherited)
     return {
-        name: given[name]
+        name: parameters[name]
         for name in names
-        if name != "self" and given[name].kind is not given[name].VAR_KEYWORD
+        if name != "self" and parameters[name].kind is not parameters[name].VAR_KEYWORD
     }
 
 

@@ -23,6 +23,9 @@ from tnplan.executor.pauli.repetitions import MonteCarlo, check_sampling
 from tnplan.executor.pauli.resources import Resources
 from tnplan.executor.pauli.terms.truncation import Truncation
 
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
+
 PICTURES = ("heisenberg", "schroedinger")
 
 
@@ -66,82 +69,84 @@ class PauliProblem:
     state: str | State | None
 
 
-def read_problem(circuit: Any, observable: Any, asked: PauliRequest, output: Path | None) -> PauliProblem:
+def read_problem(circuit: Any, observable: Any, request: PauliRequest, output: Path | None) -> PauliProblem:
     """Read and check all inputs."""
-    if not isinstance(asked.truncation, Truncation):
-        raise InputError("truncation", f"is {asked.truncation!r}", "give Truncation")
-    if not isinstance(asked.monte_carlo, MonteCarlo | None):
-        raise InputError("monte_carlo", f"is {asked.monte_carlo!r}", "give MonteCarlo")
-    Resources(precision=asked.precision, when_full=asked.when_full)  # refuses other names
-    _check_files(circuit, output, asked.record)
-    check_choice("--picture", asked.picture, PICTURES)
-    probability = asked.depolarize
+    if not isinstance(request.truncation, Truncation):
+        raise InputError("truncation", f"is {request.truncation!r}", "give Truncation")
+    if not isinstance(request.monte_carlo, MonteCarlo | None):
+        raise InputError("monte_carlo", f"is {request.monte_carlo!r}", "give MonteCarlo")
+    Resources(precision=request.precision, when_full=request.when_full)  # refuses other names
+    _check_files(circuit, output, request.record)
+    check_choice("--picture", request.picture, PICTURES)
+    probability = request.depolarize
     if not is_number(probability) or not 0 <= probability <= 1:
         raise InputError("--depolarizing", f"probability is {probability!r}", "give 0 to 1")
-    read = load_circuit(circuit, asked.parameters)
+    read = load_circuit(circuit, request.parameters)
     is_list = isinstance(observable, list | tuple)
-    parts = tuple(given_sum(one, read.n_qubits) for one in (observable if is_list else [observable]))
+    observables = observable if is_list else [observable]
+    parts = tuple(given_sum(each, read.n_qubits) for each in observables)
     if not parts:
         raise InputError("--observable", "is an empty list", "give one observable or more")
-    state = _state(asked, read.n_qubits)
-    problem = PauliProblem(read, *_steps(read, asked), _united(parts), parts if is_list else (), state)
-    _check_together(problem, asked)
+    state = _state(request, read.n_qubits)
+    problem = PauliProblem(read, *_steps(read, request), _united(parts), parts if is_list else (), state)
+    _check_together(problem, request)
     value_in(problem.terms, state)
     return problem
 
 
-def _state(asked: PauliRequest, n_qubits: int) -> str | State | None:
-    state = given_state(asked.state, n_qubits)
-    if asked.overlap is None:
+def _state(request: PauliRequest, n_qubits: int) -> str | State | None:
+    state = given_state(request.state, n_qubits)
+    if request.overlap is None:
         return state
-    if asked.state is not None:
+    if request.state is not None:
         raise InputError("--overlap", "is asked together with a state", "leave one of them out")
-    return given_overlap(asked.overlap, n_qubits)
+    return given_overlap(request.overlap, n_qubits)
 
 
-def _steps(circuit: GateSequence, asked: PauliRequest) -> tuple[list[PauliStep], list[int]]:
+def _steps(circuit: GateSequence, request: PauliRequest) -> tuple[list[PauliStep], list[int]]:
     """The steps of all gates, and the gate of each."""
     steps, gates = [], []
     for number, gate in enumerate(circuit.gates):
-        for step in _noisy(gate, f"gate {number} ({gate.name})", asked):
+        for step in _noisy(gate, f"gate {number} ({gate.name})", request):
             steps.append(step)
             gates.append(number)
     return steps, gates
 
 
-def _noisy(gate: Gate, place: str, asked: PauliRequest) -> Iterator[PauliStep]:
-    yield from gate_steps(gate, place, rotations=asked.gradient)
-    if asked.depolarize and not isinstance(gate, GlobalPhase):
+def _noisy(gate: Gate, place: str, request: PauliRequest) -> Iterator[PauliStep]:
+    yield from gate_steps(gate, place, rotations=request.gradient)
+    if request.depolarize and not isinstance(gate, GlobalPhase):
         if len(gate.qubits) > MOST_QUBITS:
             raise InputError(
                 place, f"acts on {len(gate.qubits)} qubits, and depolarizing noise on {MOST_QUBITS}",
                 "split the gate, or leave --depolarizing out",
             )  # fmt: skip
-        yield depolarizing(gate.qubits, asked.depolarize)
+        yield depolarizing(gate.qubits, request.depolarize)
 
 
 def _united(parts: tuple[PauliSum, ...]) -> PauliSum:
     """One sum with the words of several, each with its largest magnitude, so that no cut favours a part."""
     if len(parts) == 1:
         return parts[0]
-    keys = np.concatenate([part.keys for part in parts])
-    sizes = np.concatenate([np.abs(part.coefficients) for part in parts])
+    keys = np.concatenate([term_sum.keys for term_sum in parts])
+    sizes = np.concatenate([np.abs(term_sum.coefficients) for term_sum in parts])
     order = np.argsort(-sizes, kind="stable")
     keys, sizes = keys[order], sizes[order]
     _, first = np.unique(keys, axis=0, return_index=True)
     return PauliSum(parts[0].n_qubits, *merge(keys[first], sizes[first]))
 
 
-def _check_together(problem: PauliProblem, asked: PauliRequest) -> None:
+def _check_together(problem: PauliProblem, request: PauliRequest) -> None:
     """Refuse options that cannot go together."""
-    if asked.picture == "schroedinger" and not isinstance(problem.state, str | ProductState | None):
+    if request.picture == "schroedinger" and not isinstance(problem.state, str | ProductState | None):
         kind = "overlaps" if isinstance(problem.state, OverlapWith) else "stabilizer states"
         raise InputError("--picture", f"schroedinger has no {kind}", "use heisenberg")
-    if problem.parts and not asked.each_term:
+    if problem.parts and not request.each_term:
         raise InputError("--observable", "is a list", "ask for the value of each term, or give their sum")
-    if asked.monte_carlo is not None:
-        check_sampling(problem.terms, asked.truncation)
-        if asked.picture == "schroedinger" or asked.has_tape or asked.stop_above is not None or asked.record:
+    if request.monte_carlo is not None:
+        check_sampling(problem.terms, request.truncation)
+        is_forward, has_limit = request.picture == "schroedinger", request.stop_above is not None
+        if is_forward or request.has_tape or has_limit or request.record:
             raise InputError(
                 "--repetitions", "go with none of schroedinger, gradient, each-term, stop-above and record",
                 "leave them out",

@@ -45,7 +45,7 @@ class GradientPlan:
     memory_bytes: float
 
     def schedule(self, options: ContractionOptions, wrt: Sequence[int]) -> GradientSchedule:
-        """The schedule with these gradients, of the first plan that leaves them room.
+        """The schedule with these gradients, of the first plan that leaves memory for them.
 
         Raises
         ------
@@ -111,10 +111,10 @@ class GradientCalls:
     ) -> tuple[NDArray[Any], list[NDArray[Any]]] | None:
         """The result and the gradients, as the network shapes them; None where another process has them."""
         schedule = self.schedule
-        found = self._ranks.contract({**values, schedule.cotangent: cotangent})
-        if found is None:
+        results = self._ranks.contract({**values, schedule.cotangent: cotangent})
+        if results is None:
             return None
-        result, *gradients = found
+        result, *gradients = results
         return result.reshape(schedule.output_shape).copy(), [
             with_shape(flat) for with_shape, flat in zip(self._shapes, gradients, strict=True)
         ]
@@ -132,26 +132,26 @@ class _GradientShape:
         leaf, stored = schedule.leaves[gradient.tensor], schedule.buffers[gradient.buffer].modes
         indices = list(dict.fromkeys(leaf))
         modes = [mode for index in indices for mode in schedule.indices[index]]
-        self._held = [schedule.extents[mode] for mode in stored]
+        self._stored_shape = [schedule.extents[mode] for mode in stored]
         self._order = [stored.index(mode) for mode in modes if mode in stored]
         self._extents = [schedule.extents[mode] for mode in modes]
-        kept = [extent if mode in stored else 1 for mode, extent in zip(modes, self._extents, strict=True)]
-        self._kept = None if kept == self._extents else kept
+        present = [schedule.extents[mode] if mode in stored else 1 for mode in modes]
+        self._broadcast_shape = None if present == self._extents else present
         self._shape = [schedule.size_dict[index] for index in indices]
         self._whole = [schedule.size_dict[index] for index in leaf]
         self._axes = None if len(indices) == len(leaf) else [indices.index(index) for index in leaf]
 
     def __call__(self, flat: NDArray[Any]) -> NDArray[Any]:
-        held = flat.reshape(self._held).transpose(self._order)
-        if self._kept is not None:
-            held = np.broadcast_to(held.reshape(self._kept), self._extents)
+        gradient = flat.reshape(self._stored_shape).transpose(self._order)
+        if self._broadcast_shape is not None:
+            gradient = np.broadcast_to(gradient.reshape(self._broadcast_shape), self._extents)
         if self._axes is None:
-            return np.array(held.reshape(self._shape))
+            return np.array(gradient.reshape(self._shape))
         whole = np.zeros(self._whole, flat.dtype)
         steps = [0] * len(self._shape)
         for axis, step in zip(self._axes, whole.strides, strict=True):
             steps[axis] += step
-        as_strided(whole, self._shape, steps)[...] = held.reshape(self._shape)
+        as_strided(whole, self._shape, steps)[...] = gradient.reshape(self._shape)
         return whole
 
 
@@ -216,7 +216,7 @@ def directional(
             continue
         moved = [*tensors]
         moved[m] = direction
-        found = derivatives(moved, () if others == [0] else gradients)
+        results = derivatives(moved, () if others == [0] else gradients)
         for k in others:
-            changes[k] = changes[k] + found[k] if k in changes else found[k]
+            changes[k] = changes[k] + results[k] if k in changes else results[k]
     return changes

@@ -36,11 +36,9 @@ from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.ledger import Dropped, Record
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.pauli.problem import PauliProblem, PauliRequest, read_problem
-from tnplan.jobs.pauli.sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
+from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest, read_problem
+from tnplan.jobs.pauli_sampling import SampleCheckpoint, identity, sample, sampled_value, sampling_needs
 
-# What the JSON of a propagation says. Knows results, and propagates nothing.
-#
 # Changelog of `tnplan.pauli`: 1 (2026-11-21): first version. 2 (2026-11-21): `picture`, `device`, `ranks`,
 # `threads`, `precision`, `memory_full`, `gradient`. 3 (2026-11-25): `error_bound`; `dropped` has what was
 # left out of the initial state, null past 1e308. 4 (2026-11-26): `error_bound_is_vacuous`,
@@ -48,6 +46,9 @@ from tnplan.jobs.pauli.sampling import SampleCheckpoint, identity, sample, sampl
 # possible, and null for estimates; `dropped.norm`. 5 (2026-11-29): `estimate.low` and `estimate.high` are
 # null where there is no interval, `estimate.doubt` says why; without `with_fewer_terms`.
 
+
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 FORMAT = "tnplan.pauli"
 RECORD_FORMAT = "tnplan.pauli-record"
@@ -57,13 +58,13 @@ MOST = 1e308
 
 
 def propagation_report(
-    problem: PauliProblem, asked: PauliRequest, use: Resources, done: Propagation, value: complex
+    problem: PauliProblem, request: PauliRequest, use: Resources, done: Propagation, value: complex
 ) -> dict[str, Any]:
     """The report of one propagation."""
-    error = error_of(problem, asked, done, value)
+    error = error_of(problem, request, done, value)
     kind = "norm of what was dropped" if done.dropped.terms else "exact"
     return {
-        **_head(problem, asked),
+        **_head(problem, request),
         "expectation": number(value),
         "error_bound": error.bound,
         "error_bound_is_vacuous": error.is_vacuous,
@@ -83,29 +84,29 @@ def propagation_report(
 
 
 def estimate_report(
-    problem: PauliProblem, asked: PauliRequest, use: Resources, estimate: Estimate, work: dict[str, Any]
+    problem: PauliProblem, request: PauliRequest, use: Resources, estimate: Estimate, work: dict[str, Any]
 ) -> dict[str, Any]:
     """The report of repetitions; `work` has the figures of how they went."""
-    assert asked.monte_carlo is not None
+    assert request.monte_carlo is not None
     kind = "exact" if estimate.kind == "exact" else f"standard error, {estimate.text}"
     return {
-        **_head(problem, asked),
+        **_head(problem, request),
         "expectation": estimate.value,
         "error_bound": 0.0 if estimate.kind == "exact" else None,
         "error_bound_is_vacuous": False,
         "error_estimate": {"kind": kind, "value": estimate.standard_error},
         "empty": estimate.kind == NOTHING_MET,
-        "monte_carlo": asdict(asked.monte_carlo),
+        "monte_carlo": asdict(request.monte_carlo),
         "estimate": asdict(estimate),
         **_resources(use),
         **work,
     }
 
 
-def error_of(problem: PauliProblem, asked: PauliRequest, done: Propagation, value: complex) -> ErrorOfValue:
+def error_of(problem: PauliProblem, request: PauliRequest, done: Propagation, value: complex) -> ErrorOfValue:
     """How far the value may be from the true one."""
     is_unital = not any(isinstance(step, TransferMatrix) and not step.is_unital for step in problem.steps)
-    if asked.picture == "schroedinger":
+    if request.picture == "schroedinger":
         return error_of_state(done.dropped, problem.terms, value, is_unital=is_unital)
     if isinstance(problem.state, OverlapWith):
         return error_of_overlap(done.dropped, problem.terms, problem.state.other, value, is_unital=is_unital)
@@ -176,14 +177,14 @@ def write_record(record: Record, path: str | Path) -> None:
         write_text(path, json.dumps({"format": RECORD_FORMAT, "version": 1, **asdict(record)}) + "\n")
 
 
-def _head(problem: PauliProblem, asked: PauliRequest) -> dict[str, Any]:
+def _head(problem: PauliProblem, request: PauliRequest) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "n_qubits": problem.circuit.n_qubits,
         "gates": len(problem.circuit.gates),
-        "picture": asked.picture,
-        "truncation": asdict(asked.truncation),
+        "picture": request.picture,
+        "truncation": asdict(request.truncation),
         "engine": "hash",
     }
 
@@ -195,12 +196,6 @@ def _resources(use: Resources) -> dict[str, Any]:
         "threads": use.threads,
         "precision": use.precision,
     }
-
-
-# The job of `propagate`: inputs are read and checked, terms propagated on all ranks, results written.
-
-
-# What `propagate` gives.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,140 +240,137 @@ class Expectation:
         return f"Expectation({self.value}, {error}, {self.report['terms']} terms)"
 
 
-# The job of `propagate`: inputs are read and checked, terms propagated on all ranks, results written.
-
-
 NOTHING = Dropped(0.0, 0.0, 0)
 
 
 def run_propagation(
-    circuit: Any, observable: Any, asked: PauliRequest, options: JobOptions
+    circuit: Any, observable: Any, request: PauliRequest, options: JobOptions
 ) -> Expectation:  # fmt: skip
     """Propagate on the ranks of this process, or on those of mpirun."""
-    if asked.monte_carlo is None and not options.resume:
+    if request.monte_carlo is None and not options.resume:
         options = replace(options, checkpoint=False)
     job = Job(
-        prepare=lambda: _prepare(circuit, observable, asked, options),
-        work=lambda rank, problem: _work(rank, problem, asked, options),
-        check_ranks=lambda problem, n: _check_ranks(n, asked),
-        needs=lambda problem, n, threads: _needs(problem, asked, n, threads, options.device),
+        prepare=lambda: _prepare(circuit, observable, request, options),
+        work=lambda rank, problem: _work(rank, problem, request, options),
+        check_ranks=lambda problem, n: _check_ranks(n, request),
+        needs=lambda problem, n, threads: _needs(problem, request, n, threads, options.device),
     )
     return run_job(job, options)
 
 
-def _prepare(circuit: Any, observable: Any, asked: PauliRequest, options: JobOptions) -> PauliProblem:
+def _prepare(circuit: Any, observable: Any, request: PauliRequest, options: JobOptions) -> PauliProblem:
     """Read and check all inputs, on rank 0."""
-    if asked.has_tape and asked.picture != "heisenberg":
-        name = "gradient" if asked.gradient else "each_term"
+    if request.has_tape and request.picture != "heisenberg":
+        name = "gradient" if request.gradient else "each_term"
         raise InputError(name, "is of the Heisenberg picture", "leave out the picture")
-    if options.resume and asked.monte_carlo is None:
+    if options.resume and request.monte_carlo is None:
         raise InputError(
             "--resume", "is for repetitions, which alone keep a checkpoint", "leave it out",
             topic="checkpoints",
         )
-    problem = read_problem(circuit, observable, asked, options.output)
-    kept = _checkpoint(problem, asked, options)
-    if kept is not None:
-        kept.repetitions(options.resume)
+    problem = read_problem(circuit, observable, request, options.output)
+    checkpoint = _checkpoint(problem, request, options)
+    if checkpoint is not None:
+        checkpoint.repetitions(options.resume)
     return problem
 
 
-def _check_ranks(n_ranks: int, asked: PauliRequest) -> None:
-    if n_ranks & (n_ranks - 1) and asked.monte_carlo is None:
+def _check_ranks(n_ranks: int, request: PauliRequest) -> None:
+    if n_ranks & (n_ranks - 1) and request.monte_carlo is None:
         raise InputError("ranks", f"are {n_ranks}", "start a power of two")
 
 
-def _needs(problem: PauliProblem, asked: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:
+def _needs(problem: PauliProblem, request: PauliRequest, n_ranks: int, threads: int, device: str) -> Needs:
     """The terms to start with; how many there will be is known beforehand for repetitions alone."""
-    if asked.monte_carlo is not None:
-        return sampling_needs(sampled_value(problem, asked), threads, device)
+    if request.monte_carlo is not None:
+        return sampling_needs(sampled_value(problem, request), threads, device)
     size_bytes = problem.terms.n_terms * term_bytes(problem.circuit.n_qubits, 8)
-    what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if asked.has_tape else ""
+    what = on_cpu_alone(problem.steps, [problem.terms], n_ranks) if request.has_tape else ""
     return Needs(size_bytes, size_bytes, "give an observable of fewer words", what)
 
 
-def _checkpoint(problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> SampleCheckpoint | None:
+def _checkpoint(problem: PauliProblem, request: PauliRequest, options: JobOptions) -> SampleCheckpoint | None:
     """The checkpoint of repetitions, where one is kept."""
     path = options.checkpoint_file
-    return None if path is None else SampleCheckpoint(path, identity(problem, asked))
+    return None if path is None else SampleCheckpoint(path, identity(problem, request))
 
 
-def _work(rank: Rank, problem: PauliProblem, asked: PauliRequest, options: JobOptions) -> Expectation:
+def _work(rank: Rank, problem: PauliProblem, request: PauliRequest, options: JobOptions) -> Expectation:
     """Propagate on this rank; rank 0 writes the files."""
-    kept = _checkpoint(problem, asked, options)
-    if asked.monte_carlo is not None:
-        expectation = _sample(rank, problem, asked, kept)
+    checkpoint = _checkpoint(problem, request, options)
+    if request.monte_carlo is not None:
+        expectation = _sample(rank, problem, request, checkpoint)
     else:
-        expectation = _propagate(rank, problem, asked, few_on_cpu=options.device == "auto")
+        expectation = _propagate(rank, problem, request, few_on_cpu=options.device == "auto")
     if rank.is_first:
         if options.output is not None:
             write_json(options.output, expectation.report)
-        if asked.record is not None and expectation.propagation is not None:
-            write_record(expectation.propagation.record, asked.record)
-        if kept is not None:
+        if request.record is not None and expectation.propagation is not None:
+            write_record(expectation.propagation.record, request.record)
+        if checkpoint is not None:
             # Invariant: the checkpoint goes after the result is written, never before.
-            kept.remove()
+            checkpoint.remove()
     return expectation
 
 
 def _sample(
-    rank: Rank, problem: PauliProblem, asked: PauliRequest, kept: SampleCheckpoint | None
+    rank: Rank, problem: PauliProblem, request: PauliRequest, checkpoint: SampleCheckpoint | None
 ) -> Expectation:  # fmt: skip
     """The repetitions of all ranks."""
     ranks = rank.world if rank.world.size > 1 else None
     use = Resources(
-        device=rank.device.name, threads=rank.threads, precision=asked.precision, ranks=ranks
+        device=rank.device.name, threads=rank.threads, precision=request.precision, ranks=ranks
     )  # fmt: skip
     with rank.on_stream():
         estimate, work = sample(
-            rank, sampled_value(problem, asked), use, kept,
+            rank, sampled_value(problem, request), use, checkpoint,
             lambda done, n: rank.say(done, n, f"repetition {done} of {n}"),
         )  # fmt: skip
-    report = estimate_report(problem, asked, use, estimate, work)
+    report = estimate_report(problem, request, use, estimate, work)
     return Expectation(estimate.value, None, report, estimate)
 
 
 def _propagate(
-    rank: Rank, problem: PauliProblem, asked: PauliRequest, *, few_on_cpu: bool
+    rank: Rank, problem: PauliProblem, request: PauliRequest, *, few_on_cpu: bool
 ) -> Expectation:  # fmt: skip
     """One propagation, whose terms all ranks share."""
 
-    def heard(at: Progress) -> None:
+    def report_step(at: Progress) -> None:
         text = f"step {at.step} of {at.steps}: {at.terms} terms, {size_text(at.size_bytes)}"
         rank.say(at.step, at.steps, text if rank.world.size == 1 else f"{text} on rank 0", at)
 
     use = Resources(
-        device=rank.device.name, threads=rank.threads, precision=asked.precision,
-        memory_bytes=rank.memory_bytes, when_full=asked.when_full, ranks=rank.connected(),
+        device=rank.device.name, threads=rank.threads, precision=request.precision,
+        memory_bytes=rank.memory_bytes, when_full=request.when_full, ranks=rank.connected(),
         few_on_cpu=few_on_cpu,
     )  # fmt: skip
     with rank.on_stream():
-        return _solve(problem, use, asked, heard)
+        return _solve(problem, use, request, report_step)
 
 
 def _solve(
-    problem: PauliProblem, use: Resources, asked: PauliRequest, heard: Callable[[Progress], None]
+    problem: PauliProblem, use: Resources, request: PauliRequest, report_step: Callable[[Progress], None]
 ) -> Expectation:
-    steps, start, keep, state = problem.steps, problem.terms, asked.keep, problem.state
-    is_forward, left_out = asked.picture == "schroedinger", NOTHING
+    steps, start, keep, state = problem.steps, problem.terms, request.keep, problem.state
+    is_forward, left_out = request.picture == "schroedinger", NOTHING
     # Schroedinger picture: the state rho = prod (1 + r.sigma)/2 is the sum that is propagated,
     # forward and by the channel itself; the value is then its overlap with the observable. Weights
     # above the bound are left out of the start and count as dropped.
     if is_forward:
-        start, left_out = product_state(_bloch(problem), asked.truncation.max_weight)
+        start, left_out = product_state(_bloch(problem), request.truncation.max_weight)
         steps, keep, state = list(forward(steps)), "all", None
     done = propagate_steps(
-        steps, start, asked.truncation, use, state=state, keep=keep, stop_above=asked.stop_above,
-        progress=heard,
+        steps, start, request.truncation, use, state=state, keep=keep, stop_above=request.stop_above,
+        progress=report_step,
     )  # fmt: skip
     done = replace(done, dropped=left_out + done.dropped)
     value = overlap(done.result, problem.terms) if is_forward else done.value
-    report = propagation_report(problem, asked, use, done, value)
-    if asked.gradient:
-        gradients = gradient_of_steps(problem.steps, problem.terms, asked.truncation, use, state=state)
+    report = propagation_report(problem, request, use, done, value)
+    if request.gradient:
+        gradients = gradient_of_steps(problem.steps, problem.terms, request.truncation, use, state=state)
         report["gradient"] = derivatives(problem, gradients)
-    if asked.each_term:
-        values = value_of_terms(problem.steps, problem.terms, asked.truncation, use, state=state)
+    if request.each_term:
+        values = value_of_terms(problem.steps, problem.terms, request.truncation, use, state=state)
         report |= term_values(problem, values)
     if problem.parts:
         value, of_sum = sum_of_parts(problem, values, is_exact=not done.dropped.terms)

@@ -12,7 +12,7 @@ from torch.autograd.forward_ad import unpack_dual
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.arrays import host_array, is_mapped, is_traced, library_of, stated_dtype
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import directional
+from tnplan.jobs.arrays.gradient_calls import directional
 
 
 def differentiable_call(contraction: CompiledContraction, arrays: Sequence[Any]) -> Any:
@@ -49,8 +49,8 @@ def _has_tangent(tensor: Any) -> bool:
 
 
 class _Derivatives(torch.autograd.Function):
-    """The D_k of calls.py: the result, and the derivatives by some tensors. Backward and forward passes
-    are made of the same function, so that torch differentiates them too.
+    """The D_k of gradient_calls.py: the result, and the derivatives by some tensors. Backward and forward
+    passes are made of the same function, so that torch differentiates them too.
 
     torch's gradients are conjugates of the complex derivatives: that of a real L with respect to a complex
     x is dL/dRe(x) + i dL/dIm(x).
@@ -76,8 +76,8 @@ class _Derivatives(torch.autograd.Function):
         ctx.tracked = tuple(k for k, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
         # Missing gradients stay None instead of zeros, so that nothing is contracted for them.
         ctx.set_materialize_grads(False)
-        ctx.constants = [None if isinstance(one, torch.Tensor) else one for one in tensors]
-        own = [one if isinstance(one, torch.Tensor) else None for one in tensors]
+        ctx.constants = [None if isinstance(tensor, torch.Tensor) else tensor for tensor in tensors]
+        own = [tensor if isinstance(tensor, torch.Tensor) else None for tensor in tensors]
         ctx.is_scaled = tensors[0] is None and len(output) > 1
         scaled = output[1:] if ctx.is_scaled else ()
         if scaled:
@@ -92,20 +92,20 @@ class _Derivatives(torch.autograd.Function):
         """The gradients of the tensors from those of the D_k."""
         tensors, scaled = _saved(ctx)
         if ctx.is_scaled and weights[0] is not None and not torch.is_grad_enabled():
-            found = {k: weights[0] * one.conj() for k, one in zip(ctx.wrt, scaled, strict=True)}
+            gradients = {k: weights[0] * scale.conj() for k, scale in zip(ctx.wrt, scaled, strict=True)}
         else:
-            given = {k: one.conj() for k, one in _by_number(ctx.wrt, weights).items()}
+            given = {k: weight.conj() for k, weight in _by_number(ctx.wrt, weights).items()}
             changes = directional(_derivatives_of(ctx.contraction), tensors, given, ctx.tracked)
-            found = {k: one.conj() for k, one in changes.items()}
-        gradients = (found[k].resolve_conj() if k in found else None for k in range(len(tensors)))
-        return None, None, *gradients
+            gradients = {k: change.conj() for k, change in changes.items()}
+        every = (gradients[k].resolve_conj() if k in gradients else None for k in range(len(tensors)))
+        return None, None, *every
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The changes of the D_k with the tensors."""
         tensors, _ = _saved(ctx)
         _refuse_nested_forward_mode()
-        directions = {k: one for k, one in enumerate(tangents[2:]) if one is not None}
+        directions = {k: tangent for k, tangent in enumerate(tangents[2:]) if tangent is not None}
         which = (0, *ctx.wrt)
         changes = directional(_derivatives_of(ctx.contraction), tensors, directions, which)
         return tuple(changes.get(k) for k in which)
@@ -116,10 +116,10 @@ class _Derivatives(torch.autograd.Function):
     ) -> tuple[tuple[Any, ...], Any]:
         """Of a batch one value after the other."""
         rows = []
-        for place in range(info.batch_size):
+        for row_number in range(info.batch_size):
             row = [
-                one if dim is None else one.select(dim, place)
-                for one, dim in zip(tensors, in_dims[2:], strict=True)
+                tensor if dim is None else tensor.select(dim, row_number)
+                for tensor, dim in zip(tensors, in_dims[2:], strict=True)
             ]
             rows.append(_apply(contraction, wrt, *row))
         return tuple(torch.stack(column) for column in zip(*rows, strict=True)), (0,) * (1 + len(wrt))
@@ -150,8 +150,8 @@ class _OutsideOfFunc(_Derivatives):
 def _apply(*inputs: Any) -> tuple[Any, ...]:
     """The D_k, as torch differentiates them."""
     function = _Derivatives if is_mapped() else _OutsideOfFunc
-    found: tuple[Any, ...] = function.apply(*inputs)
-    return found
+    results: tuple[Any, ...] = function.apply(*inputs)
+    return results
 
 
 def _refuse_nested_forward_mode() -> None:
@@ -159,7 +159,7 @@ def _refuse_nested_forward_mode() -> None:
     try:
         from torch._functorch.pyfunctorch import TransformType, retrieve_all_functorch_interpreters
 
-        levels = [one.key() for one in retrieve_all_functorch_interpreters()]
+        levels = [level.key() for level in retrieve_all_functorch_interpreters()]
         is_nested = levels.count(TransformType.Jvp) > 1
     except ImportError:
         is_nested = True
@@ -171,14 +171,14 @@ def _refuse_nested_forward_mode() -> None:
 def _saved(ctx: Any) -> tuple[list[Any], Sequence[Any]]:
     """The cotangent and the arrays of a call, and the derivatives that were computed with it."""
     count = len(ctx.constants)
-    kept = ctx.saved_tensors
-    tensors = [fixed if one is None else one for one, fixed in zip(kept[:count], ctx.constants, strict=True)]
-    return tensors, kept[count:]
+    saved = ctx.saved_tensors
+    pairs = zip(saved[:count], ctx.constants, strict=True)
+    return [constant if tensor is None else tensor for tensor, constant in pairs], saved[count:]
 
 
 def _by_number(wrt: Sequence[int], values: Sequence[Any]) -> dict[int, Any]:
     """What is given of D_0 and the D_k of `wrt`, by k."""
-    return {k: one for k, one in zip((0, *wrt), values, strict=True) if one is not None}
+    return {k: value for k, value in zip((0, *wrt), values, strict=True) if value is not None}
 
 
 def _derivatives_of(contraction: CompiledContraction) -> Any:

@@ -42,10 +42,13 @@ from tnplan.executor.pauli.repetitions import (
 from tnplan.executor.pauli.resources import Resources, term_bytes
 from tnplan.executor.pauli.terms.truncation import Truncation
 from tnplan.jobs.job import Needs, Rank
-from tnplan.jobs.pauli.problem import PauliProblem, PauliRequest
+from tnplan.jobs.pauli_problem import PauliProblem, PauliRequest
+
+TOPIC = "Pauli propagation"
+"""What the errors of this module are about, where one says no topic of its own."""
 
 Say = Callable[[int, int], None]
-"""Hears how many repetitions are done of how many."""
+"""Called with the number of repetitions that are done, and of all."""
 GPU_ABOVE = 100_000
 """Terms of a repetition from which `auto` takes a GPU."""
 DRAWN_BYTES = 80
@@ -92,10 +95,10 @@ class SampledValue:
         return largest * (norms(self.state.other)[1] if isinstance(self.state, OverlapWith) else 1)
 
 
-def sampled_value(problem: PauliProblem, asked: PauliRequest) -> SampledValue:
+def sampled_value(problem: PauliProblem, request: PauliRequest) -> SampledValue:
     """What the repetitions of `propagate` estimate."""
-    assert asked.monte_carlo is not None
-    return SampledValue(problem.steps, problem.terms, problem.state, asked.monte_carlo, asked.truncation)
+    assert request.monte_carlo is not None
+    return SampledValue(problem.steps, problem.terms, problem.state, request.monte_carlo, request.truncation)
 
 
 def sampling_needs(sampled: SampledValue, threads: int, device: str) -> Needs:
@@ -142,15 +145,9 @@ def sample(
     rank: Rank, sampled: SampledValue, use: Resources, checkpoint: SampleCheckpoint | None, say: Say
 ) -> tuple[Estimate, dict[str, Any]]:
     """All repetitions: the estimate, and the figures of how they went."""
-    begin, task = perf_counter(), sampling_task(sampled, use)
-    plan, most = sampled.plan, sampled.most_terms
-    # Invariant: rank 0 alone reads the checkpoint, and every rank calls this.
-    done = rank.world.broadcast_object(
-        checkpoint.repetitions(True) if rank.is_first and checkpoint else [], 0
-    )
-    done = done[: plan.repetitions]
-    one = partial(repetition, task, plan, most)
-    done = _in_batches(rank, use, one, done, plan.repetitions, checkpoint, say)
+    begin, most = perf_counter(), sampled.most_terms
+    repeat = partial(repetition, sampling_task(sampled, use), sampled.plan, most)
+    done = _in_batches(rank, repeat, sampled.plan.repetitions, checkpoint, say)
     resampled = sum(each.resampled for each in done)
     estimate = estimate_of_values([each.value for each in done], resampled > 0, sampled)
     work: dict[str, Any] = {
@@ -170,16 +167,19 @@ def estimate_of_values(values: Sequence[float], is_resampled: bool, sampled: Sam
 
 
 def _in_batches(
-    rank: Rank, use: Resources, one: Callable[[int], Repetition], done: list[Repetition], n: int,
-    checkpoint: SampleCheckpoint | None, say: Say,
-) -> list[Repetition]:  # fmt: skip
-    """Repetitions len(done) to n - 1 shared by ranks and threads; stops where nothing was resampled.
+    rank: Rank, repeat: Callable[[int], Repetition], n: int, checkpoint: SampleCheckpoint | None, say: Say
+) -> list[Repetition]:
+    """The first n repetitions, shared by ranks and threads; stops where nothing was resampled.
 
     A GPU does one after another, on the stream of this thread.
     """
-    world, threads = rank.world, 1 if use.device == "gpu" else min(rank.threads, n)
+    world, is_gpu = rank.world, rank.device.name == "gpu"
+    threads = 1 if is_gpu else min(rank.threads, n)
+    # Invariant: rank 0 alone reads the checkpoint, and every rank calls this.
+    known = checkpoint.repetitions(True) if rank.is_first and checkpoint else []
+    done: list[Repetition] = world.broadcast_object(known, 0)[:n]
     with ThreadPoolExecutor(threads) as pool:
-        spread = map if use.device == "gpu" else pool.map
+        spread = map if is_gpu else pool.map
         # Without resampling a repetition is exact, and all of them are equal.
         while len(done) < n and not (done and not done[0].resampled):
             # Invariant: repetition k has random numbers of its own, derived from the seed
@@ -187,7 +187,7 @@ def _in_batches(
             # Ranks take k = rank, rank + size, ... of a batch, and the answers are put in
             # order again.
             batch = range(len(done), min(n, len(done) + threads * world.size))
-            own = list(spread(one, batch[world.rank :: world.size]))
+            own = list(spread(repeat, batch[world.rank :: world.size]))
             gathered = world.gather_objects(own)
             done = [*done, *(gathered[k % world.size][k // world.size] for k in range(len(batch)))]
             if rank.is_first and checkpoint is not None:
@@ -215,11 +215,11 @@ class SampleCheckpoint(CheckpointFile):
         self.replace({"repetitions": [list(each) for each in done]})
 
 
-def identity(problem: PauliProblem, asked: PauliRequest) -> str:
-    """What tells repetitions from those of other jobs; more of them are of the same job."""
-    assert asked.monte_carlo is not None
-    plan = asdict(asked.monte_carlo)
+def identity(problem: PauliProblem, request: PauliRequest) -> str:
+    """The identity of a job for its checkpoint; the number of repetitions is no part of it."""
+    assert request.monte_carlo is not None
+    plan = asdict(request.monte_carlo)
     del plan["repetitions"]
     return identity_of_values(
-        problem.steps, problem.terms, problem.state, asked.precision, asdict(asked.truncation), plan
+        problem.steps, problem.terms, problem.state, request.precision, asdict(request.truncation), plan
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,13 @@ from tnplan.executor.sbd.properties.measure import (
 )
 from tnplan.executor.sbd.properties.reduced_density import Densities
 from tnplan.executor.sbd.properties.spin_square import spin_square
-from tnplan.executor.sbd.solver.davidson import DavidsonStep, Solution
-from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup
+from tnplan.executor.sbd.solver.davidson import Criteria, DavidsonStep, Solution
+from tnplan.executor.sbd.solver.memory_estimate import numbers_of, penalty_bytes
+from tnplan.executor.sbd.solver.setup import ChosenDevice, SolveSetup, keep_symmetry, set_up_solve
+from tnplan.executor.sbd.solver.solve import SpinPenalty
 from tnplan.jobs.job import Rank
 from tnplan.jobs.job_options import JobOptions
-from tnplan.jobs.outputs.output_checks import write_arrays
+from tnplan.jobs.outputs import write_arrays
 
 Array = NDArray[Any]
 
@@ -189,6 +192,31 @@ def work_of(solution: Solution) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class SolveProblem:
+    """What the solves of a job have in common."""
+
+    integrals: Integrals
+    penalty: SpinPenalty | None
+    criteria: Criteria
+
+
+def set_up(
+    rank: Rank, problem: SolveProblem, space: Space, chosen: ChosenDevice, group: Communicator, roots: int
+) -> SolveSetup[FermionHamiltonian]:
+    """The tables of a solve, which the ranks of a group share; collective over the group."""
+    # A rank holds its share of each vector; the penalty's vectors are taken off before the solver plans its
+    # own.
+    share = -(-prod(space.shape) // group.size) * numbers_of(problem.integrals)
+    taken_bytes = 0 if problem.penalty is None else penalty_bytes(share)
+    setup = set_up_solve(
+        problem.integrals, space.basis, chosen, group, roots, problem.criteria,
+        max(rank.memory_bytes - taken_bytes, 1), rank.threads,
+    )  # fmt: skip
+    keep_symmetry(setup, space)
+    return replace(setup, predicted_bytes=setup.predicted_bytes + taken_bytes)
+
+
 def solver_device(rank: Rank, ranks: Communicator) -> ChosenDevice:
     """The device of a rank as solves take it; `ranks` are connected for its arrays."""
     free_bytes = int(rank.memory_bytes) if rank.device.name == "gpu" else None
@@ -257,10 +285,10 @@ def natural_files(target: Path) -> tuple[Path, Path]:
 
 def write_natural(target: Path, integrals: Integrals, matrices: Sequence[Densities]) -> None:
     """Write the integrals over natural orbitals, and beside them occupations and coefficients."""
-    found = natural_orbitals(matrices, integrals)
-    content = {"occupations": found.occupations, "matrix": found.matrix}
+    natural = natural_orbitals(matrices, integrals)
+    content = {"occupations": natural.occupations, "matrix": natural.matrix}
     write_file(target.with_suffix(".npz"), lambda stream: np.savez(stream, **content))  # type: ignore[arg-type]
-    write_fcidump(target, rotate_orbitals(integrals, found.matrix))
+    write_fcidump(target, rotate_orbitals(integrals, natural.matrix))
 
 
 def determinants_file(target: Path) -> Path:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tnplan.cli.terminal import say
+from tnplan.executor.device.comm.launcher import launched_rank
 
 if TYPE_CHECKING:
     from tnplan.jobs.progress import Progress
@@ -20,24 +21,25 @@ SHOW_EVERY_S = 1.0
 
 
 class ProgressLines:
-    """Prints the progress of a job: on a terminal a line that is rewritten, in a log a line now and then.
+    """Prints the progress of a job on the first rank: on a terminal a line that is rewritten, in a log a line
+    now and then.
 
     The first line says what the job runs on. It is printed when the work begins, so that a refusal stands
     alone.
     """
 
-    def __init__(self, shown: bool, log_every_s: float | None = None) -> None:
-        self._shown = shown
+    def __init__(self, log_every_s: float | None = None) -> None:
+        self._is_shown = launched_rank() == 0
         self._first: str | None = None
-        self._terminal = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._is_terminal = self._is_shown and sys.stderr is not None and sys.stderr.isatty()
         every_s = LOG_EVERY_S if log_every_s is None else log_every_s
-        self._every_s = min(every_s, SHOW_EVERY_S) if self._terminal else every_s
+        self._every_s = min(every_s, SHOW_EVERY_S) if self._is_terminal else every_s
         self._start = self._last = time.monotonic()
         self._done_before: int | None = None
         self._live: Any = None
 
     def __enter__(self) -> ProgressLines:
-        if self._terminal:
+        if self._is_terminal:
             from rich.live import Live
 
             from tnplan.reporting.tables import console
@@ -55,7 +57,7 @@ class ProgressLines:
             self._live.__exit__(None, None, None)
 
     def __call__(self, at: Progress) -> None:
-        """Hear how far the job is, and say so when it is time to."""
+        """Print how far the job is, when it is time to."""
         if at.total == 0:
             self._first = at.text if self._first is None else f"{self._first}\n{at.text}"
             return
@@ -65,9 +67,9 @@ class ProgressLines:
         if self._done_before is None:
             self._done_before, self._start = at.done, now
             self._say_first()
-            if self._shown and at.done:
+            if self._is_shown and at.done:
                 self._print(at.text)
-        if not self._shown or at.done <= self._done_before or now - self._last < self._every_s:
+        if not self._is_shown or at.done <= self._done_before or now - self._last < self._every_s:
             return
         self._last = now
         # The mean rate so far, over what is left.
@@ -79,7 +81,7 @@ class ProgressLines:
             self._print(line)
 
     def _say_first(self) -> None:
-        if self._shown and self._first is not None:
+        if self._is_shown and self._first is not None:
             self._print(self._first)
 
     def _print(self, line: str) -> None:

@@ -1,7 +1,7 @@
 """A compiled contraction as a function that JAX differentiates, to any order, maps and compiles. Imports JAX.
 
 Two primitives compute on the host. They are linear where JAX must transpose, and their derivatives are made
-of the same two, as calls.py says.
+of the same two, as gradient_calls.py says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.interpreters import ad, batching, mlir
 
 from tnplan.common.errors import InputError
 from tnplan.jobs.arrays.compiled import CompiledContraction
-from tnplan.jobs.arrays.gradients.calls import directional
+from tnplan.jobs.arrays.gradient_calls import directional
 
 
 def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def jax_function(contraction: CompiledContraction) -> Callable[..., Any]:
 
 
 _derivatives = Primitive("tnplan_derivatives")
-"""Takes the X_0, ..., X_n of calls.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
+"""Takes the X_0, ..., X_n of gradient_calls.py and gives D_0 and the D_k of `wrt`. X_0 may be anything where
 `wrt` is empty."""
 _directional = Primitive("tnplan_directional")
 """Takes X_0, ..., X_n and the V_m of `moved`, and gives how the D_k of `which` change in their direction. It
@@ -72,8 +72,8 @@ def _derivatives_of(contraction: CompiledContraction) -> Any:
     """The D_k of a contraction, as JAX differentiates them."""
 
     def derivatives(tensors: Sequence[Any], wrt: tuple[int, ...]) -> dict[int, Any]:
-        found = _derivatives.bind(*tensors, contraction=contraction, wrt=wrt)
-        return dict(zip((0, *wrt), found, strict=True))
+        results = _derivatives.bind(*tensors, contraction=contraction, wrt=wrt)
+        return dict(zip((0, *wrt), results, strict=True))
 
     return derivatives
 
@@ -96,9 +96,9 @@ def _derivatives_jvp(
     if which == (0,) and not contraction.schedule.output:  # of a number one call gives the derivatives too
         # Where R is a number, its change is sum_m <D_m, V_m>, and all D_m come from one reverse
         # pass. Otherwise there is a contraction for each direction.
-        one = jnp.ones((), contraction.schedule.dtype)
+        unit = jnp.ones((), contraction.schedule.dtype)
         value, *gradients = _derivatives.bind(
-            one, *tensors[1:], contraction=contraction, wrt=tuple(directions)
+            unit, *tensors[1:], contraction=contraction, wrt=tuple(directions)
         )
         change = sum(jnp.sum(g * v) for g, v in zip(gradients, directions.values(), strict=True))
         return [value], [change]
@@ -120,9 +120,9 @@ def _directional_jvp(
     # all of them. The matrix of second derivatives has no diagonal, as S is linear in each tensor.
     for m, vector in vectors.items():
         replaced = [vector if k == m else tensor for k, tensor in enumerate(tensors)]
-        others = _nonzero((k, one) for k, one in enumerate(tensor_tangents) if k != m)
+        others = _nonzero((k, change) for k, change in enumerate(tensor_tangents) if k != m)
         changes = _changes(contraction, replaced, others, tuple(k for k in which if k != m))
-        sums |= {k: sums[k] + one if k in sums else one for k, one in changes.items()}
+        sums |= {k: sums[k] + change if k in sums else change for k, change in changes.items()}
     return values, _filled(contraction, tensors, sums, which)
 
 
@@ -130,9 +130,9 @@ def _derivatives_transpose(
     weights: Sequence[Any], *tensors: Any, contraction: CompiledContraction, wrt: tuple[int, ...]
 ) -> list[Any]:
     """The D_k as a linear map of one tensor, transposed."""
-    (linear,) = (k for k, one in enumerate(tensors) if ad.is_undefined_primal(one))
+    (linear,) = (k for k, tensor in enumerate(tensors) if ad.is_undefined_primal(tensor))
     aval = tensors[linear].aval
-    given = [jnp.zeros(aval.shape, aval.dtype) if k == linear else one for k, one in enumerate(tensors)]
+    given = [jnp.zeros(aval.shape, aval.dtype) if k == linear else tensor for k, tensor in enumerate(tensors)]
     changes = _changes(contraction, given, _nonzero(zip((0, *wrt), weights, strict=True)), (linear,))
     return [changes.get(k) for k in range(len(tensors))]
 
@@ -143,7 +143,7 @@ def _directional_transpose(
 ) -> list[Any]:  # fmt: skip
     """The changes of the D_k as a linear map of the V_m, transposed: the same map with both sides swapped."""
     tensors, _ = _parted(arrays, moved)
-    if any(ad.is_undefined_primal(one) for one in tensors):
+    if any(ad.is_undefined_primal(tensor) for tensor in tensors):
         raise InputError("as_jax", "a forward derivative is transposed by its point", "use jax.vjp")
     changes = _changes(contraction, tensors, _nonzero(zip(which, weights, strict=True)), moved)
     return [None] * len(tensors) + [changes.get(m) for m in moved]
@@ -156,10 +156,10 @@ def _changes(
     """How the D_k of `which` change, by k; nothing where there are no directions."""
     if not directions or not which:
         return {}
-    found = _directional.bind(
+    results = _directional.bind(
         *tensors, *directions.values(), contraction=contraction, moved=tuple(directions), which=which
     )
-    return dict(zip(which, found, strict=True))
+    return dict(zip(which, results, strict=True))
 
 
 def _parted(arrays: Sequence[Any], moved: tuple[int, ...]) -> tuple[Sequence[Any], dict[int, Any]]:
@@ -170,7 +170,7 @@ def _parted(arrays: Sequence[Any], moved: tuple[int, ...]) -> tuple[Sequence[Any
 
 def _nonzero(tangents: Iterable[tuple[int, Any]]) -> dict[int, Any]:
     """The tangents that are not zero, by number."""
-    return {k: one for k, one in tangents if type(one) is not ad.Zero}
+    return {k: tangent for k, tangent in tangents if type(tangent) is not ad.Zero}
 
 
 def _filled(
@@ -191,11 +191,11 @@ def _define(primitive: Primitive, compute: Callable[..., Any], jvp: Any, transpo
 
     def batch(arrays: Sequence[Any], axes: Sequence[Any], **parameters: Any) -> tuple[Any, list[int]]:
         def of_row(row: dict[int, Any]) -> Any:
-            return primitive.bind(*(row.get(k, one) for k, one in enumerate(arrays)), **parameters)
+            return primitive.bind(*(row.get(k, array) for k, array in enumerate(arrays)), **parameters)
 
         mapped = {k: axis for k, axis in enumerate(axes) if axis is not None}
-        found = jax.lax.map(of_row, {k: jnp.moveaxis(arrays[k], axis, 0) for k, axis in mapped.items()})
-        return found, [0] * len(found)
+        results = jax.lax.map(of_row, {k: jnp.moveaxis(arrays[k], axis, 0) for k, axis in mapped.items()})
+        return results, [0] * len(results)
 
     def shapes(*arrays: Any, contraction: CompiledContraction, **parameters: Any) -> list[Any]:
         which = parameters["which"] if "which" in parameters else (0, *parameters["wrt"])
