@@ -63,6 +63,12 @@ def generators(gate: Gate, place: str = "gate", *, of_qsim: bool = True) -> tupl
     return (-0.5j * axis,)
 
 
+def kind_of(gate: Gate) -> Kind | None:
+    """The kind of OpenQASM's gates that a gate is of, up to a phase; None where it is of none."""
+    kinds = _kinds(gate.name.lower(), len(gate.qubits), len(gate.params), of_qsim=False)
+    return next((kind for kind in kinds if _is_of(kind, gate)), None)
+
+
 @cache
 def _kinds(name: str, n_qubits: int, n_params: int, of_qsim: bool) -> tuple[Kind, ...]:
     """What the name of a gate may stand for."""

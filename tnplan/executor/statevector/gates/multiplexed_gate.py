@@ -190,6 +190,18 @@ def _matrices(values: Array, kept: Sequence[int], changed: Sequence[int]) -> Arr
     return np.ascontiguousarray(array[np.arange(side), np.arange(side)])
 
 
+def of_same_form(gate: MultiplexedGate, qubits: tuple[int, ...], matrix: Array) -> Array:
+    """The matrices, [2^selectors, 2^targets, 2^targets], of another matrix on the qubits of a gate whose
+    `from_matrix` has the same targets and selectors."""
+    q = len(qubits)
+    values = matrix.reshape((2,) * (2 * q))
+    for j, qubit in enumerate(qubits):
+        if qubit not in gate.targets and qubit not in gate.selectors:
+            values = np.take(np.take(values, [0], j), [0], q + j)
+    places = [[qubits.index(qubit) for qubit in bits] for bits in (gate.selectors, gate.targets)]
+    return _matrices(values, *places)
+
+
 def as_swap(gate: MultiplexedGate) -> MultiplexedGate | None:
     """For a gate that exchanges its two targets up to phases: the diagonal gate that acts before it."""
     if len(gate.targets) != 2 or gate.selectors or gate.matrices.item(1):

@@ -1,0 +1,150 @@
+"""Gates whose matrices are sums of exponentials of linear functions of a circuit's parameters.
+
+Every gate with a name is a trigonometric polynomial in halves of its angles (`generators`). Where the angles
+are linear in the parameters p, its matrix is U(p) = sum_t C_t exp(i f_t . p), up to a phase of the whole gate:
+for new values no circuit is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import pi
+from typing import Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.dual_number import Varied, has_slopes, slopes_of
+from tnplan.circuits.derivatives.generators import ORDER, generators, kind_of
+from tnplan.circuits.gates import Kind
+from tnplan.common.errors import InputError
+
+SAME = 1e-9
+"""How far a matrix may be from the one that the circuit itself has, with angles of up to a few thousand."""
+ZERO = 1e-14
+"""Coefficients that are rounding."""
+SMALL_ANGLES, LARGE_ANGLES = (0.2, 2.9), (100.0, 1000.0)
+"""Where a circuit is read to find its form, and to check it: there with both signs."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrigonometricGate:
+    """A gate with the matrix sum_t coefficients[t] exp(i frequencies[t] . p), up to a phase.
+
+    Parameters
+    ----------
+    qubits : tuple of int
+        The q qubits, the first most significant.
+    parameters : tuple of int
+        The numbers of the parameters p that it depends on.
+    frequencies : array
+        float64 [term, parameter].
+    coefficients : array
+        complex128 [term, 2^q, 2^q].
+    """
+
+    qubits: tuple[int, ...]
+    parameters: tuple[int, ...]
+    frequencies: np.ndarray
+    coefficients: np.ndarray
+
+    def matrix(self, values: np.ndarray) -> np.ndarray:
+        """The matrix for values of all parameters of the circuit, complex128."""
+        phases = self.frequencies @ values[list(self.parameters)]
+        return np.tensordot(np.exp(1j * phases), self.coefficients, 1)
+
+
+def trigonometric_gates(
+    read: Callable[[Mapping[str, Any]], Sequence[Gate]], names: Sequence[str]
+) -> tuple[Gate | TrigonometricGate, ...] | None:
+    """The gates that `read` gives for values of named parameters; None where they have no such form.
+
+    The form is found at one point, and compared with what `read` gives at two others that are far away: there
+    angles that are no linear functions, such as absolute values and remainders, differ.
+    """
+    random = np.random.default_rng(0)
+    point = random.uniform(*SMALL_ANGLES, len(names))
+    far = random.uniform(*LARGE_ANGLES, len(names)) * random.choice([-1.0, 1.0], len(names))
+    try:
+        gates = read({name: Varied(float(value)) for name, value in zip(names, point, strict=True)})
+        found = tuple(_form(gate, names, point) for gate in gates)
+        has_form = all(_agree(found, read(_named(names, at)), at) for at in (far, -far))
+    except InputError:  # values that no reader takes for these parameters, or a gate that is not known
+        return None
+    return found if has_form else None
+
+
+def _named(names: Sequence[str], values: np.ndarray) -> dict[str, float]:
+    return dict(zip(names, values.tolist(), strict=True))
+
+
+def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | TrigonometricGate:
+    """A gate that was read with slopes at a point."""
+    if not has_slopes(gate.params):
+        return gate
+    frequencies, coefficients = _by_angles(gate)
+    slopes = [slopes_of(angle) for angle in gate.params]
+    used = [number for number, name in enumerate(names) if any(name in one for one in slopes)]
+    table = np.array([[one.get(names[number], 0.0) for number in used] for one in slopes])
+    # angle_j = b_j + sum_p slope_jp p. The constants b go into the coefficients.
+    constants = np.array([float(angle) for angle in gate.params]) - table @ point[used]
+    factors = np.exp(1j * (frequencies @ constants))
+    return TrigonometricGate(
+        gate.qubits, tuple(used), frequencies @ table, coefficients * factors[:, None, None]
+    )
+
+
+def _by_angles(gate: Gate) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies, float64 [term, angle], and coefficients of a gate's matrix as a function of its angles."""
+    if len(gate.params) > 1:
+        kind = kind_of(gate)
+        if kind is None:
+            raise InputError(f"gate {gate.name}", "has angles of which nothing is known", "use other gates")
+        return _fourier(kind)
+    # dU/da = G U with a constant G = i H: U(a) = sum_w P_w U(a_0) exp(i w (a - a_0)), P_w being the projector
+    # of H on its eigenvalue w.
+    (generator,) = generators(gate, of_qsim=False)
+    eigenvalues, vectors = np.linalg.eigh(-1j * generator)
+    distinct = np.unique(np.round(eigenvalues, 9))
+    coefficients = []
+    for eigenvalue in distinct:
+        own = vectors[:, np.abs(eigenvalues - eigenvalue) < SAME]
+        projected = own @ own.conj().T @ gate.matrix
+        coefficients.append(projected * np.exp(-1j * eigenvalue * float(gate.params[0])))
+    return distinct[:, None], np.array(coefficients)
+
+
+@cache
+def _fourier(kind: Kind) -> tuple[np.ndarray, np.ndarray]:
+    """The Fourier series of the matrix of a kind of gate, whose elements have the period 4 pi."""
+    n, count = kind.n_params, 2 * ORDER + 1
+    nodes = np.indices((count,) * n).reshape(n, -1).T * (4 * pi / count)
+    matrices = np.array([kind.matrix(*node) for node in nodes.tolist()], np.complex128)
+    side = matrices.shape[-1]
+    series = np.fft.fftn(matrices.reshape((count,) * n + (side, side)), axes=range(n), norm="forward")
+    numbers = np.indices((count,) * n).reshape(n, -1).T
+    orders = np.where(numbers > ORDER, numbers - count, numbers)
+    flat = series.reshape(-1, side, side)
+    flat[np.abs(flat) < ZERO] = 0
+    kept = np.flatnonzero(np.abs(flat).max(axis=(1, 2)))
+    return orders[kept] / 2, flat[kept]
+
+
+def _agree(
+    found: Sequence[Gate | TrigonometricGate], gates: Sequence[Gate], values: np.ndarray
+) -> bool:  # fmt: skip
+    """Whether these are the gates of a circuit with some values, phases of whole gates apart."""
+    if len(found) != len(gates):
+        return False
+    for form, gate in zip(found, gates, strict=True):
+        if form.qubits != gate.qubits:
+            return False
+        matrix = form.matrix if isinstance(form, Gate) else form.matrix(values)
+        # tr(A^dagger B) has the phase between two matrices that are equal up to one.
+        overlap = np.vdot(matrix, gate.matrix)
+        phase = overlap / abs(overlap) if abs(overlap) > SAME else 1.0
+        if np.abs(phase * matrix - gate.matrix).max() > SAME:
+            return False
+    return True

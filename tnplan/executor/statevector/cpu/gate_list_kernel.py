@@ -1,0 +1,210 @@
+"""The numba kernels of a state that gates of a list act on in turn, and of the sweep back for derivatives.
+
+For states that fit the cache: nothing is scheduled, and one call does all gates. Imported lazily.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tnplan.executor.statevector.cpu.round_kernel import jit
+
+
+@jit
+def write_elements(gates: Any, factors: Any, elements: Any) -> None:
+    """The elements of gates that parameters change: sums of coefficients times the factors of terms."""
+    for varied in range(gates.varied.size):
+        first, last = gates.term_ends[varied], gates.term_ends[varied + 1]
+        start, end = gates.element_ends[gates.varied[varied]], gates.element_ends[gates.varied[varied] + 1]
+        size, place = end - start, gates.coefficient_starts[varied]
+        for k in range(size):
+            re = im = 0.0
+            for term in range(first, last):
+                c, f = gates.coefficients[place + (term - first) * size + k], factors[term]
+                re += c.real * f.real - c.imag * f.imag
+                im += c.real * f.imag + c.imag * f.real
+            elements[start + k] = complex(re, im)
+
+
+@jit
+def run_gates(state: Any, gates: Any, elements: Any, scratch: Any) -> None:
+    """All gates act on a state."""
+    for gate in range(gates.target_masks.size):
+        _apply(state, gates, gate, elements, scratch, False)
+
+
+@jit
+def sweep_back(
+    state: Any, lefts: Any, gates: Any, elements: Any, factors: Any, scratch: Any, overlaps: Any, out: Any
+) -> None:  # fmt: skip
+    """out[row, term] = the derivative of value `row` by the phase of a term.
+
+    `state` is the final state a, lefts[row] is O a for the observable O. Both are changed.
+    """
+    # E = <a|O|a>, and U(p) = sum_t C_t f_t with f_t = exp(i phase_t): dE/dphase_t = 2 Re <left| i f_t C_t |b>,
+    # b being the state before the gate, and left the row taken back to behind it.
+    varied = gates.varied.size - 1
+    for gate in range(gates.target_masks.size - 1, -1, -1):
+        if varied < 0:
+            return
+        _apply(state, gates, gate, elements, scratch, True)
+        is_varied = gates.varied[varied] == gate
+        for row in range(lefts.shape[0]):
+            left = lefts[row]
+            if is_varied:
+                size = gates.element_ends[gate + 1] - gates.element_ends[gate]
+                _overlaps(left, state, gates, gate, overlaps)
+                first, place = gates.term_ends[varied], gates.coefficient_starts[varied]
+                for term in range(first, gates.term_ends[varied + 1]):
+                    re = im = 0.0
+                    for k in range(size):
+                        c, o = gates.coefficients[place + (term - first) * size + k], overlaps[k]
+                        re += c.real * o.real - c.imag * o.imag
+                        im += c.real * o.imag + c.imag * o.real
+                    f = factors[term]
+                    out[row, term] = -2.0 * (f.real * im + f.imag * re)
+            _apply(left, gates, gate, elements, scratch, True)
+        if is_varied:
+            varied -= 1
+
+
+@jit
+def _apply(state: Any, gates: Any, gate: int, elements: Any, scratch: Any, is_adjoint: bool) -> None:
+    """A gate, or its adjoint, acts on a state."""
+    first = gates.element_ends[gate]
+    targets = gates.target_masks[gate]
+    if targets == 0:
+        _times_phases(state, gates, gate, elements, first, is_adjoint)
+    elif targets & (targets - 1) == 0:
+        _turn_pairs(state, gates, gate, elements, first, is_adjoint)
+    else:
+        _times_matrix(state, gates, gate, elements, first, scratch, is_adjoint)
+
+
+@jit
+def _selected(gates: Any, gate: int, index: int) -> int:
+    """The value of a gate's selectors at an index."""
+    first, last = gates.selector_ends[gate], gates.selector_ends[gate + 1]
+    value = 0
+    for k in range(first, last):
+        value = 2 * value + (index >> gates.selectors[k] & 1)
+    return value
+
+
+@jit
+def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
+    run = gates.runs[gate]
+    for start in range(0, state.size, run):
+        phase = elements[first + _selected(gates, gate, start)]
+        c, d = phase.real, -phase.imag if is_adjoint else phase.imag
+        if c == 1.0 and d == 0.0:
+            continue
+        for i in range(start, start + run):
+            x = state[i]
+            state[i] = complex(c * x.real - d * x.imag, c * x.imag + d * x.real)
+
+
+@jit
+def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
+    target, run = gates.target_masks[gate], gates.runs[gate]
+    for start in range(0, state.size, run):
+        if start & target:
+            continue
+        place = first + 4 * _selected(gates, gate, start)
+        a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
+        if is_adjoint:
+            a, b, c, d = a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()
+        if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:
+            continue
+        if a.imag == 0.0 and b.imag == 0.0 and c.imag == 0.0 and d.imag == 0.0:
+            for i in range(start, start + run):
+                x, y = state[i], state[i + target]
+                state[i] = complex(a.real * x.real + b.real * y.real, a.real * x.imag + b.real * y.imag)
+                state[i + target] = complex(
+                    c.real * x.real + d.real * y.real, c.real * x.imag + d.real * y.imag
+                )
+            continue
+        for i in range(start, start + run):
+            x, y = state[i], state[i + target]
+            state[i] = complex(
+                a.real * x.real - a.imag * x.imag + b.real * y.real - b.imag * y.imag,
+                a.real * x.imag + a.imag * x.real + b.real * y.imag + b.imag * y.real,
+            )
+            state[i + target] = complex(
+                c.real * x.real - c.imag * x.imag + d.real * y.real - d.imag * y.imag,
+                c.real * x.imag + c.imag * x.real + d.real * y.imag + d.imag * y.real,
+            )
+
+
+@jit
+def _times_matrix(
+    state: Any, gates: Any, gate: int, elements: Any, first: int, scratch: Any, is_adjoint: bool
+) -> None:  # fmt: skip
+    targets, shift = gates.target_masks[gate], gates.offset_ends[gate]
+    side = gates.offset_ends[gate + 1] - shift
+    for start in range(state.size):
+        if start & targets:
+            continue
+        place = first + side * side * _selected(gates, gate, start)
+        for k in range(side):
+            scratch[k] = state[start + gates.offsets[shift + k]]
+        for j in range(side):
+            re = im = 0.0
+            for k in range(side):
+                u, x = elements[place + (k * side + j if is_adjoint else j * side + k)], scratch[k]
+                p, q = u.real, -u.imag if is_adjoint else u.imag
+                re += p * x.real - q * x.imag
+                im += p * x.imag + q * x.real
+            state[start + gates.offsets[shift + j]] = complex(re, im)
+
+
+@jit
+def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
+    """out[s, j, k] = the sum over i of conj(left[i, j]) state[i, k], where the selectors have the value s and
+    the targets the values j and k."""
+    targets, shift = gates.target_masks[gate], gates.offset_ends[gate]
+    side = gates.offset_ends[gate + 1] - shift
+    for k in range(gates.element_ends[gate + 1] - gates.element_ends[gate]):
+        out[k] = 0.0
+    if side == 2:
+        _pair_overlaps(left, state, gates, gate, out)
+        return
+    run = gates.runs[gate] if side == 1 else 1
+    for start in range(0, state.size, run):
+        if start & targets:
+            continue
+        place = side * side * _selected(gates, gate, start)
+        for j in range(side):
+            for k in range(side):
+                re = im = 0.0
+                for i in range(start, start + run):
+                    x, y = left[i + gates.offsets[shift + j]], state[i + gates.offsets[shift + k]]
+                    re += x.real * y.real + x.imag * y.imag
+                    im += x.real * y.imag - x.imag * y.real
+                out[place + j * side + k] += complex(re, im)
+
+
+@jit
+def _pair_overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
+    target, run = gates.target_masks[gate], gates.runs[gate]
+    for start in range(0, state.size, run):
+        if start & target:
+            continue
+        place = 4 * _selected(gates, gate, start)
+        a = b = c = d = e = f = g = h = 0.0
+        for i in range(start, start + run):
+            x, y, u, v = left[i], left[i + target], state[i], state[i + target]
+            a += x.real * u.real + x.imag * u.imag
+            b += x.real * u.imag - x.imag * u.real
+            c += x.real * v.real + x.imag * v.imag
+            d += x.real * v.imag - x.imag * v.real
+            e += y.real * u.real + y.imag * u.imag
+            f += y.real * u.imag - y.imag * u.real
+            g += y.real * v.real + y.imag * v.imag
+            h += y.real * v.imag - y.imag * v.real
+        out[place] += complex(a, b)
+        out[place + 1] += complex(c, d)
+        out[place + 2] += complex(e, f)
+        out[place + 3] += complex(g, h)
