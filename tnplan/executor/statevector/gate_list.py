@@ -97,7 +97,7 @@ class GateList:
             write_word_sum(left, state, words, room, 0, self._size // len(room.re))
         by_terms = np.zeros((len(lefts), len(factors)))
         overlaps = np.empty(4**LARGEST_TARGETS * self._size, np.complex128)
-        sweep_back(state, lefts, self._table, elements, factors, scratch, overlaps, by_terms)
+        sweep_back(state.view(np.float64), lefts.view(np.float64), self._table, elements, factors, scratch, overlaps, by_terms)
         gradients = [
             np.bincount(self._columns, row[self._rows] * self._frequencies, self.n_parameters)
             for row in by_terms
@@ -120,7 +120,7 @@ class GateList:
             write_elements(self._table, factors, elements)
         state, scratch = np.zeros(self._size, np.complex128), np.empty(2**LARGEST_TARGETS, np.complex128)
         state[0] = 1
-        run_gates(state, self._table, elements, scratch)
+        run_gates(state.view(np.float64), self._table, elements, scratch)
         return state, elements, factors, scratch
 
     def _observed(self, state: Array) -> Array:

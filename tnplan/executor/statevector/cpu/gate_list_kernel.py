@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tnplan.executor.device.cpu.bits_kernel import ONE
 from tnplan.executor.statevector.cpu.round_kernel import jit
+
+SHORT = 8
+"""Numbers of a run, two an amplitude, that is not worth beginning: its amplitudes are taken one by one."""
 
 
 @jit
@@ -95,47 +99,70 @@ def _selected(gates: Any, gate: int, index: int) -> int:
 
 @jit
 def _times_phases(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
-    run = gates.runs[gate]
+    run = 2 * gates.runs[gate]
+    # Beginning a run takes longer than a few amplitudes.
+    if run <= SHORT:
+        for i in range(0, state.size, 2):
+            phase = elements[first + _selected(gates, gate, i >> 1)]
+            c, d = phase.real, -phase.imag if is_adjoint else phase.imag
+            x, y = state[i], state[i + 1]
+            state[i] = c * x - d * y
+            state[i + 1] = c * y + d * x
+        return
     for start in range(0, state.size, run):
-        phase = elements[first + _selected(gates, gate, start)]
+        phase = elements[first + _selected(gates, gate, start >> 1)]
         c, d = phase.real, -phase.imag if is_adjoint else phase.imag
         if c == 1.0 and d == 0.0:
             continue
-        for i in range(start, start + run):
-            x = state[i]
-            state[i] = complex(c * x.real - d * x.imag, c * x.imag + d * x.real)
+        near = np.uint64(start)
+        for k in range(np.uint64(run >> 1)):
+            i = near + (k << ONE)
+            x, y = state[i], state[i + ONE]
+            state[i] = c * x - d * y
+            state[i + ONE] = c * y + d * x
 
 
 @jit
 def _turn_pairs(state: Any, gates: Any, gate: int, elements: Any, first: int, is_adjoint: bool) -> None:
-    target, run = gates.target_masks[gate], gates.runs[gate]
+    target, run = 2 * gates.target_masks[gate], 2 * gates.runs[gate]
+    if run <= SHORT:
+        for number in range(0, state.size >> 1, 2):
+            i = number + (number & -target)
+            j, place = i + target, first + 4 * _selected(gates, gate, i >> 1)
+            a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
+            if is_adjoint:
+                a, b, c, d = a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()
+            x, y, u, v = state[i], state[i + 1], state[j], state[j + 1]
+            state[i] = a.real * x - a.imag * y + b.real * u - b.imag * v
+            state[i + 1] = a.real * y + a.imag * x + b.real * v + b.imag * u
+            state[j] = c.real * x - c.imag * y + d.real * u - d.imag * v
+            state[j + 1] = c.real * y + c.imag * x + d.real * v + d.imag * u
+        return
     for start in range(0, state.size, run):
         if start & target:
             continue
-        place = first + 4 * _selected(gates, gate, start)
+        place = first + 4 * _selected(gates, gate, start >> 1)
+        near, far = state[start : start + run], state[start + target : start + target + run]
         a, b, c, d = elements[place], elements[place + 1], elements[place + 2], elements[place + 3]
         if is_adjoint:
             a, b, c, d = a.conjugate(), c.conjugate(), b.conjugate(), d.conjugate()
         if a == 1.0 and b == 0.0 and c == 0.0 and d == 1.0:
             continue
-        if a.imag == 0.0 and b.imag == 0.0 and c.imag == 0.0 and d.imag == 0.0:
-            for i in range(start, start + run):
-                x, y = state[i], state[i + target]
-                state[i] = complex(a.real * x.real + b.real * y.real, a.real * x.imag + b.real * y.imag)
-                state[i + target] = complex(
-                    c.real * x.real + d.real * y.real, c.real * x.imag + d.real * y.imag
-                )
+        a_re, a_im, b_re, b_im = a.real, a.imag, b.real, b.imag
+        c_re, c_im, d_re, d_im = c.real, c.imag, d.real, d.imag
+        if a_im == 0.0 and b_im == 0.0 and c_im == 0.0 and d_im == 0.0:
+            for k in range(np.uint64(run)):
+                x, y = near[k], far[k]
+                near[k] = a_re * x + b_re * y
+                far[k] = c_re * x + d_re * y
             continue
-        for i in range(start, start + run):
-            x, y = state[i], state[i + target]
-            state[i] = complex(
-                a.real * x.real - a.imag * x.imag + b.real * y.real - b.imag * y.imag,
-                a.real * x.imag + a.imag * x.real + b.real * y.imag + b.imag * y.real,
-            )
-            state[i + target] = complex(
-                c.real * x.real - c.imag * x.imag + d.real * y.real - d.imag * y.imag,
-                c.real * x.imag + c.imag * x.real + d.real * y.imag + d.imag * y.real,
-            )
+        for k in range(np.uint64(run >> 1)):
+            i = k << ONE
+            x, y, u, v = near[i], near[i + ONE], far[i], far[i + ONE]
+            near[i] = a_re * x - a_im * y + b_re * u - b_im * v
+            near[i + ONE] = a_re * y + a_im * x + b_re * v + b_im * u
+            far[i] = c_re * x - c_im * y + d_re * u - d_im * v
+            far[i + ONE] = c_re * y + c_im * x + d_re * v + d_im * u
 
 
 @jit
@@ -144,12 +171,13 @@ def _times_matrix(
 ) -> None:  # fmt: skip
     targets, shift = gates.target_masks[gate], gates.offset_ends[gate]
     side = gates.offset_ends[gate + 1] - shift
-    for start in range(state.size):
+    for start in range(state.size >> 1):
         if start & targets:
             continue
         place = first + side * side * _selected(gates, gate, start)
         for k in range(side):
-            scratch[k] = state[start + gates.offsets[shift + k]]
+            i = 2 * (start + gates.offsets[shift + k])
+            scratch[k] = complex(state[i], state[i + 1])
         for j in range(side):
             re = im = 0.0
             for k in range(side):
@@ -157,7 +185,8 @@ def _times_matrix(
                 p, q = u.real, -u.imag if is_adjoint else u.imag
                 re += p * x.real - q * x.imag
                 im += p * x.imag + q * x.real
-            state[start + gates.offsets[shift + j]] = complex(re, im)
+            i = 2 * (start + gates.offsets[shift + j])
+            state[i], state[i + 1] = re, im
 
 
 @jit
@@ -172,7 +201,7 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
         _pair_overlaps(left, state, gates, gate, out)
         return
     run = gates.runs[gate] if side == 1 else 1
-    for start in range(0, state.size, run):
+    for start in range(0, state.size >> 1, run):
         if start & targets:
             continue
         place = side * side * _selected(gates, gate, start)
@@ -180,30 +209,33 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
             for k in range(side):
                 re = im = 0.0
                 for i in range(start, start + run):
-                    x, y = left[i + gates.offsets[shift + j]], state[i + gates.offsets[shift + k]]
-                    re += x.real * y.real + x.imag * y.imag
-                    im += x.real * y.imag - x.imag * y.real
+                    l, r = 2 * (i + gates.offsets[shift + j]), 2 * (i + gates.offsets[shift + k])
+                    re += left[l] * state[r] + left[l + 1] * state[r + 1]
+                    im += left[l] * state[r + 1] - left[l + 1] * state[r]
                 out[place + j * side + k] += complex(re, im)
 
 
 @jit
 def _pair_overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
-    target, run = gates.target_masks[gate], gates.runs[gate]
+    target, run = 2 * gates.target_masks[gate], 2 * gates.runs[gate]
     for start in range(0, state.size, run):
         if start & target:
             continue
-        place = 4 * _selected(gates, gate, start)
+        place = 4 * _selected(gates, gate, start >> 1)
         a = b = c = d = e = f = g = h = 0.0
-        for i in range(start, start + run):
-            x, y, u, v = left[i], left[i + target], state[i], state[i + target]
-            a += x.real * u.real + x.imag * u.imag
-            b += x.real * u.imag - x.imag * u.real
-            c += x.real * v.real + x.imag * v.imag
-            d += x.real * v.imag - x.imag * v.real
-            e += y.real * u.real + y.imag * u.imag
-            f += y.real * u.imag - y.imag * u.real
-            g += y.real * v.real + y.imag * v.imag
-            h += y.real * v.imag - y.imag * v.real
+        near, far = np.uint64(start), np.uint64(start + target)
+        for n in range(np.uint64(run >> 1)):
+            i, j = near + (n << ONE), far + (n << ONE)
+            p, q, r, s = left[i], left[i + ONE], left[j], left[j + ONE]
+            x, y, u, v = state[i], state[i + ONE], state[j], state[j + ONE]
+            a += p * x + q * y
+            b += p * y - q * x
+            c += p * u + q * v
+            d += p * v - q * u
+            e += r * x + s * y
+            f += r * y - s * x
+            g += r * u + s * v
+            h += r * v - s * u
         out[place] += complex(a, b)
         out[place + 1] += complex(c, d)
         out[place + 2] += complex(e, f)
