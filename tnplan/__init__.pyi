@@ -81,6 +81,7 @@ from tnplan.planner.projection.projection import Projection as Projection
 from tnplan.planner.schedule.schedule import Schedule as Schedule
 from tnplan.questions.answer import CircuitAnswer as CircuitAnswer
 from tnplan.questions.circuit import Circuit as Circuit
+from tnplan.questions.compiled import CompiledCircuit as CompiledCircuit
 from tnplan.questions.estimates.estimate import CircuitEstimate as CircuitEstimate
 from tnplan.questions.estimates.estimate import MethodChoice as MethodChoice
 from tnplan.questions.estimates.estimate import MethodEstimate as MethodEstimate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from tnplan.circuits.qasm.source import Source
 
 NO_VALUES: Mapping[str, Any] = {}
+BRANCHES = re.compile(
+    r"""\b(?:if|while|switch)\b|<|(?<!-)>|[=!]=|\binclude\s+(?!["'](?:stdgates|qelib1)\.inc)"""
+)
+"""What OpenQASM has where a parameter may decide on what is done: words, comparisons, other files."""
 
 
 class ParametricCircuit:
@@ -41,6 +46,8 @@ class ParametricCircuit:
         self.names: tuple[str, ...] = ()
         self.given: dict[str, Any] = {}
         self.file: Path | None = None
+        self.may_branch = False
+        """Whether values of parameters may decide on which gates there are."""
         if isinstance(source, GateSequence | CircuitProgram):
             self.place = "circuit" if isinstance(source, GateSequence) else "program"
             return
@@ -56,6 +63,7 @@ class ParametricCircuit:
             from tnplan.circuits.qasm.read import input_names
             from tnplan.circuits.qasm.source import parse_source
 
+            self.may_branch = BRANCHES.search(text) is not None
             self._qasm = parse_source(text, self.place, folder=self.file.parent)
             self.names = input_names(self._qasm)
         else:
@@ -65,7 +73,7 @@ class ParametricCircuit:
         """Be what another one has read."""
         self._source, self._qasm = other._source, other._qasm
         self.names, self.given = other.names, other.given
-        self.place, self.file = other.place, other.file
+        self.place, self.file, self.may_branch = other.place, other.file, other.may_branch
 
     def gate_sequence(self, values: Mapping[str, Any] = NO_VALUES) -> GateSequence:
         """The gates for values of all parameters; refused where there is more than gates."""

@@ -23,6 +23,7 @@ from tnplan.common.units import plural
 from tnplan.planner.hardware.profile import Profile, known_profile
 from tnplan.questions.answer import CircuitAnswer
 from tnplan.questions.ask import ask
+from tnplan.questions.compiled import CompiledCircuit
 from tnplan.questions.options import QuestionKeywords, QuestionOptions, options_of
 from tnplan.questions.questions import AskedCircuit, prepared, read_state
 from tnplan.questions.read_question import (
@@ -210,8 +211,42 @@ class Circuit(ParametricCircuit):
         """
         question = options_of("expectation", options)
         names = self._gradient_names(gradient)
+        return self.answer_expectation(observables, names, question)
+
+    def answer_expectation(
+        self, observables: Any, names: Sequence[str], options: QuestionOptions
+    ) -> CircuitAnswer:  # fmt: skip
+        """The same with options that have been read, and derivatives by parameters of these names."""
         read = read_expectation(observables, names)
-        return ask(lambda: self._asked(read, question, names), question, self.file, observables)
+        return ask(lambda: self.asked(read, options, names), options, self.file, observables)
+
+    def compile(
+        self, *, expectation: Any, gradient: bool = False, parameters: Sequence[str] | None = None,
+        **options: Unpack[QuestionKeywords],
+    ) -> CompiledCircuit:  # fmt: skip
+        """The question for expectation values, read once and then called with parameters.
+
+        Parameters
+        ----------
+        expectation : str, PauliSum, SparsePauliOp, QubitOperator, sequence or Path
+            The observables, as in `expectation`.
+        gradient : bool
+            Each call gives the derivatives by its parameters too.
+        parameters : sequence of str, optional
+            The parameters that calls give values, in this order. Default: those without a value.
+        **options
+            As for every question.
+
+        Examples
+        --------
+        >>> circuit = tnplan.Circuit(tnplan.GateSequence(2, ()))
+        >>> circuit.compile(expectation=["Z0", "X1"], device="cpu")()
+        array([1., 0.])
+        """
+        return CompiledCircuit(
+            self, expectation, gradient=gradient, parameters=parameters,
+            options=options_of("compile", options),
+        )  # fmt: skip
 
     def probabilities(
         self, qubits: Sequence[int] | None = None, **options: Unpack[QuestionKeywords]
@@ -304,7 +339,7 @@ class Circuit(ParametricCircuit):
         from tnplan.questions.estimates.estimate import estimate_question
 
         profile = known_profile(hardware)
-        return estimate_question(self._asked(read, options, wanted), options, profile, devices, search_time)
+        return estimate_question(self.asked(read, options, wanted), options, profile, devices, search_time)
 
     @cached_property
     def _bound(self) -> CircuitProgram:
@@ -314,9 +349,9 @@ class Circuit(ParametricCircuit):
         self, question: str, read: Reader, keywords: QuestionKeywords, *inputs: object
     ) -> CircuitAnswer:  # fmt: skip
         options = options_of(question, keywords)
-        return ask(lambda: self._asked(read, options), options, self.file, *inputs)
+        return ask(lambda: self.asked(read, options), options, self.file, *inputs)
 
-    def _asked(
+    def asked(
         self, read: Reader, options: QuestionOptions, names: Sequence[str] = ()
     ) -> AskedCircuit:  # fmt: skip
         """The circuit with its noise and with derivatives by parameters of these names, and the question that

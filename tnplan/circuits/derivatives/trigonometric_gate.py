@@ -1,8 +1,8 @@
 """Gates whose matrices are sums of exponentials of linear functions of a circuit's parameters.
 
 Every gate with a name is a trigonometric polynomial in halves of its angles (`generators`). Where the angles
-are linear in the parameters p, its matrix is U(p) = sum_t C_t exp(i f_t . p), up to a phase of the whole gate:
-for new values no circuit is read again.
+are linear in the parameters p, the matrix is U(p) = sum_t C_t exp(i f_t . p), up to a phase of the whole
+gate: for new values no circuit is read again.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | Trigono
 
 def _by_angles(gate: Gate) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies, float64 [term, angle], and coefficients of a gate's matrix as a function of its angles."""
-    if len(gate.params) > 1:
-        kind = kind_of(gate)
-        if kind is None:
-            raise InputError(f"gate {gate.name}", "has angles of which nothing is known", "use other gates")
+    kind = kind_of(gate)
+    if kind is not None:
         return _fourier(kind)
+    if len(gate.params) > 1:
+        raise InputError(f"gate {gate.name}", "has angles of which nothing is known", "use other gates")
     # dU/da = G U with a constant G = i H: U(a) = sum_w P_w U(a_0) exp(i w (a - a_0)), P_w being the projector
     # of H on its eigenvalue w.
     (generator,) = generators(gate, of_qsim=False)

@@ -19,9 +19,11 @@ from tnplan.executor.statevector.gates.multiplexed_gate import (
     MultiplexedGate,
     from_gate,
     from_matrix,
-    mask_of,
     of_same_form,
 )
+
+SWEEP_BYTES = 1 << 26
+"""What the states of observables that are swept back together may take."""
 
 
 class GateTable(NamedTuple):
@@ -90,24 +92,23 @@ class GateList:
         from tnplan.executor.statevector.cpu.gate_list_kernel import sweep_back
         from tnplan.executor.statevector.cpu.word_sum_kernel import write_word_sum
 
-        state, elements, factors, scratch = self._run(parameters)
-        values = self._observed(state)
-        lefts, room = np.empty((len(self._words), self._size), np.complex128), word_room(self._size)
-        for left, words in zip(lefts, self._words, strict=True):
-            write_word_sum(left, state, words, room, 0, self._size // len(room.re))
-        by_terms = np.zeros((len(lefts), len(factors)))
-        overlaps = np.empty(4**LARGEST_TARGETS * self._size, np.complex128)
-        sweep_back(state.view(np.float64), lefts.view(np.float64), self._table, elements, factors, scratch, overlaps, by_terms)
-        gradients = [
-            np.bincount(self._columns, row[self._rows] * self._frequencies, self.n_parameters)
-            for row in by_terms
-        ]  # fmt: skip
-        return values, np.array(gradients)
-
-    def probabilities(self, parameters: Array) -> Array:
-        """The probability of every bit string, float64, qubit 0 most significant."""
-        state = self._run(parameters)[0]
-        return np.asarray(np.square(state.real) + np.square(state.imag))
+        final, elements, factors, scratch = self._run(parameters)
+        overlaps = np.empty(max(np.diff(self._table.element_ends), default=0), np.complex128)
+        gradients, block = np.zeros((len(self._words), self.n_parameters)), word_room(self._size)
+        together = max(1, SWEEP_BYTES // final.nbytes)
+        for start in range(0, len(self._words), together):
+            some = self._words[start : start + together]
+            state, lefts = final.copy(), np.empty((len(some), self._size), np.complex128)
+            for left, words in zip(lefts, some, strict=True):
+                write_word_sum(left, final, words, block, 0, self._size // len(block.re))
+            by_terms = np.zeros((len(some), len(factors)))
+            sweep_back(
+                state.view(np.float64), lefts.view(np.float64), self._table, elements, factors, scratch,
+                overlaps, by_terms,
+            )  # fmt: skip
+            for row, terms in zip(gradients[start:], by_terms, strict=False):
+                row += np.bincount(self._columns, terms[self._rows] * self._frequencies, len(row))
+        return self._observed(final), gradients
 
     def _run(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
         """The final state, and what made it."""
@@ -135,7 +136,7 @@ class GateList:
 
 
 def _form(gate: Gate | TrigonometricGate) -> MultiplexedGate:
-    """The targets and selectors of a gate; where parameters change it, with the matrices of any one."""
+    """The targets and selectors of a gate; where parameters change it, with a matrix of the same zeros."""
     if isinstance(gate, Gate):
         return from_gate(gate)
     # A sum with random weights has an element that is zero, or two that are equal, where all terms have.
@@ -147,31 +148,34 @@ def _table(
     n_qubits: int, gates: Sequence[tuple[Gate | TrigonometricGate, MultiplexedGate]]
 ) -> GateTable:  # fmt: skip
     """The tables; qubit q is bit n_qubits - 1 - q."""
-    target_masks, runs, selectors, offsets = [], [], [], []
-    varied, terms, coefficients = [], [], []
-    for number, (gate, form) in enumerate(gates):
-        form = form.on([n_qubits - 1 - qubit for qubit in range(n_qubits)])
-        target_masks.append(form.target_mask)
-        runs.append(form.mask & -form.mask)
-        selectors.append(form.selectors)
-        values = range(1 << len(form.targets))
-        offsets.append([mask_of([b for b, x in zip(form.targets[::-1], f"{v:032b}"[::-1]) if x == "1"]) for v in values])  # noqa
-        if isinstance(gate, TrigonometricGate):
-            own = gates[number][1]
-            varied.append(number)
-            terms.append(len(gate.coefficients))
-            coefficients.append(
-                np.concatenate([of_same_form(own, gate.qubits, c).ravel() for c in gate.coefficients])
-            )
+    bits = range(n_qubits - 1, -1, -1)
+    on_bits = [form.on(bits) for _, form in gates]
+    offsets = [_offsets(form.targets) for form in on_bits]
+    varied = [k for k, (gate, _) in enumerate(gates) if isinstance(gate, TrigonometricGate)]
+    coefficients = [
+        np.array([of_same_form(form, gate.qubits, one) for one in gate.coefficients])
+        for gate, form in gates if isinstance(gate, TrigonometricGate)
+    ]  # fmt: skip
     return GateTable(
-        np.array(target_masks, np.int64), np.array(runs, np.int64),
-        np.array([bit for bits in selectors for bit in bits], np.int64), _ends(map(len, selectors)),
-        np.array([offset for row in offsets for offset in row], np.int64), _ends(map(len, offsets)),
-        _ends(form.matrices.size for _, form in gates),
-        np.array(varied, np.int64), _ends(terms),
-        np.concatenate([np.zeros(0, np.complex128), *coefficients]), _ends(map(len, coefficients))[:-1],
+        np.array([form.target_mask for form in on_bits], np.int64),
+        np.array([form.mask & -form.mask for form in on_bits], np.int64),
+        np.array([bit for form in on_bits for bit in form.selectors], np.int64),
+        _ends([len(form.selectors) for form in on_bits]),
+        np.array([offset for row in offsets for offset in row], np.int64), _ends([*map(len, offsets)]),
+        _ends([form.matrices.size for form in on_bits]),
+        np.array(varied, np.int64), _ends([len(terms) for terms in coefficients]),
+        np.concatenate([np.zeros(0, np.complex128), *(terms.ravel() for terms in coefficients)]),
+        _ends([terms.size for terms in coefficients])[:-1],
     )  # fmt: skip
 
 
-def _ends(counts) -> Array:
+def _offsets(bits: Sequence[int]) -> list[int]:
+    """The masks of all values of some bits, the first most significant."""
+    offsets = [0]
+    for bit in bits:
+        offsets = [offset | value << bit for offset in offsets for value in (0, 1)]
+    return offsets
+
+
+def _ends(counts: Sequence[int]) -> Array:
     return np.cumsum([0, *counts], dtype=np.int64)

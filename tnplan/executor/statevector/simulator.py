@@ -101,6 +101,22 @@ def _value(bits: Array, chosen: Sequence[int]) -> int:
     return sum(int(bits[bit]) << k for k, bit in enumerate(chosen))
 
 
+def _mask(value: int, bits: Sequence[int]) -> int:
+    """The mask in which bit bits[k] is bit k of a value."""
+    return sum(1 << bit for k, bit in enumerate(bits) if value >> k & 1)
+
+
+def words_on_bits(observable: PauliSum, where: Sequence[int]) -> list[tuple[int, int, complex]]:
+    """The words of a sum, as masks x and z of bits and factors; qubit q is bit where[q].
+
+    A word is the sum over i of factor (-1)^|z & i| |i ^ x><i|.
+    """
+    return [
+        (_mask(x, where), _mask(z, where), coefficient * 1j ** ((x & z).bit_count() & 3))
+        for x, z, coefficient in observable.masks()
+    ]
+
+
 class Simulator:
     """Qubits whose amplitudes are in a state vector, and what can be done with them.
 
@@ -274,18 +290,11 @@ class Simulator:
 
     def _mask(self, value: int, qubits: Sequence[int]) -> int:
         """The mask of bits for a mask over a list of qubits."""
-        return sum(1 << self.where[qubit] for k, qubit in enumerate(qubits) if value >> k & 1)
+        return _mask(value, [self.where[qubit] for qubit in qubits])
 
     def words_on_bits(self, observable: PauliSum) -> list[tuple[int, int, complex]]:
-        """The words of a sum, as masks x and z of bits and factors.
-
-        A word is the sum over i of factor (-1)^|z & i| |i ^ x><i|.
-        """
-        every = range(self.n_qubits)
-        return [
-            (self._mask(x, every), self._mask(z, every), coefficient * 1j ** ((x & z).bit_count() & 3))
-            for x, z, coefficient in observable.masks()
-        ]
+        """The words of a sum, as `words_on_bits` has them."""
+        return words_on_bits(observable, self.where)
 
     def expectation(self, observable: PauliSum) -> float | complex:
         """The value of a sum of Pauli words; a float for real coefficients."""

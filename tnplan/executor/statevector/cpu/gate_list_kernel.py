@@ -47,8 +47,8 @@ def sweep_back(
 
     `state` is the final state a, lefts[row] is O a for the observable O. Both are changed.
     """
-    # E = <a|O|a>, and U(p) = sum_t C_t f_t with f_t = exp(i phase_t): dE/dphase_t = 2 Re <left| i f_t C_t |b>,
-    # b being the state before the gate, and left the row taken back to behind it.
+    # E = <a|O|a>, and U = sum_t C_t f_t with f_t = exp(i phase_t): dE/dphase_t = 2 Re <left| i f_t C_t |b>, b
+    # being the state before the gate, and left the row taken back to behind it.
     varied = gates.varied.size - 1
     for gate in range(gates.target_masks.size - 1, -1, -1):
         if varied < 0:
@@ -209,9 +209,9 @@ def _overlaps(left: Any, state: Any, gates: Any, gate: int, out: Any) -> None:
             for k in range(side):
                 re = im = 0.0
                 for i in range(start, start + run):
-                    l, r = 2 * (i + gates.offsets[shift + j]), 2 * (i + gates.offsets[shift + k])
-                    re += left[l] * state[r] + left[l + 1] * state[r + 1]
-                    im += left[l] * state[r + 1] - left[l + 1] * state[r]
+                    a, b = 2 * (i + gates.offsets[shift + j]), 2 * (i + gates.offsets[shift + k])
+                    re += left[a] * state[b] + left[a + 1] * state[b + 1]
+                    im += left[a] * state[b + 1] - left[a + 1] * state[b]
                 out[place + j * side + k] += complex(re, im)
 
 

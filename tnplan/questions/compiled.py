@@ -1,0 +1,233 @@
+"""A question about a circuit that is read once, and called with values of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tnplan.circuits.circuit import Gate
+from tnplan.circuits.derivatives.trigonometric_gate import trigonometric_gates
+from tnplan.circuits.parametric import values_by_name
+from tnplan.common.arrays import Array
+from tnplan.common.errors import InputError
+from tnplan.executor.device.comm.launcher import launched_size
+from tnplan.executor.statevector.gate_list import GateList
+from tnplan.executor.statevector.simulator import words_on_bits
+from tnplan.questions.chooser import chosen_method
+from tnplan.questions.options import QuestionOptions
+from tnplan.questions.questions import ExpectationValues
+from tnplan.questions.read_question import read_expectation
+
+if TYPE_CHECKING:
+    from tnplan.questions.circuit import Circuit
+
+DIRECT_QUBITS = 16
+"""The most qubits of a state that one core changes gate by gate: larger ones gain from fused passes."""
+TRIED = 0.5
+"""A value of parameters with which the qubits of a circuit are counted."""
+
+
+class CompiledCircuit:
+    """Expectation values of a circuit, called with parameters. `Circuit.compile` makes it.
+
+    Up to 16 qubits a call is *direct*: one core applies the gates to a state vector in double precision, and
+    nothing is read or planned again. This needs a circuit of unitary gates whose angles are linear in the
+    parameters: OpenQASM without branches and comparisons, Qiskit, PennyLane's tapes, or no parameters. It
+    needs `method` "auto" or "statevector", `device` "auto" or "cpu", and defaults for all other options but
+    `state`, `seed` and `threads`. Every other call is the ordinary question, with the same options:
+    `is_direct` says which it is. Direct calls may come from several threads at once.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+    observables : str, PauliSum, SparsePauliOp, QubitOperator, sequence or Path
+        As in `Circuit.expectation`.
+    gradient : bool
+        Calls give the derivatives too.
+    parameters : sequence of str, optional
+        The parameters of calls, in their order. Default: those without a value.
+    options : QuestionOptions, optional
+        Of every question.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The parameters of calls, in their order.
+    method : str
+        "statevector" for direct calls, else the method that was asked for.
+    is_direct : bool
+        Whether calls are direct.
+
+    Raises
+    ------
+    InputError
+        For parameters that are not there or have no value, and a question that cannot be answered.
+
+    Examples
+    --------
+    >>> turn = tnplan.Gate("x", (0,), np.array([[0, 1], [1, 0]]))
+    >>> flipped = tnplan.Circuit(tnplan.GateSequence(2, (turn,)))
+    >>> compiled = flipped.compile(expectation="Z0 - Z1")
+    >>> compiled
+    CompiledCircuit(0 parameters, direct)
+    >>> compiled()
+    -2.0
+    """
+
+    def __init__(
+        self, circuit: Circuit, observables: Any, *, gradient: bool = False,
+        parameters: Sequence[str] | None = None, options: QuestionOptions | None = None,
+    ) -> None:  # fmt: skip
+        self._circuit, self._observables = circuit, observables
+        self._options = options or QuestionOptions()
+        self.names = _names(circuit, parameters)
+        if gradient and not self.names:
+            raise InputError(
+                "--gradient", "is by the parameters of calls, and there are none", "name some as `parameters`"
+            )
+        self._differentiated = self.names if gradient else ()
+        self._is_single = self._is_real = True
+        self._gates = self._gate_list()
+        self.is_direct = self._gates is not None
+        self.method = "statevector" if self.is_direct else self._options.method
+
+    def __repr__(self) -> str:
+        how = "direct" if self.is_direct else f"method={self.method!r}"
+        return f"CompiledCircuit({len(self.names)} parameters, {how})"
+
+    def __call__(self, parameters: Mapping[Any, Any] | Sequence[float] | Array = (), /) -> Any:
+        """The values for these parameters.
+
+        Parameters
+        ----------
+        parameters : mapping, sequence or array
+            A value for each name, or numbers in the order of `names`.
+
+        Returns
+        -------
+        number or array, or a pair
+            A number for one observable, an array for a list. With `gradient` a pair: these, and the
+            derivatives, float64 [parameter], or [observable, parameter] for a list.
+
+        Raises
+        ------
+        InputError
+            For values that are missing, too many, or no finite real numbers.
+        """
+        if self._gates is None:
+            return self._asked_again(parameters)
+        at = self._numbers(parameters)
+        if self._differentiated:
+            values, gradients = self._gates.gradients(at)
+            return (values[0].real.item(), gradients[0]) if self._is_single else (values.real, gradients)
+        values = self._gates.values(at)
+        values = values.real if self._is_real else values
+        return values[0].item() if self._is_single else values
+
+    def _asked_again(self, parameters: Any) -> Any:
+        """The answer to the ordinary question."""
+        if isinstance(parameters, Mapping):
+            bound = self._by_name(parameters)
+        else:
+            bound = dict(zip(self.names, self._numbers(parameters).tolist(), strict=True))
+        answer = self._circuit.bind(bound).answer_expectation(
+            self._observables, self._differentiated, self._options
+        )
+        if answer.gradient is None:
+            return answer.value
+        return answer.value, np.array(list(answer.gradient.values())).T
+
+    def _by_name(self, parameters: Mapping[Any, Any]) -> dict[str, Any]:
+        """A value for each name and no other."""
+        given = values_by_name(parameters)
+        for name in self.names:
+            if name not in given:
+                raise InputError(f"parameter {name}", "has no value", "give one for each of `names`")
+        for name in given:
+            if name not in self.names:
+                remedy = f"use {', '.join(self.names)}" if self.names else "leave it out"
+                raise InputError(f"parameter {name}", "is none of the compiled circuit's", remedy)
+        return given
+
+    def _numbers(self, parameters: Any) -> Array:
+        """The values in the order of the names, float64."""
+        if isinstance(parameters, Mapping):
+            given = self._by_name(parameters)
+            parameters = [given[name] for name in self.names]
+        try:
+            values = np.asarray(parameters if len(parameters) else np.zeros(0))
+        except (TypeError, ValueError):
+            values = np.array("")
+        if values.shape != (len(self.names),) or values.dtype.kind not in "biuf":
+            raise InputError(
+                "parameters", f"are {values.dtype} of shape {values.shape}",
+                f"give {len(self.names)} real numbers, in the order of `names`, or a value for each name",
+            )  # fmt: skip
+        values = values.astype(np.float64)
+        if not np.isfinite(values).all():
+            number = int(np.argmin(np.isfinite(values)))
+            raise InputError(
+                f"parameter {self.names[number]}", f"is {values[number]}", "give a finite real number"
+            )
+        return values
+
+    def _gate_list(self) -> GateList | None:
+        """What direct calls need; None where calls are ordinary questions."""
+        circuit, options, names = self._circuit, self._options, self.names
+        if not _allows_direct(options) or (names and circuit.may_branch):
+            return None
+        n_qubits = _n_qubits(circuit, names)
+        if n_qubits is None or n_qubits > DIRECT_QUBITS:
+            return None
+        question = read_expectation(self._observables, self._differentiated)(n_qubits)
+        assert isinstance(question, ExpectationValues)
+        self._is_single = question.is_single
+        self._is_real = not any(np.iscomplexobj(one.coefficients) for one in question.sums)
+
+        def read(values: Mapping[str, Any]) -> Sequence[Gate]:
+            asked = circuit.bind(values).asked(lambda _: question, options)
+            if asked.gates is None or chosen_method(asked, options) != "statevector":
+                raise InputError("circuit", "is no circuit of gates", "ask the ordinary question")
+            return asked.gates.gates
+
+        gates = trigonometric_gates(read, names)
+        if gates is None:
+            return None
+        where = range(n_qubits - 1, -1, -1)
+        words = [words_on_bits(one, where) for one in question.sums]
+        return GateList(n_qubits, len(names), gates, words)
+
+
+def _names(circuit: Circuit, parameters: Sequence[str] | None) -> tuple[str, ...]:
+    """The parameters of calls: all others have values."""
+    if parameters is None:
+        return circuit.parameters
+    names = () if isinstance(parameters, str) else tuple(parameters)
+    if not names or len(set(names)) < len(names):
+        raise InputError("parameters", f"are {parameters!r}"[:80], "give a list of names, each once")
+    for name in names:
+        if name not in circuit.names:
+            raise InputError(f"parameter {name}", f"is none of {circuit.place}", "leave it out")
+    for name in circuit.parameters:
+        if name not in names:
+            raise InputError(f"parameter {name}", "has no value", "bind it, or name it too")
+    return names
+
+
+def _n_qubits(circuit: Circuit, names: Sequence[str]) -> int | None:
+    """How many qubits there are; None where no reader takes a number for these parameters."""
+    try:
+        return circuit.bind(dict.fromkeys(names, TRIED)).n_qubits
+    except InputError:  # the call says it, where it is an error there too
+        return None
+
+
+def _allows_direct(options: QuestionOptions) -> bool:
+    """Whether all options are those of direct calls."""
+    if options.method not in ("auto", "statevector") or options.device not in ("auto", "cpu"):
+        return False
+    free = {name: getattr(options, name) for name in ("method", "device", "state", "seed", "threads")}
+    return launched_size() == 1 and options == QuestionOptions(**free)
