@@ -236,6 +236,16 @@ def _contract(dtype: str, device: str) -> None:
         contract("abcdefghijklmn,nlkjihgfedcbmo->abcdefgo", *arrays, device=device, strip_exponent=strip)
 
 
+def _gate_list() -> None:
+    """The kernels of compiled circuits: a turn about Z by the only parameter."""
+    from tnplan.circuits.derivatives.trigonometric_gate import TrigonometricGate
+    from tnplan.executor.statevector.gate_list import GateList
+
+    projectors = np.array([np.diag([1, 0]), np.diag([0, 1])], np.complex128)
+    turn = TrigonometricGate((0,), (0,), np.array([[-0.5], [0.5]]), projectors)
+    GateList(QUBITS // 2, 1, [turn], [[(0, 1, 1.0)]]).gradients(np.zeros(1))
+
+
 def _compress() -> None:
     from tnplan.compress import compress, decompress
 
@@ -267,7 +277,7 @@ def _cpu_parts() -> dict[str, Callable[[], None]]:
         ("orders of networks", ORDERS, "of_plain_orders"),
     ):
         parts[label] = partial(_compile, Samples(module, function))
-    return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress}
+    return {**parts, "sorting of gates": partial(_compile, COVERS), "codecs": _compress, "compiled circuits": _gate_list}
 
 
 def _gpu_parts() -> dict[str, Callable[[], None]]:

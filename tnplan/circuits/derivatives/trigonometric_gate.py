@@ -68,16 +68,17 @@ def trigonometric_gates(
     point = random.uniform(*SMALL_ANGLES, len(names))
     far = random.uniform(*LARGE_ANGLES, len(names)) * random.choice([-1.0, 1.0], len(names))
     try:
-        gates = read({name: Varied(float(value)) for name, value in zip(names, point, strict=True)})
+        gates = read(_varied(names, point))
         found = tuple(_form(gate, names, point) for gate in gates)
-        has_form = all(_agree(found, read(_named(names, at)), at) for at in (far, -far))
+        has_form = all(_agree(found, read(_varied(names, at)), at) for at in (far, -far))
     except InputError:  # values that no reader takes for these parameters, or a gate that is not known
         return None
     return found if has_form else None
 
 
-def _named(names: Sequence[str], values: np.ndarray) -> dict[str, float]:
-    return dict(zip(names, values.tolist(), strict=True))
+def _varied(names: Sequence[str], values: np.ndarray) -> dict[str, Varied]:
+    """Values with slopes: readers may divide a gate otherwise where it has none."""
+    return {name: Varied(value) for name, value in zip(names, values.tolist(), strict=True)}
 
 
 def _form(gate: Gate, names: Sequence[str], point: np.ndarray) -> Gate | TrigonometricGate:
