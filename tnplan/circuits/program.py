@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -284,6 +285,14 @@ class CircuitProgram:
             )
         _check(self.operations, self.n_qubits, self.n_bits, "operation")
 
+    @cached_property
+    def final_measurements(self) -> dict[int, int] | None:
+        """The qubit that goes to each bit at the end; None where there is more than gates before."""
+        if all(isinstance(operation, Gate) for operation in self.operations):
+            return {}
+        kept, source = without_final_measurements(self.operations)
+        return source if all(isinstance(operation, Gate) for operation in kept) else None
+
     def __repr__(self) -> str:
         return (
             f"CircuitProgram({self.n_qubits} qubits, {self.n_bits} bits, {len(self.operations)} operations)"
@@ -372,8 +381,7 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
 
 def final_measurements(program: CircuitProgram) -> dict[int, int] | None:
     """The qubit that goes to each bit; None unless all else are gates and none acts on a measured qubit."""
-    kept, source = without_final_measurements(program.operations)
-    return source if all(isinstance(operation, Gate) for operation in kept) else None
+    return program.final_measurements
 
 
 def measures(operations: Sequence[Operation]) -> bool:

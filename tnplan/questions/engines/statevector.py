@@ -27,11 +27,13 @@ from tnplan.circuits.program import (
 )
 from tnplan.common.arrays import Array
 from tnplan.common.kernels.ahead import compile_soon
+from tnplan.executor.device.comm.launcher import launched_size
 from tnplan.executor.device.cpu.host_memory import check_host_memory, host_memory, ranks_here
 from tnplan.executor.device.protocols.communicator import agree
 from tnplan.executor.pauli.algebra.gates import circuit_steps
 from tnplan.executor.pauli.propagate import propagate
 from tnplan.executor.statevector.adjoint.sweep import Derivative, adjoint_gradients
+from tnplan.executor.statevector.gate_list import GateList
 from tnplan.executor.statevector.measurement import Question as SampleQuestion
 from tnplan.executor.statevector.measurement import answer, trajectories
 from tnplan.executor.statevector.memory_estimate import (
@@ -41,7 +43,7 @@ from tnplan.executor.statevector.memory_estimate import (
 )
 from tnplan.executor.statevector.prepared_program import prepare_program
 from tnplan.executor.statevector.scheduling.qubit_cover import COVERS
-from tnplan.executor.statevector.simulator import Simulator
+from tnplan.executor.statevector.simulator import Simulator, words_on_bits
 from tnplan.jobs.job import Job, Needs, Rank, run_job
 from tnplan.jobs.statevector import (
     check_state_ranks,
@@ -137,6 +139,8 @@ def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Seq
 # Questions answered by the state vector: what is run for each of them, and what is read from the state.
 
 
+DIRECT_QUBITS = 10
+"""The most qubits of a state for which nothing is planned."""
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
 NO_BITS = np.zeros(0, np.uint8)
@@ -171,6 +175,8 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
     # Drawn before the job begins; rank 0 tells it to the others through `prepare`, so that all
     # collapse alike.
     seed = secrets.randbits(63) if options.seed is None else options.seed
+    if kept is None and _is_direct(asked, options):
+        return _direct(asked, seed)
     planned = None if isinstance(asked.question, Sample) else planned_work(asked)
     n_qubits = asked.n_qubits if planned is None else planned.n_qubits
 
@@ -217,6 +223,27 @@ def answer_by_state(asked: AskedCircuit, options: QuestionOptions, kept: TaskChe
         check_ranks=lambda _, n_ranks: check_state_ranks(n_ranks, n_qubits),
     )  # fmt: skip
     return run_job(job, options)
+
+
+def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
+    """Whether a job and its plans would take longer than the gates one by one, in this thread."""
+    is_plain = options.precision == "fp64" and options.memory is None and options.progress is None
+    is_alone = options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
+    is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
+    return is_plain and is_alone and is_small and isinstance(asked.question, ExpectationValues)
+
+
+def _direct(asked: AskedCircuit, seed: int) -> Outcome:
+    """Expectation values without derivatives, on one core."""
+    question, n = asked.question, asked.n_qubits
+    assert isinstance(question, ExpectationValues)
+    assert asked.gates is not None
+    words = [words_on_bits(one, range(n - 1, -1, -1)) for one in question.sums]
+    values = GateList(n, 0, asked.gates.gates, words).values(np.zeros(0))
+    if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
+        values = values.real
+    details = {"device": "cpu", "ranks": 1, "seed": seed}
+    return Outcome(values[0] if question.is_single else values, 0.0, EXACT, details)
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:
