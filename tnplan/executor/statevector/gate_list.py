@@ -85,7 +85,11 @@ class GateList:
 
     def values(self, parameters: Array) -> Array:
         """The values of all observables, complex128."""
-        return self._observed(self._run(parameters)[0])
+        return self._observed(self.state(parameters))
+
+    def state(self, parameters: Array) -> Array:
+        """The amplitudes, complex128, qubit 0 the most significant bit."""
+        return self._run(parameters)[0]
 
     def gradients(self, parameters: Array) -> tuple[Array, Array]:
         """The values of all observables, and their derivatives, float64 [observable, parameter]."""

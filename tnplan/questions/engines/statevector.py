@@ -141,6 +141,8 @@ def by_parameters(found: Sequence[Derivative], gates: Sequence[Gate], names: Seq
 
 DIRECT_QUBITS = 10
 """The most qubits of a state for which nothing is planned."""
+DIRECT = (ExpectationValues, Amplitudes, OpenAmplitudes, Probabilities)
+"""The questions that such a state answers."""
 FEW_QUBITS = 2
 """A density matrix of so many qubits is read as Pauli words; a larger one takes copies of the state."""
 NO_BITS = np.zeros(0, np.uint8)
@@ -230,20 +232,33 @@ def _is_direct(asked: AskedCircuit, options: QuestionOptions) -> bool:
     is_plain = options.precision == "fp64" and options.memory is None and options.progress is None
     is_alone = options.device == "cpu" and options.ranks in (None, 1) and launched_size() == 1
     is_small = asked.gates is not None and not asked.is_random and asked.n_qubits <= DIRECT_QUBITS
-    return is_plain and is_alone and is_small and isinstance(asked.question, ExpectationValues)
+    return is_plain and is_alone and is_small and isinstance(asked.question, DIRECT)
 
 
 def _direct(asked: AskedCircuit, seed: int) -> Outcome:
-    """Expectation values without derivatives, on one core."""
-    question, n = asked.question, asked.n_qubits
-    assert isinstance(question, ExpectationValues)
-    assert asked.gates is not None
-    words = [words_on_bits(one, range(n - 1, -1, -1)) for one in question.sums]
-    values = GateList(n, 0, asked.gates.gates, words).values(np.zeros(0))
-    if not any(np.iscomplexobj(one.coefficients) for one in question.sums):
-        values = values.real
+    """What is read from a small state, on one core."""
+    question, n, gates = asked.question, asked.n_qubits, asked.gates
+    assert gates is not None
     details = {"device": "cpu", "ranks": 1, "seed": seed}
-    return Outcome(values[0] if question.is_single else values, 0.0, EXACT, details)
+    if isinstance(question, ExpectationValues):
+        words = [words_on_bits(one, range(n - 1, -1, -1)) for one in question.sums]
+        values = GateList(n, 0, gates.gates, words).values(np.zeros(0))
+        is_real = not any(np.iscomplexobj(one.coefficients) for one in question.sums)
+        values = values.real if is_real else values
+        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
+    axes = GateList(n, 0, gates.gates, []).state(np.zeros(0)).reshape((2,) * n)
+    if isinstance(question, Amplitudes):
+        values = axes[tuple(question.bits.T)]
+        return Outcome(values[0].item() if question.is_single else values, 0.0, EXACT, details)
+    if isinstance(question, OpenAmplitudes):
+        axes = axes[tuple(question.fixed.get(qubit, slice(None)) for qubit in range(n))]
+        left = sorted(question.open_qubits)
+        return Outcome(axes.transpose([left.index(q) for q in question.open_qubits]), 0.0, EXACT, details)
+    assert isinstance(question, Probabilities)
+    table = np.square(axes.real) + np.square(axes.imag)
+    table = table.sum(axis=tuple(qubit for qubit in range(n) if qubit not in question.qubits))
+    left = sorted(question.qubits)
+    return Outcome(table.transpose([left.index(q) for q in question.qubits]), 0.0, EXACT, details)
 
 
 def _check_host(rank: Rank, planned: StateWork, dtype: str) -> None:

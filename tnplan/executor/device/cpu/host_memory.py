@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -119,11 +119,13 @@ def check_host_memory(needed_bytes: int, free_bytes: float, n_ranks: int = 1, re
         )
 
 
-def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]:
+@lru_cache(maxsize=8)
+def _own_groups(memberships: str, groups: Path) -> list[tuple[Path, _Names]]:
     """The folders of the groups that limit this process's memory, and of all that these are inside of.
 
     In a container the path may be that of the host, of which the root alone is seen.
     """
+    found: list[tuple[Path, _Names]] = []
     for line in memberships.splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controllers == "":
@@ -134,7 +136,8 @@ def _own_groups(memberships: str, groups: Path) -> Iterator[tuple[Path, _Names]]
             continue
         for root in roots:
             own = root / path.strip("/")
-            yield from ((folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root))
+            found += [(folder, names) for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return found
 
 
 def _installed_bytes() -> float:

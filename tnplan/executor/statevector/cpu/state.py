@@ -29,6 +29,7 @@ LOW = 4
 CHUNKS_A_THREAD = 8
 """Chunks into which work is cut for each thread, so that threads end together."""
 PARTS = 1024
+LEAST_PART_BITS = 10
 """A sum over all amplitudes is made of so many, whatever the threads, so that its bits stay the same."""
 WORD_PART = 1 << 11
 """Amplitudes that stay in the cache while the sums of many Pauli words run over them."""
@@ -145,7 +146,7 @@ class HostState:
 
         # Invariant: the number of parts depends on the state and the question alone, not on
         # threads.
-        n_parts = min(len(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
+        n_parts = min(_most_parts(self._amplitudes), max(1, TABLE_PARTS >> len(bits)))
         parts = np.zeros((n_parts, 1 << len(bits)))
         places = np.array(bits, np.int64)
         size = len(self._amplitudes) // n_parts
@@ -166,7 +167,7 @@ class HostState:
         from tnplan.executor.statevector.cpu.measure_kernel import pauli
 
         local = self._amplitudes[first : first + len(others)]
-        n_parts = min(PARTS, len(local))
+        n_parts = min(PARTS, _most_parts(local))
         parts = np.zeros(n_parts, np.complex128)
         size = len(local) // n_parts
 
@@ -316,6 +317,11 @@ def _kernel_of(tables: VectorPass) -> Callable[..., None]:
     from tnplan.executor.statevector.cpu.tiled_pass_kernel import run_rounds, run_tiles
 
     return run_rounds if tables.is_of_rounds else run_tiles
+
+
+def _most_parts(amplitudes: Array) -> int:
+    """The parts of which each has so many amplitudes that its sum takes longer than the call."""
+    return max(1, len(amplitudes) >> LEAST_PART_BITS)
 
 
 def over_chunks(count: int, threads: int, work: Work, length: int | None = None) -> None:
