@@ -9,6 +9,8 @@ Why no loops: LLVM's vectorizer has to prove that arrays do not overlap and that
 vector. It can do neither here. Each operation has a plain loop with the same result in the tests
 (`tests/support/kernels/plain_operations.py`), which is also what it was measured against.
 
+`flush_subnormals` alone is done around kernels and not in them.
+
 Conventions
 -----------
 State vectors are kept as real parts `re` and imaginary parts `im`. A gate on bit k of the amplitude's index
@@ -652,10 +654,9 @@ ARM_FLUSH = 1 << 24
 
 
 def flush_subnormals(triple: str) -> AroundCall:
-    """What makes subnormal numbers 0 during a call, where a processor takes 100 times as long for them.
+    """What makes subnormal numbers 0 during a call: processors take many times as long for them.
 
-    The processor's register is that of the calling thread, and has its old value after the call. Copies keep
-    subnormal numbers. Processors other than x86-64 and aarch64 compute with subnormal numbers.
+    Copies keep subnormal numbers. Processors other than x86-64 and aarch64 compute with them.
 
     Parameters
     ----------
@@ -666,7 +667,14 @@ def flush_subnormals(triple: str) -> AroundCall:
     -------
     AroundCall
         Lines for a function that makes one such call.
+
+    Examples
+    --------
+    >>> flush_subnormals("riscv64-unknown-linux-gnu")
+    AroundCall(declarations=[], before=[], behind=[])
     """
+    # Invariant: the register is that of the calling thread alone, and has its old value after the call. A
+    # kernel ends with a status, never past its caller, so that this holds after an error too.
     if triple.startswith("x86_64"):
         load, store = "@llvm.x86.sse.ldmxcsr", "@llvm.x86.sse.stmxcsr"
         return AroundCall(
