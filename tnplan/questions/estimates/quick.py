@@ -36,7 +36,7 @@ def quick_cost(
         runs = options.trajectories or 1
         return state_cost(asked, profile, options.precision, devices, threads, runs, PLANNED_GATES)
     if method == "contraction":
-        return quick_contraction_cost(asked, profile, options.precision, best_s)
+        return quick_contraction_cost(asked, profile, options.precision, best_s, look_s)
     if method == "mps":
         return chain_cost(asked, profile, options, 0.0)
     if method == PILOT:
