@@ -82,9 +82,6 @@ def classes_of(values: Values, header: Header, limits: tuple[float, ...]) -> NDA
     return classes
 
 
-# NumPy arrays to streams and back, into buffers, or piece by piece.
-
-
 MOST_FILLING_BYTES = 15
 """What a payload has beyond its values at most: its kind, and filling."""
 

@@ -59,9 +59,6 @@ def _from_integers(array: NDArray[Any], bound: float) -> NDArray[Any]:
     return array.astype(np.float64)
 
 
-# From a bound to quantizers: how coarsely each component may be stored so that no element errs by more.
-
-
 LARGEST_Q = {np.dtype(np.float32): 1 << 20, np.dtype(np.float64): 1 << 30}
 """Of absolute bounds: larger magnitudes are stored exactly. Roundings stay below half the bound."""
 LARGEST_BITS_Q = 1 << 30

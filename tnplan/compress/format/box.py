@@ -79,9 +79,6 @@ def _sign(words: NDArray[Any]) -> np.unsignedinteger[Any]:
     return sign
 
 
-# A frame as a box of points, and the passes in which a predictor fills it, from coarse to fine.
-
-
 SHIFT = 7
 """A predictor takes the bound in so many halves: 2^SHIFT + 1 fine units are two bounds, and residuals
 leave out 2^SHIFT of them. What the last unit rounds is within the bound too."""

@@ -54,9 +54,6 @@ class CodingOptions:
             raise CodecError("array", "holds NaN or infinities", "mend it, or do not refuse them")
 
 
-# What a stream's header says, chosen from what is known of an array: quantizers, coder, order of the axes.
-
-
 RANKED_FROM = 1 << 16
 """Elements from which the order of the axes is chosen."""
 TRIAL = 1 << 16

@@ -184,9 +184,6 @@ def _gathers_left(left: tuple[int, int], right: tuple[int, int], count: int) -> 
     return s <= r
 
 
-# The steps for a batch of bit strings on one CPU: slices in turn, what they share kept. Knows no path.
-
-
 class BatchReplay:
     """The contraction of a batch with the values of its network's tensors.
 

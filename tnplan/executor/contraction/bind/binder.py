@@ -127,9 +127,6 @@ def bind_decode(stored: SpilledTensor, values: View, codec: Codec) -> Call:
     return run
 
 
-# Instructions to callables: every view, shape and table of one rank made once, before the first slice.
-
-
 def bind(
     schedule: Schedule, device: Device, communicator: Communicator, tensors: Sequence[NDArray[Any]] | None
 ) -> BoundProgram:

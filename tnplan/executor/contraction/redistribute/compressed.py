@@ -129,9 +129,6 @@ def summary(kinds: Sequence[str], ranks: Sequence[Sequence[Tally]]) -> dict[str,
     }
 
 
-# A redistribution whose messages are compressed on some tiers: bound once, sizes known when it runs.
-
-
 LEAST_SLOT_BYTES = 1 << 20
 """Rounds take turns where slots are at least as large: shorter ones would wait more than they hide."""
 

@@ -142,9 +142,6 @@ class Manifest(CheckpointFile):
         self.replace(division.document())
 
 
-# Checkpoints of a sliced contraction: every rank's partial sum and how many of its group's slices are in it.
-
-
 FORMS = ("npy", "tnz")
 COMPRESSED = ".tnz"
 INTERVAL = 20

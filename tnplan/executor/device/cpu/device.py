@@ -52,9 +52,6 @@ class NumpyInputBlock:
         """They are there."""
 
 
-# The NumPy device: one CPU rank. BLAS products, numba copies; a replay allocates nothing.
-
-
 Array = NDArray[Any]
 
 PARALLEL_ELEMENTS = 1 << 18

@@ -63,9 +63,6 @@ def cpu_name(cpuinfo: Path) -> str:
     return platform.machine()
 
 
-# The memory that this process may take: the host's, or less where a control group limits it.
-
-
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 REMEDY = "plan with a smaller --memory or more --devices"

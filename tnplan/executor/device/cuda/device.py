@@ -166,9 +166,6 @@ def neighbours(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-# The CUDA device: one GPU, by CuPy. A replay launches kernels on one stream and allocates nothing.
-
-
 Array = Any
 """A flat cupy.ndarray over the arena."""
 

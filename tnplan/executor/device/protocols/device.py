@@ -84,9 +84,6 @@ class AdjointDevice(Protocol):
         """
 
 
-# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
-
-
 # Inputs whose values change between runs: what a device gives for them. Knows no device.
 
 
@@ -115,9 +112,6 @@ class InputBlock(Protocol):
 
     def send(self) -> None:
         """Have what was set on the device for the work that is given to it next."""
-
-
-# The interface of a device, as replay uses it. Knows boxes, strides, flat buffers; not schedules or ranks.
 
 
 Call = Callable[[], None]

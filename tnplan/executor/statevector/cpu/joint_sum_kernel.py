@@ -32,7 +32,7 @@ from tnplan.common.kernels.vector_operations import (
 from tnplan.executor.statevector.cpu.joint_sum_tables import CROSS_SUM, DIAGONAL_SUMS
 from tnplan.executor.statevector.cpu.measure_kernel import sign
 from tnplan.executor.statevector.cpu.round_kernel import act, jit, spread, turns_of_part
-from tnplan.executor.statevector.cpu.tile_room import APART
+from tnplan.executor.statevector.cpu.tile_scratch import APART
 from tnplan.executor.statevector.cpu.tiled_pass_kernel import (
     factor_of,
     read_tile,
@@ -60,8 +60,8 @@ def run_sums(
 ) -> None:  # fmt: skip
     """Do a pass of rounds on the tiles of pieces first .. last-1; out[piece, column] grows by its sums.
 
-    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileRoom`, `sum_scratch` a
-    `SumRoom`.
+    `FlatPass`, `FlatNumbers` and `FlatSums` describe it, `scratch` is a `TileScratch`, `sum_scratch` a
+    `SumScratch`.
     """
     # `out` has a row for each piece of the tiles. Invariant: a piece belongs to one thread and its
     # tiles come in order, so that sums have the same bits for any number of threads.

@@ -34,8 +34,7 @@ from tnplan.executor.device.protocols.precision import DOUBLE, check_precision
 # A product of operands that are stored with the summed modes first, on a GPU: by cuBLAS, written directly or
 # tile by tile, which other products are too. The products of gradients are such.
 
-
-
+Array = Any
 """A flat cupy.ndarray."""
 EFFICIENT_EXTENT = 256
 """Tiles keep m and n at least this large where they can: below it cuBLAS loses much of its rate."""
@@ -98,11 +97,6 @@ def bind_in_tiles(
     return tiling.bind(rows_of(a, m, a_step), rows_of(b, n, b_step), steps)
 
 
-# One contraction on a GPU: a product written directly, or formed tile by tile and copied to its place.
-
-
-Array = Any
-"""A flat cupy.ndarray."""
 PRODUCTS_FILE = Path(__file__).parent / "kernels" / "products.cu"
 SMALL_PRODUCT = 512
 """The most multiplications of one product of a batch that the kernel of small products takes."""

@@ -110,9 +110,6 @@ def _of_walk(bits: Sequence[Bit], warps: tuple[Bit, ...], n_bits: int) -> tuple[
     return warps if apart and not set(warps) & set(bits[:LANE_BITS]) else None
 
 
-# The tables of a fused chain: which element each thread of the kernel fused.cu moves and works on.
-
-
 IDLE = 0xFFFF
 BANK_BYTES = 128
 MOST_NEAR = 2048
