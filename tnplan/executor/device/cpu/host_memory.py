@@ -18,7 +18,7 @@ from tnplan.common.errors import InputError
 from tnplan.common.units import size_text
 from tnplan.executor.device.protocols.communicator import Communicator
 
-# What can be said of the host that a run was made on. Knows no device.
+# Facts of the host that a run is made on. Knows no device.
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -57,9 +57,9 @@ def host_facts() -> dict[str, Any]:
 def cpu_name(cpuinfo: Path) -> str:
     """The processor as Linux names it, or its architecture where there is no such file."""
     if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        if found:
-            return f"{found[1].strip()} ({platform.machine()})"
+        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
+        if match:
+            return f"{match[1].strip()} ({platform.machine()})"
     return platform.machine()
 
 
@@ -67,8 +67,8 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 REMEDY = "plan with a smaller --memory or more --devices"
 """What to do where a schedule does not fit."""
-UNTOLD_BYTES = 2.0**62
-"""More than any host has: where nothing can be told."""
+UNKNOWN_BYTES = 2.0**62
+"""More than any host has: where the memory is unknown."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def host_memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, float]
         if limit is None or used is None:
             continue
         pages = re.search(rf"^{names.pages} (\d+)$", _read(folder / "memory.stat") or "", re.MULTILINE)
-        held = used - (int(pages[1]) if pages else 0)
-        total, free = min(total, limit), min(free, max(0, limit - held))
+        used_bytes = used - (int(pages[1]) if pages else 0)
+        total, free = min(total, limit), min(free, max(0, limit - used_bytes))
     return total, free
 
 
@@ -139,12 +139,12 @@ def _installed_bytes() -> float:
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
-        return UNTOLD_BYTES
+        return UNKNOWN_BYTES
 
 
 def _kilobytes(text: str, name: str, otherwise: float) -> float:
-    found = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
-    return float(found[1]) * 1024 if found else otherwise
+    match = re.search(rf"^{name}:\s*(\d+) kB$", text, re.MULTILINE)
+    return float(match[1]) * 1024 if match else otherwise
 
 
 def _number(path: Path) -> int | None:

@@ -148,16 +148,16 @@ class CudaMemory:
         # Before the first meeting ranks still write their sources and read what the targets replace; behind
         # the second all copies have arrived.
         meet = self.bind_meeting(peers)
-        ready, met, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
+        ready, peers_ready, done = (cupy.cuda.Event(disable_timing=True) for _ in range(3))
         stream, copying = self._stream, self._copy_stream
 
         def run() -> None:
             record(ready, stream)
             copying.wait_event(ready)
             meet()
-            record(met, copying)
+            record(peers_ready, copying)
             # Local copies must not fill the GPU before the first copy has its blocks.
-            stream.wait_event(met)
+            stream.wait_event(peers_ready)
             for call in (*copies, meet, *local_copies):
                 call()
             record(done, copying)
@@ -166,7 +166,7 @@ class CudaMemory:
         return run
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[Any, Any]], kept: Sequence[tuple[Any, Any]], peers: Sequence[int],
+        self, moved: Sequence[tuple[Any, Any]], own: Sequence[tuple[Any, Any]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """The copies between two meetings of the peers' streams, none of them a kernel."""
@@ -178,7 +178,7 @@ class CudaMemory:
         stream, copying, local = self._stream, self._copy_stream, self._local
         to_peers, to_itself = (
             [(target.data.ptr, source.data.ptr, target.nbytes) for target, source in pairs]
-            for pairs in (moved, kept)
+            for pairs in (moved, own)
         )
 
         def copy(ranges: Sequence[tuple[int, int, int]], where: Any) -> None:

@@ -96,7 +96,7 @@ class PeerMemory(Protocol):
         """
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        self, moved: Sequence[tuple[View, View]], own: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """Bind copies of ranges that leave the device free for other work.
@@ -109,7 +109,7 @@ class PeerMemory(Protocol):
         moved
             (target, source) of each range that goes to a peer: they begin when the work that all peers gave
             their devices before is done.
-        kept
+        own
             The same within this rank: they begin when this rank's work is done.
         peers, sent_bytes
             As in `bind`.
@@ -371,11 +371,11 @@ class _CountedMemory:
         )
 
     def bind_overlapped(
-        self, moved: Sequence[tuple[View, View]], kept: Sequence[tuple[View, View]], peers: Sequence[int],
+        self, moved: Sequence[tuple[View, View]], own: Sequence[tuple[View, View]], peers: Sequence[int],
         sent_bytes: int,
     ) -> OverlappedExchange:  # fmt: skip
         """Bind copies that are counted whenever they begin."""
-        bound = self._inner.bind_overlapped(moved, kept, peers, sent_bytes)
+        bound = self._inner.bind_overlapped(moved, own, peers, sent_bytes)
         return replace(bound, begin=self._counter.counted(bound.begin, sent_bytes, True))
 
 

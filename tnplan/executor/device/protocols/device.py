@@ -49,7 +49,7 @@ class AdjointDevice(Protocol):
 
     def bind_adjoint(
         self, shape: AdjointShape, operand: View, branches: Sequence[View], cotangent: View,
-        gradients: Sequence[View | None], out: View | None, capacity_bytes: int,
+        outputs: Sequence[View | None], capacity_bytes: int,
     ) -> Call:  # fmt: skip
         """Bind the backward pass through a chain.
 
@@ -59,8 +59,8 @@ class AdjointDevice(Protocol):
             The chain, and the modes of all gradients as they are stored.
         operand, branches, cotangent
             Flat views of one dtype: what the chain reads, and the cotangent of its result.
-        gradients, out
-            Those of the branches and of the operand; None where the shape has none.
+        outputs
+            The gradients of the branches and, last, of the operand; None where the shape has none.
         capacity_bytes
             As in `bind_fused`.
 
@@ -142,7 +142,7 @@ class ContractShape:
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """The extents of batch, m, n and k."""
-        b, m, n = (prod(extent for extent, _ in part) for part in (self.batch, self.m, self.n))
+        b, m, n = (prod(extent for extent, _ in modes) for modes in (self.batch, self.m, self.n))
         return b, m, n, self.k
 
     @property
@@ -358,7 +358,9 @@ class Device(AdjointDevice, Protocol):
             Gives, whenever the call is made, the element of the target at which the block begins.
         """
 
-    def bind_sum(self, target: View, source: View, extents: tuple[int, ...], kept: tuple[bool, ...]) -> Call:
+    def bind_sum(
+        self, target: View, source: View, extents: tuple[int, ...], in_target: tuple[bool, ...]
+    ) -> Call:
         """Bind a sum over axes, always in the same order.
 
         Parameters
@@ -369,7 +371,7 @@ class Device(AdjointDevice, Protocol):
             Row-major of shape `extents`.
         extents
             The extent of each axis of the source.
-        kept
+        in_target
             For each axis whether the target has it.
         """
 

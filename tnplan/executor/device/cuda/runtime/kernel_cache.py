@@ -144,8 +144,8 @@ def compile_soon(
     arch = current_arch(device)
     distinct = sorted({(file, _sorted(defines)) for file, defines in several})
     Random(os.getpid()).shuffle(distinct)
-    begun = (_begun(file, defines, arch) for file, defines in distinct)
-    return [one for one in begun if one is not None]
+    futures = (_begun(file, defines, arch) for file, defines in distinct)
+    return [future for future in futures if future is not None]
 
 
 def is_kept(file: Path, defines: Mapping[str, str | int], device: int | None = None) -> bool:
@@ -267,8 +267,8 @@ def _made(file: Path, defines: Defines, arch: str) -> bytes:
 
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept; None where no folder can be used."""
-    given = os.environ.get(CACHE_FOLDER)
-    return (own_folder(Path(given)) if given else None) or kept_in("kernels")
+    folder = os.environ.get(CACHE_FOLDER)
+    return (own_folder(Path(folder)) if folder else None) or kept_in("kernels")
 
 
 @cache
