@@ -20,7 +20,7 @@ from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.checkpoint import (
     Division,
-    Kept,
+    CheckpointSettings,
     RunCheckpoint,
     RunIdentity,
     first_division,
@@ -149,8 +149,8 @@ def _division(
         return None, first_division(identity, share.n_groups)
     result, digits = schedule.buffers[schedule.result], rank_digits(share.rank_in_group, schedule.grid)
     shape = box_shape(box(result.modes, result.layout, schedule.extents, digits, schedule.grid))
-    kept = Kept(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
-    checkpoint = RunCheckpoint(kept, world, group)
+    settings = CheckpointSettings(job.checkpoint_folder, identity, prod(shape), job.compress_checkpoints)
+    checkpoint = RunCheckpoint(settings, world, group)
     return checkpoint, checkpoint.open(job.resume)
 
 
