@@ -159,7 +159,7 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """The folder of a run's partial sums, of so many `elements` on this rank, and whether to compress them."""
+    """The folder of a run's partial sums, of so many `elements` on this rank; whether they are compressed."""
 
     folder: Path
     run: RunIdentity

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tnplan.executor.contraction.bind.binder import bind
 from tnplan.executor.contraction.bind.program import BoundProgram
 from tnplan.executor.contraction.run.checkpoint import (
-    Division,
     CheckpointSettings,
+    Division,
     RunCheckpoint,
     RunIdentity,
     first_division,
