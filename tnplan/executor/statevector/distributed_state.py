@@ -192,15 +192,15 @@ class DistributedState:
         ]
         return ExchangePartners(inside, value, peers)
 
-    def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), part: int = 0) -> None:
+    def _exchange(self, exchange: QubitExchange, bits: Sequence[int] = (), piece_value: int = 0) -> None:
         """Swap bits: what has value b in the bits inside goes to the rank with value b in the bits outside.
 
         It is replaced by what that peer sends. The pieces of all peers are sent at once. Only
-        amplitudes whose `bits` have the value `part` go.
+        amplitudes whose `bits` have the value `piece_value` go.
         """
         inside, _, peers = self._partners(exchange)
         views = {
-            value: _slot(self.local.amplitudes, [*inside, *bits], value | part << len(inside))
+            value: _slot(self.local.amplitudes, [*inside, *bits], value | piece_value << len(inside))
             for value, _ in peers
         }
         shape = views[peers[0][0]].shape

@@ -134,13 +134,13 @@ def round_bits(real: np.dtype[np.floating]) -> int:
 
 
 def pass_of_steps(
-    made: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
+    compiled: VectorSteps, actions: Actions, n_bits: int, real: np.dtype[np.floating], low: int, rank: int = 0
 ) -> VectorPass:  # fmt: skip
     """The tables of a pass that is in steps already; `actions` has none yet."""
     # Two kinds of tables: whole numbers that tell which bits and which actions (`FlatPass`), and
     # numbers in the state's precision (`FlatNumbers`). Kernels allocate nothing and see arrays
     # alone.
-    steps, outside, held_bits = made.steps, made.outside, actions.held_bits
+    steps, outside, held_bits = compiled.steps, compiled.outside, actions.held_bits
     n_all = len(outside.linear)
     rounds = [step for step in steps if isinstance(step, VectorRound)]
     others = [step for step in steps if not isinstance(step, VectorRound)]
