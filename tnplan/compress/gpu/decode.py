@@ -192,7 +192,7 @@ def _header_words(device: KernelDevice, data: DeviceArray) -> bytes:
     """The words of a stream that its header may have."""
     box, wait = device.mailbox(launches.MOST_HEADER_WORDS)
     n_words = np.uint32(launches.MOST_HEADER_WORDS)
-    device.launch(launches.tell_header(), "float32", data, np.uint64(data.size), n_words, box)
+    device.launch(launches.send_header(), "float32", data, np.uint64(data.size), n_words, box)
     return wait().tobytes()[: data.size // WORD_BYTES * WORD_BYTES]
 
 

@@ -253,9 +253,9 @@ def predicted(file: str, entry: str, blocks: int, n_frames: int) -> KernelLaunch
     return KernelLaunch(f"predicted/{file}", entry, (blocks, n_frames), THREADS)
 
 
-def tell_header() -> KernelLaunch:
+def send_header() -> KernelLaunch:
     """A warp."""
-    return KernelLaunch("common/frames_read.cu", "tell_header", (1, 1), WARP)
+    return KernelLaunch("common/frames_read.cu", "send_header", (1, 1), WARP)
 
 
 def put_exact_values(n_frames: int) -> KernelLaunch:
