@@ -2,7 +2,7 @@
 
 A program whose measurements all stand at its end has one final state, from which all shots are drawn. Any
 other is run once a shot. Knows programs and a simulator, no file. Gradients and runs that share states are
-imported where they are asked for.
+imported where they are used.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def chosen_predictor(header: Header, make_trials: MakeTrials) -> tuple[Predictor
 
 
 class HostTrials:
-    """The trials of an array on the host, each when it is asked for."""
+    """The trials of an array on the host, each when it is needed."""
 
     def __init__(self, shape: tuple[int, ...], take: TakeBoxes, steps: NDArray[np.float64]) -> None:
         self._levels, self._take, self._steps = sampled_boxes(shape), take, steps

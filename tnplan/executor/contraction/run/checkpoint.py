@@ -95,7 +95,7 @@ class Division:
         return {"groups": list(self.groups), "left": [[span.start, span.stop] for span in self.left.ranges]}
 
     def identity(self, run: RunIdentity) -> str:
-        """What tells a group's slices, in this division of a run, from those in others."""
+        """What identifies a group's slices, in this division of a run."""
         return identity_of({**run.document(), **self.document()})
 
     def next(self, done: Mapping[int, int], n_groups: int) -> Division:

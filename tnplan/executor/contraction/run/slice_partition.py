@@ -180,7 +180,7 @@ def _staging(schedule: Schedule) -> tuple[int, int]:
     """Where arriving pieces go, and their elements: the largest part of the arena without the results and
     without what is kept for the next run.
 
-    A schedule with slices has room there, for the operands that it fixes; without, only group 0 has a result.
+    A schedule with slices has memory there, for operands that it fixes; without, only group 0 has a result.
     """
     buffer = schedule.buffers[schedule.result]
     if isinstance(schedule, GradientSchedule):

@@ -97,7 +97,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     """Summed over the modes that both have."""
     (a, a_labels), (b, b_labels) = left, right
     shared = [mode for mode in a_labels if mode in b_labels]
-    axes = [[labels.index(mode) for mode in shared] for labels in (a_labels, b_labels)]
+    axes = [a_labels.index(mode) for mode in shared], [b_labels.index(mode) for mode in shared]
     return np.tensordot(a, b, axes), tuple(mode for mode in (*a_labels, *b_labels) if mode not in shared)
 
 

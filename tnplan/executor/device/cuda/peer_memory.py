@@ -37,7 +37,7 @@ LET_GO_EVERY_S = 0.01
 FIRST = -5
 """The highest priority of a stream."""
 LINK_SHARE = 2
-"""One in so many of the blocks that a GPU has room for fills its links, in short runs too (on H200)."""
+"""One in so many of the blocks that fit on a GPU fills its links, in short runs too (on H200)."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class OverlappedExchange:
     """An exchange that overlaps with work of the device: `begin` is called before that work, `end` after it.
 
     `time_s` gives the seconds that the last one took, from when all its ranks had come or, by messages, this
-    one; it is to be asked after `Device.synchronize`.
+    one; it is to be called after `Device.synchronize`.
     """
 
     begin: Call

@@ -278,7 +278,7 @@ class Device(AdjointDevice, Protocol):
         Parameters
         ----------
         call
-            Has been made once. What it asks the host for is asked now, for the last time.
+            Has been made once. What it reads from the host is read now, for the last time.
 
         Returns
         -------
@@ -509,7 +509,7 @@ class Device(AdjointDevice, Protocol):
         """Set a point to the time at which the work given so far is done."""
 
     def elapsed_s(self, first: Mark, second: Mark) -> float:
-        """The seconds from one point to another; to be asked after `synchronize`."""
+        """The seconds from one point to another; to be called after `synchronize`."""
 
     def named(self, name: str, call: Call) -> Call:
         """The call under a name that profilers show, where the device has one to show it."""

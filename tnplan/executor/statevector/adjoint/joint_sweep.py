@@ -1,7 +1,7 @@
 """The sweep back over both states at once, psi and lambda in turn in one array.
 
 Its passes undo gates and take inner products between them, so that it has about as many of them as a forward
-sweep has. Bit 0 of the index tells the states apart, and every tile holds it. Knows gates and bits, no state
+sweep has. Bit 0 of the index selects the state, and every tile holds it. Knows gates and bits, no state
 and no device.
 """
 

@@ -33,7 +33,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 # Inner products of two states about Pauli words, as macros of a compiled pass; see sums.cuh.
 #
-# Bit 0 of the index tells the states apart, 0 for psi and 1 for lambda, and is in registers. Knows bits.
+# Bit 0 of the index selects the state, 0 for psi and 1 for lambda, and is in registers. Knows bits.
 
 
 MOST_TOGETHER = 8
@@ -156,7 +156,7 @@ class _Writer(PhaseMacros, SumMacros):
         self.layouts, self.barriers = LayoutChoice(self.tile_bits, register_bits, item_bytes), Barriers()
         self.schedule = GateLevels(n_bits)
         self.always = {0} if any(isinstance(step, WordSum) for step in item.steps) else set()
-        """Bit 0 tells the two states of a sum apart."""
+        """Bit 0 selects one of the two states of a sum."""
         self.sums = []
         super().__init__(item.held_bits, self.layouts.first(()), n_bits)
 

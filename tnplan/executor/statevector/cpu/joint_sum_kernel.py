@@ -51,7 +51,7 @@ from tnplan.executor.statevector.cpu.vector_tables import (
 # The backward sweep of the adjoint method (Jones and Gacon, arXiv:2009.02823): psi and lambda go
 # back through the circuit together, and the derivative by a rotation's angle is Im <lambda| P |psi>
 # at its place, up to a factor that the caller has. Both states lie in one array, lambda behind psi,
-# as if one more bit told them apart: so passes and rounds are those of one state, and each gate is
+# as if one more bit selected one: so passes and rounds are those of one state, and each gate is
 # done on both.
 @jit
 def run_sums(
@@ -90,7 +90,7 @@ def _sum_round(
     scratch: Any, sum_scratch: Any, out: Any,
 ) -> None:  # fmt: skip
     """Actions first .. last-1 of a round on a tile at `index`; see `apply_round`."""
-    # As in `apply_round`. The highest bit of a round tells psi from lambda: each half of its block
+    # As in `apply_round`. The highest bit of a round selects psi or lambda: each half of its block
     # is a state.
     starts, others = tables.round_starts[number], tables.round_others[number]
     whole = others.size == 0

@@ -36,7 +36,7 @@ from tnplan.executor.statevector.scheduling.tiled_passes import Pass
 
 # The rounds of a pass over both states of a sweep back, with sums between their gates.
 #
-# Both states are one whose last bit held, of every round, tells them apart. Sums wait like diagonals: a sum
+# Both states are one whose last held bit, of every round, selects one. Sums wait like diagonals: a sum
 # of a word of X or Y on one bit for the next matrix on this bit, which makes it while it has the amplitudes
 # in registers; sums of words of Z until a matrix comes on one of their bits, so that many are taken at
 # once. Knows bits and gates; no tables and no state.
@@ -219,7 +219,7 @@ class SumPass:
 
 def sum_pass(item: Pass, n_bits: int, real: np.dtype[np.floating]) -> SumPass:
     """The tables of a pass over two states, 2^n_bits amplitudes together, of parts of this type."""
-    # `most - 1` bits of a round belong to one state, as its highest bit tells psi from lambda.
+    # `most - 1` bits of a round belong to one state, as its highest bit selects psi or lambda.
     lane_bits, most = LANE_BITS[real.itemsize], min(round_bits(real), len(item.held_bits))
     steps = SumRoundBuilder(item.held_bits, n_bits, lane_bits, most).all(item.steps)
     actions = _SumActions(item.held_bits, lane_bits, most)

@@ -326,7 +326,7 @@ def over_chunks(count: int, threads: int, work: Work, length: int | None = None)
 
 # Both states of a sweep back in the memory of this host: see `adjoint.mirrored_sweep`.
 #
-# Psi is the first half of an array, lambda the second, so that the last bit of the index tells them apart.
+# Psi is the first half of an array, lambda the second, so that the last bit of the index selects one.
 # Knows passes and tables, no circuit.
 
 

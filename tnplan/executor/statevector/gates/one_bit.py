@@ -19,7 +19,7 @@ ROUNDING = 1e-13
 
 
 class OneBitGate(MultiplexedGate):
-    """A matrix of one bit, or its diagonal; the array is made when it is first asked for."""
+    """A matrix of one bit, or its diagonal; the array is made when it is first used."""
 
     def __init__(self, bit: int, elements: Elements, is_diagonal: bool = False) -> None:
         bits, mask = (bit,), 1 << bit

@@ -150,7 +150,7 @@ def _values(n_bits: int) -> Array:
 class PhaseTable(MultiplexedGate):
     """The diagonal gate of the phases of some bits, the first most significant.
 
-    Its elements are made when they are first asked for: compiled passes never do.
+    Its elements are made when they are first used: compiled passes never do.
     """
 
     phases: PhasePolynomial

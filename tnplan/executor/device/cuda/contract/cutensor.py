@@ -64,7 +64,7 @@ def bindings() -> Any:
 
 
 def version(calls: Any) -> tuple[int, int, int]:
-    """The version of cuTENSOR as its binding tells it: major, minor, patch."""
+    """The version of cuTENSOR from its binding: major, minor, patch."""
     number = int(calls.get_version())
     return number // 10000, number // 100 % 100, number % 100
 

@@ -41,7 +41,7 @@ REMEDY = "plan for it with 0, which means no chains"
 """Where a block has too little shared memory."""
 ADDERS = 8
 THREADS_A_MULTIPROCESSOR = 512
-"""At least so many share it where its memory has room; bounds the registers of one."""
+"""At least so many share it where its memory allows it; bounds the registers of one."""
 SHARED_BYTES = 227 << 10
 """The memory of a multiprocessor for which registers are bounded; one with less has fewer blocks."""
 
@@ -54,7 +54,7 @@ def bind_adjoint(
     where the shape has none. `scratch` gives so many bytes, which other calls on the stream may share.
 
     Arrays are flat, of one dtype, and stay where they are. Raises ValueError where the chain does not fit,
-    InputError where this GPU has no room for it.
+    InputError where this GPU has too little memory for it.
     """
     dtype = operand.dtype
     tables = chosen(shape, dtype.name, capacity_bytes, block_shared_bytes())

@@ -128,7 +128,7 @@ def adjoint_tables(shape: AdjointShape, capacity: int, dtype: str, block_bytes: 
     smallest = fused_tile(chain.operand, chain.branches, chain.out, small)
     tile = smallest or chain_tile(chain, capacity)
     size = small if smallest else capacity
-    # Halved until a block has room for all images of the tile: values that gradients need, and one cotangent.
+    # Halved until a block can hold all images of the tile: values that gradients need, and one cotangent.
     while True:
         threads = size // RESULTS_A_THREAD[itemsize]
         tables = _Builder(shape, tile, threads, dtype).adjoint_tables()

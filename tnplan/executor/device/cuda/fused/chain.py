@@ -56,7 +56,7 @@ def bind_fused(
 
     Arrays are flat, of one dtype, and stay where they are. `precision`: tf32 and fp16x3 let stages of
     complex64 run on tensor cores. Raises ValueError where the chain does not fit, InputError where the
-    capacity is none of `TILE_BYTES`, or more than this GPU has room for.
+    capacity is none of `TILE_BYTES`, or more than this GPU has memory for.
     """
     dtype = operand.dtype.name
     tables, terms = chosen(shape, dtype, capacity_bytes, precision)

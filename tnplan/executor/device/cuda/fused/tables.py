@@ -30,7 +30,7 @@ from tnplan.planner.hardware.fusion_tile import FusedStage, FusedTile, fused_til
 
 # Which bits of a fused chain's tile tell its warps apart at each stage, and where all warps must meet.
 #
-# Warps that are told apart by the same bits, stage after stage, touch parts of the tile of their own and need
+# Warps that differ in the same bits, stage after stage, touch parts of the tile of their own and need
 # not wait for each other. Pure arithmetic on bits; knows no places, nor any order but that of the walks.
 
 
@@ -336,7 +336,7 @@ class TableBuilder:
     ) -> tuple[_Places, list[NDArray[np.int64]]]:
         _, n_rows, n_columns = kind
         # Bits of rows from the fastest: lanes of a warp, rows of a thread, then warps; columns that a thread
-        # has no room for go to further warps.
+        # cannot take go to further warps.
         n_own = LANE_BITS + n_rows.bit_length() - 1
         lane_places, group_places = combine(rows[:LANE_BITS]), combine(rows[n_own:])
         base = np.full(self.threads, IDLE, np.int64)
